@@ -1,0 +1,59 @@
+"""Every error headrace raises on purpose.
+
+One root, so that `except HeadraceError` is enough; an error about what the user wrote is a `ValueError` (or
+`TypeError`) as well. A message says what is wrong, what was found, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """Root of all errors of headrace."""
+
+
+class QueryError(HeadraceError, ValueError):
+    """A query that cannot mean anything; found when it is built."""
+
+
+class QueryTypeError(QueryError, TypeError):
+    """A value of the wrong kind was handed to the API, or two types do not fit together."""
+
+
+class ExpressionError(QueryError):
+    """An expression that is refused, or that does not fit the stream it is written for."""
+
+
+class DataError(HeadraceError, ValueError):
+    """An expression failed on a tuple (a cast, an overflow); names the expression and the tuple."""
+
+
+class SourceError(HeadraceError):
+    """A source delivered something that the query cannot take: another schema, an unreadable file."""
+
+
+class SinkError(HeadraceError):
+    """A sink refused the results of an epoch. The state is safe; they are delivered again on the next start."""
+
+
+class EngineError(HeadraceError):
+    """Spark, or a task on it, cannot do what the run needs."""
+
+
+class StateError(HeadraceError):
+    """The state folder cannot be used as it is."""
+
+
+class CorruptState(StateError):
+    """A stored file is not what its manifest says it is. Nothing is computed from it."""
+
+
+class WriterConflict(StateError):
+    """Another run owns this state folder, or took it over."""
+
+
+class StateMismatch(StateError):
+    """State folder and Spark checkpoint (or query) do not belong together, or one is behind the other."""
+
+
+class QueryChanged(StateMismatch):
+    """The state was written by another query; the message lists what changed."""

@@ -1,0 +1,373 @@
+"""The operators of a query, as frozen records that validate themselves.
+
+A query is a graph of these records; a record is equal only to itself, so a stream that is used twice is one node.
+Their meaning is written down in docs/GUARANTEES.md and, executable, in `headrace.reference`.
+Each record knows its inputs and its output schema, and nothing about how it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import expressions
+from headrace.errors import QueryError, QueryTypeError
+from headrace.query.durations import format_duration
+from headrace.query.types import TS, TS_TYPE, check_names, describe
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator of a query."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        raise QueryError("a node has a schema")
+
+    def describe(self) -> dict[str, Any]:
+        """What this operator means, as JSON: part of the query's fingerprint."""
+        raise QueryError("a node describes itself")
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Node):
+    """Where tuples come from. `origin` is the engine's own handle (a DataFrame, a folder of files)."""
+
+    name: str | None
+    raw_schema: pa.Schema  # as the source delivers it
+    time: str
+    lateness: int
+    idle: int | None
+    ahead: int | None
+    origin: Any = field(repr=False)
+    schema_: pa.Schema = field(repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.schema_
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "operator": "source",
+            "schema": describe(self.schema),
+            "time": self.time,
+            "lateness": self.lateness,
+            "idle": self.idle,
+            "ahead": self.ahead,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Node):
+    """New columns from expressions; `ts` is kept and stands first."""
+
+    input: Node
+    columns: tuple[tuple[str, expressions.Expression], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.columns]
+        if TS in names:
+            raise QueryError("map cannot redefine 'ts', the event time: it is always kept; leave it out")
+        check_names([TS, *names])
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(TS, TS_TYPE), *((name, e.type) for name, e in self.columns)])
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "map", "columns": [[name, e.sql] for name, e in self.columns]}
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(Node):
+    """Keeps the tuples for which the predicate is true; null is not true."""
+
+    input: Node
+    predicate: expressions.Expression
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "filter", "predicate": self.predicate.sql}
+
+
+@dataclass(frozen=True, eq=False)
+class Case(Node):
+    """Output number `branch` of a case: the tuples whose first true predicate is that one (or none, the last)."""
+
+    input: Node
+    predicates: tuple[expressions.Expression, ...]
+    branch: int
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "case", "predicates": [p.sql for p in self.predicates], "branch": self.branch}
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Node):
+    """Streams of one schema as one stream."""
+
+    streams: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        first = self.streams[0].schema
+        for other in (s.schema for s in self.streams[1:]):
+            if not first.equals(other):
+                msg = f"union needs streams of one schema; found ({_columns(first)}) and ({_columns(other)}); use map to align them"
+                raise QueryTypeError(msg)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.streams
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.streams[0].schema
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "union"}
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Node):
+    """What both kinds of join share: two inputs, a predicate and the columns of a result."""
+
+    left: Node
+    right: Node
+    on: expressions.Predicate
+
+    def __post_init__(self) -> None:
+        check_names(self.schema.names)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """(name in the result, side, name on that side) of every column behind `ts`."""
+        return join_columns(self.left.schema.names, self.right.schema.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        sides = {"l": self.left.schema, "r": self.right.schema}
+        return pa.schema([(TS, TS_TYPE), *((n, sides[side].field(c).type) for n, side, c in self.columns)])
+
+
+@dataclass(frozen=True, eq=False)
+class TimeJoin(Join):
+    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two."""
+
+    w1: int
+    w2: int
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2]}
+
+
+@dataclass(frozen=True, eq=False)
+class CountJoin(Join):
+    """Pairs that satisfy `on` in which the earlier was among the last n1 of L (n2 of R) when the later came."""
+
+    n1: int
+    n2: int
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "join", "on": self.on.sql, "last": [self.n1, self.n2]}
+
+
+def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
+    """Names of a join's result: a name on both sides, or equal to one made here, gets its side's prefix.
+
+    >>> join_columns(["ts", "a", "b"], ["ts", "b", "c"])
+    (('l_ts', 'l', 'ts'), ('a', 'l', 'a'), ('l_b', 'l', 'b'), ('r_ts', 'r', 'ts'), ('r_b', 'r', 'b'), ('c', 'r', 'c'))
+    """
+    pairs = [("l", name) for name in left] + [("r", name) for name in right]
+    prefixed = {pair for pair in pairs if pair[1] in left and pair[1] in right}
+    while True:
+        made = {f"{side}_{name}" for side, name in prefixed} | {TS}
+        more = {pair for pair in pairs if pair[1] in made} | prefixed
+        if more == prefixed:
+            break
+        prefixed = more
+    return tuple((f"{side}_{name}" if (side, name) in prefixed else name, side, name) for side, name in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation(Node):
+    """What both kinds of aggregate share: an input, the grouping columns and the functions."""
+
+    input: Node
+    by: tuple[str, ...]
+    functions: tuple[tuple[str, expressions.Aggregate], ...]
+
+    def __post_init__(self) -> None:
+        if not self.functions:
+            raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
+        check_names(self.schema.names)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def ordered(self) -> bool:
+        return any(function.ordered for _, function in self.functions)
+
+    def _grouped(self) -> list[tuple[str, pa.DataType]]:
+        return [(name, self.input.schema.field(name).type) for name in self.by]
+
+    def _computed(self) -> list[tuple[str, pa.DataType]]:
+        return [(name, function.type) for name, function in self.functions]
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "operator": "aggregate",
+            "by": list(self.by),
+            "functions": [[name, function.sql] for name, function in self.functions],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAggregate(Aggregation):
+    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
+
+    window: int
+    every: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
+        return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "window": self.window, "every": self.every}
+
+
+@dataclass(frozen=True, eq=False)
+class CountAggregate(Aggregation):
+    """Per group, over its last `last` tuples: a result at the last-th tuple and then at every `every`-th."""
+
+    last: int
+    every: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(TS, TS_TYPE), *self._grouped(), *self._computed()])
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "last": self.last, "every": self.every}
+
+
+def walk(*roots: Node) -> Iterator[Node]:
+    """Every node below the roots once, inputs before the nodes that use them."""
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.inputs))
+
+
+def sources(*roots: Node) -> tuple[Source, ...]:
+    return tuple(node for node in walk(*roots) if isinstance(node, Source))
+
+
+def named_sources(*roots: Node) -> dict[str, Source]:
+    """The sources by name; a source without one is called after its place."""
+    named: dict[str, Source] = {}
+    for index, source in enumerate(sources(*roots), start=1):
+        name = source.name or f"source-{index}"
+        if name in named:
+            raise QueryError(f"two sources are called {name!r}; give each its own name=")
+        named[name] = source
+    return named
+
+
+def fingerprint(*roots: Node) -> list[dict[str, Any]]:
+    """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
+    nodes = list(walk(*roots))
+    numbers = {id(node): index for index, node in enumerate(nodes)}
+    names = {id(source): name for name, source in named_sources(*roots).items()}
+    return [
+        {
+            **({"name": names[id(node)]} if id(node) in names else {}),
+            **node.describe(),
+            "inputs": [numbers[id(child)] for child in node.inputs],
+        }
+        for node in nodes
+    ] + [{"operator": "result", "inputs": [numbers[id(root)]]} for root in roots]
+
+
+def show(root: Node) -> str:
+    """The query as an indented outline, results first."""
+    names = {id(source): name for name, source in named_sources(root).items()}
+    lines: list[str] = []
+    _outline(root, names, lines.append, 0)
+    return "\n".join(lines)
+
+
+def _outline(node: Node, names: dict[int, str], add: Callable[[str], None], depth: int) -> None:
+    add("  " * depth + _line(node, names))
+    for child in node.inputs:
+        _outline(child, names, add, depth + 1)
+
+
+def _line(node: Node, names: dict[int, str]) -> str:
+    match node:
+        case Source():
+            return f"source {names[id(node)]} ({_columns(node.schema)})"
+        case Map():
+            return "map " + ", ".join(n if e.text == n else f"{n} = {e.text}" for n, e in node.columns)
+        case Filter():
+            return f"filter {node.predicate.text}"
+        case Case():
+            return f"case {node.branch + 1} of {len(node.predicates) + 1}: {', '.join(p.text for p in node.predicates)}"
+        case TimeJoin():
+            return f"join on {node.on.text} within {format_duration(node.w1)}, {format_duration(node.w2)}"
+        case CountJoin():
+            return f"join on {node.on.text} last {node.n1}, {node.n2}"
+        case TimeAggregate():
+            window = f"window {format_duration(node.window)} every {format_duration(node.every)}"
+            return f"aggregate by {', '.join(node.by) or 'nothing'} {window}: {_functions(node)}"
+        case CountAggregate():
+            return f"aggregate by {', '.join(node.by) or 'nothing'} last {node.last} every {node.every}: {_functions(node)}"
+        case _:
+            return str(node.describe()["operator"])
+
+
+def _functions(node: Aggregation) -> str:
+    return ", ".join(f"{name} = {function.text}" for name, function in node.functions)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)

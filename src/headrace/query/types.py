@@ -1,0 +1,132 @@
+"""Which columns a stream may have.
+
+Invariant: a schema that went through `stream_schema` has exactly one event time, the column `ts` (microseconds,
+UTC), names that no part of the system can confuse, and types that Arrow, DuckDB and Spark all carry unchanged.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from headrace.errors import QueryError, QueryTypeError
+
+TS = "ts"
+TS_TYPE = pa.timestamp("us", "UTC")
+LONGEST_NAME = 255
+RESERVED = "__"  # columns that headrace adds on the way begin with this
+
+
+def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:
+    """The schema of a source with its time column renamed to `ts`."""
+    check_names(raw.names)
+    if time not in raw.names:
+        raise QueryError(f"there is no time column {time!r}; the source has {', '.join(raw.names)}")
+    if time != TS and TS in raw.names:
+        msg = f"the source has a column 'ts' beside its time column {time!r}; 'ts' is the event time here; rename it first"
+        raise QueryError(msg)
+    _check_time(raw.field(time))
+    return pa.schema([_field(field, time) for field in raw])
+
+
+def _field(field: pa.Field, time: str) -> pa.Field:
+    if field.name == time:
+        return pa.field(TS, TS_TYPE)
+    return pa.field(field.name, plain_type(field.type, field.name))
+
+
+def _check_time(field: pa.Field) -> None:
+    if not pa.types.is_timestamp(field.type):
+        msg = f"the time column {field.name!r} must be a timestamp; found {field.type}; cast it first"
+        raise QueryTypeError(msg)
+    if field.type.unit == "ns":
+        msg = (
+            f"the time column {field.name!r} has nanoseconds; event time is kept in microseconds;"
+            " cast it to timestamp[us] first"
+        )
+        raise QueryTypeError(msg)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that are empty, too long, reserved, or twins of each other."""
+    seen: dict[str, str] = {}
+    for name in names:
+        _check_name(name)
+        folded = unicodedata.normalize("NFC", name).casefold()
+        if folded in seen:
+            msg = f"columns {seen[folded]!r} and {name!r} differ only in case or in Unicode form; rename one of them"
+            raise QueryError(msg)
+        seen[folded] = name
+
+
+def _check_name(name: str) -> None:
+    if not name or name != name.strip():
+        raise QueryError(f"a column name must not be empty or begin or end with a space; found {name!r}")
+    if len(name) > LONGEST_NAME:
+        raise QueryError(f"a column name has {len(name)} characters; at most {LONGEST_NAME}; it begins {name[:30]!r}")
+    if name.startswith(RESERVED):
+        raise QueryError(f"column names that begin with '{RESERVED}' are headrace's own; found {name!r}; rename it")
+    if not name.isprintable():
+        raise QueryError(f"a column name has a character that cannot be printed; found {name!r}; rename it")
+
+
+def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """The one type that headrace uses for this kind of value, or an error that says what to do."""
+    t = pa.types
+    if t.is_dictionary(kind):
+        return plain_type(kind.value_type, name)
+    if t.is_large_string(kind) or t.is_string_view(kind):
+        return pa.string()
+    if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):
+        return pa.binary()
+    if t.is_timestamp(kind):
+        return _plain_timestamp(kind, name)
+    if t.is_date64(kind):
+        return pa.date32()
+    if t.is_time(kind):
+        return pa.time64("us")
+    if t.is_struct(kind):
+        return pa.struct([pa.field(f.name, plain_type(f.type, f"{name}.{f.name}")) for f in kind])
+    if t.is_map(kind):
+        return pa.map_(plain_type(kind.key_type, name), plain_type(kind.item_type, name))
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind):
+        return pa.list_(plain_type(kind.value_type, name))
+    if _refused(kind):
+        msg = f"column {name!r} has type {kind}, which streams do not carry; cast it to a number or to text first"
+        raise QueryTypeError(msg)
+    return kind
+
+
+def _plain_timestamp(kind: pa.DataType, name: str) -> pa.DataType:
+    if kind.unit == "ns":
+        msg = f"column {name!r} has nanoseconds; times are kept in microseconds; cast it to timestamp[us] first"
+        raise QueryTypeError(msg)
+    return pa.timestamp("us", "UTC") if kind.tz else pa.timestamp("us")
+
+
+def _refused(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        isinstance(kind, pa.BaseExtensionType)
+        or t.is_null(kind)
+        or t.is_interval(kind)
+        or t.is_duration(kind)
+        or t.is_float16(kind)
+        or t.is_decimal256(kind)
+        or t.is_union(kind)
+        or t.is_run_end_encoded(kind)
+    )
+
+
+def has_float(kind: pa.DataType) -> bool:
+    """Whether a value of this type can hold a floating point number."""
+    if pa.types.is_nested(kind):
+        return any(has_float(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def describe(schema: pa.Schema) -> list[list[str]]:
+    """A schema as JSON: names and types in order."""
+    return [[field.name, str(field.type)] for field in schema]

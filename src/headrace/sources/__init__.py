@@ -1,0 +1,80 @@
+"""Where tuples come from, and how what a source delivers becomes tuples of a stream.
+
+An origin is a source's own handle: `bounded` says whether it ends, `table()` reads all of it (for `reference`), and
+the engine knows how to hand its kind to Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SourceError
+from headrace.query.nodes import Source
+from headrace.query.types import TS, plain_type
+
+
+class Origin(Protocol):
+    """What stands behind a `Source`."""
+
+    @property
+    def bounded(self) -> bool: ...
+
+    def table(self) -> pa.Table:
+        """All tuples that are there now, in the source's own schema."""
+
+
+class TableOrigin:
+    """An Arrow table as a source: for tests and small experiments."""
+
+    bounded = True
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def table(self) -> pa.Table:
+        return self._table
+
+
+def conform(raw: pa.Table, source: Source) -> pa.Table:
+    """Delivered rows as tuples of the stream: time renamed, types plain, columns in the order of the schema."""
+    check_schema(raw.schema, source)
+    columns = [_plain(raw.column(_raw_name(name, source)), kind) for name, kind in _fields(source.schema)]
+    return pa.table(columns, schema=source.schema)
+
+
+def check_schema(found: pa.Schema, source: Source) -> None:
+    """Stop when a source no longer delivers what the query was built for."""
+    expected = source.raw_schema
+    missing = [name for name in expected.names if name not in found.names]
+    added = [name for name in found.names if name not in expected.names]
+    label = source.name or "a source"
+    if missing or added:
+        msg = (
+            f"the schema of {label} changed: missing {missing or 'nothing'}, new {added or 'nothing'};"
+            f" the query was built for {', '.join(expected.names)}; build it again with the new schema"
+        )
+        raise SourceError(msg)
+    for field in expected:
+        now = found.field(field.name).type
+        if plain_type(now, field.name) != plain_type(field.type, field.name):
+            msg = f"column {field.name!r} of {label} changed its type from {field.type} to {now}; build the query again"
+            raise SourceError(msg)
+
+
+def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema]
+
+
+def _raw_name(name: str, source: Source) -> str:
+    return source.time if name == TS else name
+
+
+def _plain(column: Any, kind: pa.DataType) -> Any:
+    if column.type == kind:
+        return column
+    if pa.types.is_timestamp(kind) and kind.tz and not getattr(column.type, "tz", None):
+        column = pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
+    return column.cast(kind)

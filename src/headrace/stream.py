@@ -1,0 +1,179 @@
+"""The handle that a user holds: a thin layer of verbs over the records of `headrace.query.nodes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace import expressions
+from headrace.errors import QueryError, QueryTypeError
+from headrace.query import nodes
+from headrace.query.durations import parse_duration
+
+if TYPE_CHECKING:
+    from headrace.engine.run import Run
+    from headrace.sinks import Sink
+
+RESERVED_BY_JOIN = ("on", "within", "last", "how")
+
+
+class Stream:
+    """A stream of tuples with one schema and one event time, the column `ts`. Immutable."""
+
+    def __init__(self, node: nodes.Node) -> None:
+        self._node = node
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._node.schema.names)
+
+    def __repr__(self) -> str:
+        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)}"
+
+    def map(self, *keep: str, **new: str) -> Stream:
+        """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
+        for name in keep:
+            self._demand_column(name, "map")
+        names = [name for name in keep if name != "ts"] + list(new)
+        if len(set(names)) != len(names):
+            raise QueryError(f"map names a column twice; found {', '.join(names)}")
+        kept = [(name, self._column(name)) for name in keep if name != "ts"]
+        made = [(name, expressions.scalar(text, self.schema, name)) for name, text in new.items()]
+        return Stream(nodes.Map(self._node, tuple(kept + made)))
+
+    def filter(self, predicate: str) -> Stream:
+        """Only the tuples for which the predicate is true."""
+        return Stream(nodes.Filter(self._node, expressions.condition(predicate, self.schema, "filter")))
+
+    def case(self, *predicates: str) -> tuple[Stream, ...]:
+        """One stream per predicate, for the tuples whose first true predicate it is, and one for the rest."""
+        if not predicates:
+            raise QueryError("case needs at least one predicate; found none; such as s.case('amount > 1000')")
+        checked = tuple(expressions.condition(p, self.schema, f"case {i + 1}") for i, p in enumerate(predicates))
+        return tuple(Stream(nodes.Case(self._node, checked, i)) for i in range(len(checked) + 1))
+
+    def union(self, *others: Stream) -> Stream:
+        """This stream and others of the same schema as one stream."""
+        if not others:
+            raise QueryError("union needs at least one other stream; found none")
+        return Stream(nodes.Union((self._node, *(_node(other, "union") for other in others))))
+
+    def join(
+        self,
+        other: Stream,
+        on: str,
+        within: str | tuple[str, str] | None = None,
+        last: int | tuple[int, int] | None = None,
+        how: str = "inner",
+    ) -> Stream:
+        """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows."""
+        right = _node(other, "join")
+        if how != "inner":
+            raise QueryError(f"headrace joins are inner joins; found how={how!r}; leave it out")
+        if (within is None) == (last is None):
+            msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
+            raise QueryError(msg)
+        predicate = expressions.join_predicate(on, self.schema, right.schema)
+        if within is not None:
+            pair = _pair(within, "within")
+            w1, w2 = (parse_duration(w, "within") for w in pair)
+            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2))
+        n1, n2 = (_positive(n, "last") for n in _pair(last, "last"))
+        return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
+
+    def aggregate(
+        self,
+        by: list[str] | tuple[str, ...] = (),
+        window: str | None = None,
+        every: str | int | None = None,
+        last: int | None = None,
+        **functions: str,
+    ) -> Stream:
+        """Aggregate functions per group over time windows (window, every) or count windows (last, every)."""
+        if (window is None) == (last is None):
+            msg = "aggregate needs exactly one window: window='60 seconds' (time) or last=100 (count)"
+            raise QueryError(msg)
+        grouped = self._grouping(by)
+        checked = tuple((n, expressions.aggregate(f, self.schema, grouped, n)) for n, f in functions.items())
+        if window is not None:
+            size = parse_duration(window, "window")
+            slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
+            _check_slide(slide, size, f"{every!r}", f"{window!r}")
+            return Stream(nodes.TimeAggregate(self._node, grouped, checked, size, slide))
+        count = _positive(last, "last")
+        step = count if every is None else _positive(every, "every")
+        _check_slide(step, count, str(every), str(last))
+        return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
+
+    def collect(self, slots: int | None = None, strategy: str = "subquery") -> pa.Table:
+        """Run on Spark over bounded input, to the end, and return the results."""
+        from headrace.engine.run import collect
+
+        return collect(self, slots=slots, strategy=strategy)
+
+    def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
+        """Run continuously on Spark; see `headrace.start` for the options."""
+        from headrace.engine.run import start
+
+        return start([(self, sink)], checkpoint=checkpoint, **options)
+
+    def _column(self, name: str) -> expressions.Expression:
+        quoted = '"' + name.replace('"', '""') + '"'
+        found = expressions.scalar(quoted, self.schema, name)
+        return expressions.Expression(name, found.sql, self.schema.field(name).type, found.columns)
+
+    def _demand_column(self, name: str, what: str) -> None:
+        if not isinstance(name, str):
+            raise QueryTypeError(f"{what} takes column names as text; found {name!r}")
+        if name not in self.columns:
+            raise QueryError(f"{what} names an unknown column {name!r}; there are {', '.join(self.columns)}")
+
+    def _grouping(self, by: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+        if isinstance(by, str):
+            raise QueryTypeError(f"by must be a list of columns; found {by!r}; write by=[{by!r}]")
+        for name in by:
+            self._demand_column(name, "by")
+            if name == "ts":
+                raise QueryError("by cannot contain 'ts', the event time; map it to another column first")
+        if len(set(by)) != len(by):
+            raise QueryError(f"by names a column twice; found {list(by)!r}")
+        return tuple(by)
+
+
+def node_of(stream: Stream) -> nodes.Node:
+    """The record behind a handle."""
+    return stream._node
+
+
+def _node(stream: Stream, what: str) -> nodes.Node:
+    if not isinstance(stream, Stream):
+        msg = f"{what} takes headrace streams; found {type(stream).__name__}; wrap a DataFrame in headrace.stream(df, time=...)"
+        raise QueryTypeError(msg)
+    return stream._node
+
+
+def _pair(value: Any, what: str) -> tuple[Any, Any]:
+    if isinstance(value, (tuple, list)):
+        if len(value) != 2:
+            raise QueryError(f"{what} takes one value or a pair; found {value!r}")
+        return value[0], value[1]
+    return value, value
+
+
+def _positive(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise QueryTypeError(f"{what} must be a whole number of tuples; found {value!r}")
+    if value < 1:
+        raise QueryError(f"{what} must be at least 1; found {value!r}")
+    return value
+
+
+def _check_slide(slide: int, size: int, slide_text: str, size_text: str) -> None:
+    if slide > size:
+        msg = f"every ({slide_text}) is longer than the window ({size_text}): tuples in between would count nowhere"
+        raise QueryError(msg)
