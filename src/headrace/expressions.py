@@ -92,7 +92,7 @@ class Predicate:
 class Partial:
     """One aggregate call: what each pane keeps, and how the kept values are merged."""
 
-    columns: tuple[tuple[str, str], ...]  # (name, SQL over tuples)
+    columns: tuple[tuple[str, str, str], ...]  # (name, SQL over tuples, function that merges two of them)
     merged: tuple[tuple[str, str], ...]  # (name, SQL over those columns)
 
 
@@ -132,8 +132,8 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     )
 
 
-def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str) -> Aggregate:
-    """Check an aggregate expression over one stream, grouped by the columns `by`."""
+def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
+    """Check an aggregate expression over one stream, grouped by `by`; `number` keeps its partials apart."""
     scopes = {"": schema}
     tree = _checked_tree(text, scopes, what, aggregates=True)
     calls = list(_aggregate_calls(tree))
@@ -145,7 +145,7 @@ def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str) -> A
             raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
     ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
     kind = _bind(_print(tree), scopes, text, what, by=by)
-    partials = _partials(tree, schema)
+    partials = _partials(tree, schema, f"__f{number}m")
     return Aggregate(
         text=text,
         sql=_print(_with_order(tree)) if ordered else _print(tree),
@@ -495,13 +495,13 @@ def _column_node(name: str) -> Tree:
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}
 
 
-def _partials(tree: Tree, schema: pa.Schema) -> tuple[tuple[Partial, ...], str] | None:
+def _partials(tree: Tree, schema: pa.Schema, prefix: str) -> tuple[tuple[Partial, ...], str] | None:
     """Per-pane partials and the expression over them once merged, if every call allows it."""
     calls = list(_aggregate_calls(tree))
     if not all(_mergeable(call, schema) for call in calls):
         return None
-    partials = tuple(_partial(call, index, schema) for index, call in enumerate(calls))
-    return partials, _print(_replace_calls(tree, iter(range(len(calls)))))
+    partials = tuple(_partial(call, f"{prefix}{index}", schema) for index, call in enumerate(calls))
+    return partials, _print(_replace_calls(tree, iter([f"{prefix}{index}" for index in range(len(calls))])))
 
 
 def _mergeable(call: Tree, schema: pa.Schema) -> bool:
@@ -518,24 +518,24 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _partial(call: Tree, index: int, schema: pa.Schema) -> Partial:
-    name, out = call["function_name"], f"__m{index}"
+def _partial(call: Tree, out: str, schema: pa.Schema) -> Partial:
+    name = call["function_name"]
     if name in ("avg", "mean"):
         total, count = (_print({**call, "function_name": f, "qualified_name": {"path": [f]}}) for f in ("sum", "count"))
         merged = f"CASE WHEN sum({out}c) > 0 THEN CAST(sum({out}s) AS DOUBLE) / sum({out}c) END"
-        return Partial(((f"{out}s", total), (f"{out}c", count)), ((out, merged),))
+        return Partial(((f"{out}s", total, "sum"), (f"{out}c", count, "sum")), ((out, merged),))
     merge = "sum" if name in ("count", "count_star") else name
     merged = f"CAST({merge}({out}v) AS {_duck_type(_print(call), schema)})"
-    return Partial(((f"{out}v", _print(call)),), ((out, merged),))
+    return Partial(((f"{out}v", _print(call), merge),), ((out, merged),))
 
 
-def _replace_calls(tree: Any, numbers: Iterator[int]) -> Any:
+def _replace_calls(tree: Any, names: Iterator[str]) -> Any:
     if isinstance(tree, list):
-        return [_replace_calls(value, numbers) for value in tree]
+        return [_replace_calls(value, names) for value in tree]
     if isinstance(tree, dict):
         if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
-            return _column_node(f"__m{next(numbers)}")
-        return {key: _replace_calls(value, numbers) for key, value in tree.items()}
+            return _column_node(next(names))
+        return {key: _replace_calls(value, names) for key, value in tree.items()}
     return tree
 
 

@@ -99,7 +99,10 @@ class Stream:
             msg = "aggregate needs exactly one window: window='60 seconds' (time) or last=100 (count)"
             raise QueryError(msg)
         grouped = self._grouping(by)
-        checked = tuple((n, expressions.aggregate(f, self.schema, grouped, n)) for n, f in functions.items())
+        checked = tuple(
+            (name, expressions.aggregate(text, self.schema, grouped, name, number))
+            for number, (name, text) in enumerate(functions.items())
+        )
         if window is not None:
             size = parse_duration(window, "window")
             slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]

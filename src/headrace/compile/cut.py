@@ -1,0 +1,235 @@
+"""Cut a query at its stateful operators into a plan.
+
+Every stateful operator becomes one operator of the plan (a count-window join two: the ranker and the join); the
+stateless operators in between become the steps of the edges that lead to it. An operator's stage is one more than
+the latest stage among its producers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.query import nodes
+
+RANK_COLUMNS = [pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()), pa.field("__pos", pa.int64())]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Tuples on their way: from one output of a producer through steps."""
+
+    producer: str
+    output: int
+    stage: int
+    steps: tuple[p.Step, ...]
+    schema: pa.Schema
+
+    def then(self, step: p.Step, schema: pa.Schema) -> Flow:
+        return Flow(self.producer, self.output, self.stage, (*self.steps, step), schema)
+
+
+def compile_query(roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None) -> p.Plan:
+    """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
+    cutter = _Cutter(nodes.named_sources(*roots))
+    for index, root in enumerate(roots):
+        cutter.add_result(f"result-{index}", root, ordered=bool(ordered and ordered[index]))
+    return cutter.plan()
+
+
+@dataclass
+class _Cutter:
+    sources: dict[str, nodes.Source]
+    operators: list[p.Operator] = field(default_factory=list)
+    edges: list[p.Edge] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    done: dict[int, list[Flow]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def plan(self) -> p.Plan:
+        return p.Plan(
+            tuple(_source_input(name, s) for name, s in self.sources.items()),
+            tuple(self.operators),
+            tuple(self.edges),
+            tuple(self.results),
+        )
+
+    def add_result(self, name: str, root: nodes.Node, *, ordered: bool) -> None:
+        flows = self.flows(root)
+        if ordered:
+            flows = [self._order(root, flows)]
+        self.results.append(name)
+        self._connect(flows, name, 0)
+
+    def flows(self, node: nodes.Node) -> list[Flow]:
+        """The flows whose union is the output of a node; computed once, so a shared stream is shared."""
+        if id(node) not in self.done:
+            self.done[id(node)] = self._flows(node)
+        return self.done[id(node)]
+
+    def _flows(self, node: nodes.Node) -> list[Flow]:
+        match node:
+            case nodes.Source():
+                name = next(name for name, source in self.sources.items() if source is node)
+                return [Flow(name, 0, 0, (), node.schema)]
+            case nodes.Union():
+                return [flow for stream in node.streams for flow in self.flows(stream)]
+            case nodes.Map() | nodes.Filter() | nodes.Case():
+                step = _step(node)
+                return [flow.then(step, node.schema) for flow in self.flows(node.input)]
+            case nodes.TimeJoin():
+                return [self._time_join(node)]
+            case nodes.CountJoin():
+                return [self._count_join(node)]
+            case nodes.TimeAggregate():
+                return [self._time_aggregate(node)]
+            case nodes.CountAggregate():
+                return [self._count_aggregate(node)]
+            case _:
+                raise TypeError(f"no plan for {type(node).__name__}")
+
+    def _name(self, kind: str) -> str:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return f"{kind}-{self.counts[kind]}"
+
+    def _connect(self, flows: Sequence[Flow], target: str, side: int) -> None:
+        self.edges.extend(p.Edge(f.producer, f.output, f.steps, f.schema, target, side) for f in flows)
+
+    def _add(self, operator: p.Operator, *inputs: Sequence[Flow]) -> Flow:
+        self.operators.append(operator)
+        for side, flows in enumerate(inputs):
+            self._connect(flows, operator.name, side)
+        return Flow(operator.name, 0, operator.stage, (), operator.schema)
+
+    def _time_join(self, node: nodes.TimeJoin) -> Flow:
+        left, right = self.flows(node.left), self.flows(node.right)
+        operator = p.TimeJoinOperator(
+            self._name("join"),
+            _stage(left, right),
+            (node.left.schema, node.right.schema),
+            node.schema,
+            _join_groupings(node),
+            node.on.keys,
+            node.on.sql,
+            node.on.text,
+            node.on.safe,
+            node.columns,
+            node.w1,
+            node.w2,
+        )
+        return self._add(operator, left, right)
+
+    def _count_join(self, node: nodes.CountJoin) -> Flow:
+        left, right = self.flows(node.left), self.flows(node.right)
+        ranker = p.RankOperator(
+            self._name("rank"),
+            _stage(left, right),
+            (node.left.schema, node.right.schema),
+            node.schema,
+            (p.Grouping((), None), p.Grouping((), None)),
+        )
+        self._add(ranker, left, right)
+        ranked = [
+            Flow(ranker.name, side, ranker.stage, (), pa.schema([*source.schema, *RANK_COLUMNS]))
+            for side, source in enumerate((node.left, node.right))
+        ]
+        operator = p.CountJoinOperator(
+            self._name("join"),
+            ranker.stage + 1,
+            (ranked[0].schema, ranked[1].schema),
+            node.schema,
+            _join_groupings(node),
+            node.on.keys,
+            node.on.sql,
+            node.on.text,
+            node.on.safe,
+            node.columns,
+            node.n1,
+            node.n2,
+            ranker.name,
+        )
+        return self._add(operator, [ranked[0]], [ranked[1]])
+
+    def _time_aggregate(self, node: nodes.TimeAggregate) -> Flow:
+        flows = self.flows(node.input)
+        functions = [function for _, function in node.functions]
+        common = (self._name("aggregate"), _stage(flows), (node.input.schema,), node.schema, _by_grouping(node))
+        texts = tuple(f.text for f in functions)
+        partials = [f.partials for f in functions]
+        if all(partial is not None for partial in partials):
+            return self._add(_pane_aggregate(node, common, texts), flows)
+        named = tuple((name, f.sql) for name, f in node.functions)
+        operator = p.TupleAggregateOperator(*common, node.by, node.window, node.every, named, texts, node.ordered)
+        return self._add(operator, flows)
+
+    def _count_aggregate(self, node: nodes.CountAggregate) -> Flow:
+        flows = self.flows(node.input)
+        named = tuple((name, f.sql) for name, f in node.functions)
+        operator = p.CountAggregateOperator(
+            self._name("aggregate"),
+            _stage(flows),
+            (node.input.schema,),
+            node.schema,
+            _by_grouping(node),
+            node.by,
+            node.last,
+            node.every,
+            named,
+            tuple(f.text for _, f in node.functions),
+        )
+        return self._add(operator, flows)
+
+    def _order(self, root: nodes.Node, flows: Sequence[Flow]) -> Flow:
+        operator = p.OrderOperator(
+            self._name("order"), _stage(flows), (root.schema,), root.schema, (p.Grouping((), None),)
+        )
+        return self._add(operator, flows)
+
+
+def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
+    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead)
+
+
+def _stage(*inputs: Sequence[Flow]) -> int:
+    return 1 + max(flow.stage for flows in inputs for flow in flows)
+
+
+def _step(node: nodes.Map | nodes.Filter | nodes.Case) -> p.Step:
+    if isinstance(node, nodes.Map):
+        text = ", ".join(f"{name} = {e.text}" for name, e in node.columns)
+        return p.MapStep(tuple((name, e.sql) for name, e in node.columns), node.schema, text)
+    if isinstance(node, nodes.Filter):
+        return p.FilterStep(node.predicate.sql, node.predicate.text)
+    # a predicate is looked at only where no earlier one was true
+    earlier = "".join(f" WHEN {e.sql} THEN false" for e in node.predicates[: node.branch])
+    chosen = f" WHEN {node.predicates[node.branch].sql} THEN true" if node.branch < len(node.predicates) else ""
+    default = "false" if chosen else "true"
+    text = ", ".join(e.text for e in node.predicates)
+    return p.FilterStep(f"CASE{earlier}{chosen} ELSE {default} END", f"case {text}")
+
+
+def _join_groupings(node: nodes.Join) -> tuple[p.Grouping, ...]:
+    keys = node.on.keys
+    if not keys:
+        return tuple(p.Grouping(tuple(side.schema.names), None) for side in (node.left, node.right))
+    types = tuple(key.type for key in keys)
+    return (
+        p.Grouping(tuple(key.left for key in keys), types, drop_null=True),
+        p.Grouping(tuple(key.right for key in keys), types, drop_null=True),
+    )
+
+
+def _by_grouping(node: nodes.Aggregation) -> tuple[p.Grouping, ...]:
+    return (p.Grouping(node.by, None),)
+
+
+def _pane_aggregate(node: nodes.TimeAggregate, common: tuple[Any, ...], texts: tuple[str, ...]) -> p.Operator:
+    partials = tuple(partial for _, function in node.functions for partial in function.partials or ())
+    named = tuple((name, str(function.merged_sql)) for name, function in node.functions)
+    pane = math.gcd(node.window, node.every)
+    return p.PaneAggregateOperator(*common, node.by, node.window, node.every, pane, partials, named, texts)

@@ -1,0 +1,283 @@
+"""The driver: the papers' master. It owns plan, clocks, layouts and manifests, and runs one epoch after another.
+
+Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
+stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
+clean up. The state of manifest n is computed from that of n - 1 and from nothing else.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.engine import time as wm
+from headrace.engine.epoch import Epoch, Merge
+from headrace.engine.messages import Message
+from headrace.engine.progress import Progress
+from headrace.engine.runs import plan_merges
+from headrace.engine.writing import by_reference
+from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
+from headrace.routing.layout import Diagonal, Layout, best_rectangles
+from headrace.sinks import Delivery, Sink
+from headrace.state.blocks import Block, BlockReader
+from headrace.state.manifest import Manifest, OperatorState, Output
+from headrace.state.store import StateStore
+
+Execute = Callable[[Epoch], Sequence[Message]]
+ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
+FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
+
+
+@dataclass
+class Settings:
+    """What a run was asked for."""
+
+    slots: int
+    best_effort: bool = False
+    bounded: bool = False
+    keep_late: bool = False
+    layouts: Callable[[p.Operator, int, int], Layout | None] | None = None  # a test's own choice
+    groups: int | None = None
+
+
+@dataclass
+class Driver:
+    plan: p.Plan
+    query: dict[str, Any]  # the fingerprint
+    store: StateStore
+    sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
+    settings: Settings
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        last = self.store.last
+        if last is not None:
+            self._check_query(last)
+            self.progress.restore(last)
+
+    # --- entry -----------------------------------------------------------------------------------------------------
+
+    def _check_query(self, last: Manifest) -> None:
+        if last.query != self.query:
+            changes = "; ".join(_changes(last.query["operators"], self.query["operators"]))
+            msg = f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
+            raise QueryChanged(msg)
+
+    def deliver_again(self) -> None:
+        """On start: the newest outbox may not have reached its sinks."""
+        if self.store.last is not None:
+            self._deliver(self.store.last)
+
+    @property
+    def closed(self) -> bool:
+        return self.store.last is not None and self.store.last.closed
+
+    # --- one epoch -------------------------------------------------------------------------------------------------
+
+    def run(self, position: Mapping[str, Any], execute: Execute, *, final: bool = False, idle: Sequence[str] = ()) -> None:
+        """Process the input at a source position: one more manifest."""
+        if self.closed:
+            raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+        begun = time.time()
+        epoch = self._epoch(final=final, idle=idle)
+        reports = self._execute(epoch, execute)
+        manifest = self._manifest(epoch, reports, position)
+        self.store.commit(manifest)
+        self._deliver(manifest)
+        self.store.clean()
+        self.progress.update(manifest, reports, begun, time.time())
+
+    def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
+        last = self.store.last
+        groups = last.groups if last else self._groups()
+        clocks = {s.name: self._clock(s.name, last) for s in self.plan.sources}
+        clocks = {n: replace(c, idle=True) if n in idle else c for n, c in clocks.items()}
+        state = dict(last.operators) if last else {}
+        return Epoch(
+            plan=self.plan,
+            number=last.number + 1 if last else 0,
+            folder=str(getattr(self.store.storage, "root", "")),
+            slots=self.settings.slots,
+            groups=groups,
+            clocks=clocks,
+            layouts={o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators},
+            state=state,
+            merges=self._merges(state),
+            final=final,
+            bounded=self.settings.bounded,
+            best_effort=self.settings.best_effort,
+            keep_late=self.settings.keep_late,
+        )
+
+    def _groups(self) -> int:
+        return self.settings.groups or max(FEWEST_GROUPS, GROUPS_PER_SLOT * self.settings.slots)
+
+    def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
+        return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
+
+    def _layout(self, operator: p.Operator, groups: int, state: OperatorState | None) -> Layout:
+        slots = min(self.settings.slots, groups)
+        chosen = self.settings.layouts and self.settings.layouts(operator, groups, slots)
+        if chosen:
+            return chosen
+        if isinstance(operator, p.JoinOperator) and not operator.keys:
+            rows = [sum(b.rows for b in blocks) + 1 for blocks in state.inputs] if state else [1, 1]
+            return best_rectangles(groups, slots, rows[0], rows[1])
+        return Diagonal.even(groups, slots)
+
+    def _merges(self, state: Mapping[str, OperatorState]) -> tuple[tuple[Merge, ...], ...]:
+        planned = [m for o in self.plan.operators if by_reference(o) for m in plan_merges(o, state.get(o.name))]
+        return tuple(tuple(planned[slot :: self.settings.slots]) for slot in range(self.settings.slots))
+
+    def _execute(self, epoch: Epoch, execute: Execute) -> list[dict[str, Any]]:
+        """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
+        for _ in range(ATTEMPTS):
+            reports = [m.head for m in execute(epoch) if m.kind == "report"]
+            if _agree(epoch, reports):
+                return reports
+        msg = (
+            f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never heard the same attempt of every producer;"
+            " executors are being lost faster than an epoch takes; nothing was committed"
+        )
+        raise EngineError(msg)
+
+    # --- the next manifest -----------------------------------------------------------------------------------------
+
+    def _manifest(self, epoch: Epoch, reports: Sequence[dict[str, Any]], position: Mapping[str, Any]) -> Manifest:
+        seen: dict[str, int] = {}
+        for report in reports:
+            for source, largest in report.get("seen", {}).items():
+                seen[source] = max(largest, seen.get(source, largest))
+        clocks = wm.advance(self.plan, epoch.clocks, seen, final=epoch.final)
+        sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
+        outbox = _outbox(reports)
+        return self.store.draft(
+            versions=versions(),
+            position=dict(position),
+            query=self.query,
+            groups=epoch.groups,
+            layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
+            sources=sources,
+            operators=self._operators(epoch, reports, clocks),
+            outbox=outbox,
+            totals=self._totals(sources, outbox),
+            decisions=[],
+            closed=epoch.final,
+        )
+
+    def _source(self, name: str, clock: wm.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        before = self.store.last.sources[name] if self.store.last else {}
+        counted = [report.get("sources", {}).get(name, {}) for report in reports]
+        counters = {
+            key: before.get(key, 0) + sum(c.get(key, 0) for c in counted) for key in ("in", "accepted", "late", "rejected")
+        }
+        return {**clock.to_json(), **counters}
+
+    def _totals(self, sources: Mapping[str, Any], outbox: Sequence[Output]) -> dict[str, int]:
+        before = self.store.last.totals if self.store.last else {}
+        totals = {key: sum(s[key] for s in sources.values()) for key in ("in", "accepted", "late", "rejected")}
+        for result in self.plan.results:
+            totals[result] = before.get(result, 0) + sum(o.block.rows for o in outbox if o.result == result)
+        return totals
+
+    def _operators(
+        self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
+    ) -> dict[str, OperatorState]:
+        extra = {name: data for report in reports for name, data in report["extra"].items()}
+        clocks = wm.arrivals(clocks) if epoch.best_effort else clocks
+        producers = wm.operator_watermarks(self.plan, clocks)
+        found = {}
+        for operator in self.plan.operators:
+            before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
+            own = {**before.extra, **extra.get(operator.name, {})}
+            ranks = extra.get(getattr(operator, "ranker", ""), {})
+            bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, producers), ranks)
+            inputs = tuple(
+                _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
+            )
+            found[operator.name] = OperatorState(inputs, own)
+        return found
+
+    # --- delivery --------------------------------------------------------------------------------------------------
+
+    def _deliver(self, manifest: Manifest) -> None:
+        reader = BlockReader(self.store.storage)
+        for result, sink in self.sinks.items():
+            parts = [o for o in manifest.outbox if o.result == result]
+            if not parts:
+                continue
+            tables = [reader.open(o.block).table for o in parts]
+            delivery = Delivery(self.store.state_id, manifest.number, result, pa.concat_tables(tables))
+            try:
+                sink.deliver(delivery)
+            except Exception as error:
+                msg = (
+                    f"the sink of {result} failed in epoch {manifest.number}: {type(error).__name__}: {error}; the state"
+                    " is committed; start again and the same results are delivered again"
+                )
+                raise SinkError(msg) from error
+
+
+def versions() -> dict[str, str]:
+    from headrace import __version__
+
+    return {
+        "headrace": __version__,
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "duckdb": duckdb.__version__,
+    }
+
+
+def _agree(epoch: Epoch, reports: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every slot of every stage reported, and heard the same attempts of the same producers, which reported."""
+    tasks = {(r["stage"], r["partition"]): r["attempt"] for r in reports}
+    if len(tasks) != len(reports):
+        return False
+    for stage in range(1, epoch.plan.stages + 1):
+        slots = [r for r in reports if r["stage"] == stage]
+        before = sorted([s, q, a] for (s, q), a in tasks.items() if s == stage - 1)
+        if len(slots) != epoch.slots or any(slot["heard"] != before for slot in slots):
+            return False
+    return True
+
+
+def _live(
+    operator: p.Operator, side: int, before: Sequence[Block], reports: Sequence[Mapping[str, Any]], bound: int
+) -> tuple[Block, ...]:
+    """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
+    if not by_reference(operator):
+        return tuple(Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side))
+    merges = [m for r in reports for m in r["merged"] if m[0] == operator.name and side in m[1]]
+    gone = {name for _, _, names, _ in merges for name in names}
+    new = [Block.from_json(b) for r in reports for name, s, b in r["blocks"] if (name, s) == (operator.name, side)]
+    blocks = [b for b in before if b.name not in gone] + [Block.from_json(m[3]) for m in merges] + new
+    return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+
+
+def _outbox(reports: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:
+    """Result blocks in an order that does not depend on which task finished first."""
+    found: list[Output] = []
+    for report in sorted(reports, key=lambda r: (r["stage"], r["partition"])):
+        named = [(result, block) for result, block in report["outbox"]]
+        named += [(f"late:{source}", block) for source, block in report["late"]]
+        found += [Output(result, len(found) + i, Block.from_json(block)) for i, (result, block) in enumerate(named)]
+    return tuple(found)
+
+
+def _changes(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What differs between two fingerprints, for people."""
+    if len(before) != len(after):
+        return [f"it has {len(after)} operators, the state was made by {len(before)}"]
+    found = []
+    for number, (old, new) in enumerate(zip(before, after, strict=True), start=1):
+        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        found += [f"operator {number} ({old['operator']}): {k} was {old.get(k)!r}, is {new.get(k)!r}" for k in keys]
+    return found or ["its fingerprint differs"]

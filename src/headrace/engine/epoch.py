@@ -1,0 +1,203 @@
+"""One epoch as pure functions of what a task is given: `split` (stage 0) and `process` (every later stage).
+
+Invariant: for a given epoch record and given input, the tasks of a stage write the same rows and report the same
+facts whatever the attempt; they write only new blocks, whose names carry the epoch, and change nothing that exists.
+Nothing here knows Spark: an engine calls these functions and moves the messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.engine import time as wm
+from headrace.engine.messages import Message, unpack
+from headrace.engine.outlet import Outlet
+from headrace.engine.slots import run_operator
+from headrace.engine.writing import Task, write_merged
+from headrace.errors import EngineError
+from headrace.routing.layout import Layout
+from headrace.sources import conform
+from headrace.state.blocks import Block
+from headrace.state.manifest import OperatorState
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Runs of state that one slot makes into one block; inputs that share their blocks share the merge."""
+
+    operator: str
+    inputs: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Everything that the tasks of an epoch must know. All of them get the same record."""
+
+    plan: p.Plan
+    number: int  # of the manifest that this epoch will publish
+    folder: str  # where the state is
+    slots: int
+    groups: int
+    clocks: Mapping[str, wm.Clock]  # after the last epoch
+    layouts: Mapping[str, Layout]
+    state: Mapping[str, OperatorState]
+    merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
+    final: bool = False  # the input ends with this epoch
+    bounded: bool = False  # nothing is late
+    best_effort: bool = False
+    keep_late: bool = False
+
+
+@dataclass(frozen=True)
+class Window:
+    """A physical window of a source: delivered rows, and when they arrived (seconds, for latency only)."""
+
+    source: str
+    rows: pa.Table
+    arrived: float | None = None
+
+
+# --- stage 0 -------------------------------------------------------------------------------------------------------
+
+
+def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Message]:
+    """Accept the tuples of the sources and send each where the plan wants it."""
+    begin = time.process_time()
+    outlet = Outlet(epoch, task)
+    counts = {s.name: _Counts() for s in epoch.plan.sources}
+    for window in windows:
+        source = next(s for s in epoch.plan.sources if s.name == window.source)
+        accepted = _accept(epoch, source, window, counts[source.name], outlet)
+        outlet.put(source.name, 0, accepted)
+        yield from outlet.flush_full()
+    yield from outlet.flush()
+    outlet.report["sources"] = {name: c.to_json() for name, c in counts.items() if c.delivered}
+    seen = {name: c.largest for name, c in counts.items() if c.largest is not None}
+    yield from outlet.finish(seen, time.process_time() - begin)
+
+
+@dataclass
+class _Counts:
+    delivered: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    largest: int | None = None
+    arrivals: list[tuple[float | None, int]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "in": self.delivered,
+            "accepted": self.accepted,
+            "late": self.late,
+            "rejected": self.rejected,
+            "arrivals": self.arrivals,
+        }
+
+
+def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts, outlet: Outlet) -> pa.Table:
+    """Sort a window into accepted, late and rejected tuples; count each."""
+    tuples = conform(window.rows, source)
+    ts = tuples.column("ts")
+    times = np.asarray(ts.cast(pa.int64()).fill_null(wm.FOREVER))
+    rejected = np.asarray(ts.is_null()) | (np.abs(times) > wm.FURTHEST)
+    clock = epoch.clocks[source.name]
+    late = np.zeros(len(times), dtype=bool)
+    if not epoch.bounded:
+        if source.ahead is not None and clock.largest is not None:
+            rejected |= times > clock.largest + source.ahead
+        late = ~rejected & (times < clock.watermark)
+    accepted = ~(rejected | late)
+    counts.delivered += len(times)
+    counts.accepted += int(accepted.sum())
+    counts.late += int(late.sum())
+    counts.rejected += int(rejected.sum())
+    counts.arrivals.append((window.arrived, len(times)))
+    if epoch.keep_late:
+        for reason, mask in (("late", late), ("rejected", rejected)):
+            outlet.put_late(source.name, reason, tuples.filter(pa.array(mask)))
+    if not accepted.any():
+        return tuples.slice(0, 0)
+    largest = int(times[accepted].max())
+    counts.largest = largest if counts.largest is None else max(largest, counts.largest)
+    return tuples if accepted.all() else tuples.filter(pa.array(accepted))
+
+
+# --- later stages --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Inbox:
+    """What a slot received for the operators of its stage."""
+
+    blocks: dict[tuple[str, int], list[Block]] = field(default_factory=dict)
+    rows: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+    heard: list[list[int]] = field(default_factory=list)
+    promised: int = 0
+    received: int = 0
+
+    def add(self, message: Message) -> None:
+        key = (message.head["operator"], message.head["input"])
+        if message.kind == "block":
+            self.blocks.setdefault(key, []).append(Block.from_json(message.head["block"]))
+        else:
+            self.rows.setdefault(key, []).append(unpack(message.body))
+
+    def hear(self, control: Mapping[str, Any]) -> None:
+        self.heard.append([control["stage"], control["partition"], control["attempt"]])
+        self.promised += control["messages"]
+        for source, largest in control["seen"].items():
+            self.seen[source] = max(largest, self.seen.get(source, largest))
+
+
+def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
+    """Run the operators of a stage in one slot on what was sent to it."""
+    begin = time.process_time()
+    outlet = Outlet(epoch, task)
+    inbox = Inbox()
+    here = {operator.name for operator in epoch.plan.at(stage)}
+    for message in messages:
+        if message.kind == "control":
+            inbox.hear(message.head)
+            continue
+        inbox.received += 1
+        if message.kind != "report" and message.head["operator"] in here:
+            inbox.add(message)
+        else:  # for a later stage, or for the driver
+            yield outlet.passing(message)
+    _check_complete(inbox, epoch, stage, task.partition)
+    clocks = wm.advance(epoch.plan, epoch.clocks, inbox.seen, final=epoch.final)
+    for operator in epoch.plan.at(stage):
+        for output, table in run_operator(epoch, operator, task, inbox, clocks, outlet.report):
+            outlet.put(operator.name, output, table)
+    yield from outlet.flush()
+    _merge_runs(epoch, stage, task, outlet)
+    outlet.report["heard"] = sorted(inbox.heard)
+    yield from outlet.finish(inbox.seen, time.process_time() - begin)
+
+
+def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
+    if inbox.promised != inbox.received:
+        msg = (
+            f"slot {slot} of stage {stage} in epoch {epoch.number} received {inbox.received} messages,"
+            f" {inbox.promised} were sent; nothing was committed"
+        )
+        raise EngineError(msg)
+
+
+def _merge_runs(epoch: Epoch, stage: int, task: Task, outlet: Outlet) -> None:
+    for merge in epoch.merges[task.partition] if epoch.merges else ():
+        operator = epoch.plan.by_name[merge.operator]
+        if operator.stage == stage:
+            block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
+            names = [b.name for b in merge.blocks]
+            outlet.report["merged"].append([operator.name, list(merge.inputs), names, block.to_json()])

@@ -1,0 +1,161 @@
+"""The way out of a task: tuples are put in by producer, and leave as blocks, rows, results and one report.
+
+Exchange by reference for what becomes window state: the block that is written, sorted by (group, position), is both
+the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
+Two inputs that want the same tuples in the same groups (a self-join) share one block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.engine.messages import LARGEST_BODY, Message, pack
+from headrace.engine.writing import Task, by_reference, group_numbers, write_grouped, write_rows
+from headrace.kernels.aggregate import partials_of
+from headrace.kernels.stateless import run_steps
+from headrace.state.blocks import Block, Offsets
+
+if TYPE_CHECKING:
+    from headrace.engine.epoch import Epoch
+
+FULL = 1_000_000  # tuples that a splitter gathers before it writes them
+
+
+class Outlet:
+    def __init__(self, epoch: Epoch, task: Task) -> None:
+        self.epoch, self.task = epoch, task
+        self.report: dict[str, Any] = {
+            "stage": task.stage,
+            "partition": task.partition,
+            "attempt": task.attempt,
+            "blocks": [],
+            "outbox": [],
+            "late": [],
+            "replaced": [],
+            "merged": [],
+            "extra": {},
+        }
+        self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
+        self._late: dict[tuple[str, str], list[pa.Table]] = {}
+        self._rows = 0
+        self._sent = [0] * epoch.slots
+
+    def put(self, producer: str, output: int, table: pa.Table) -> None:
+        if table.num_rows:
+            self._gathered.setdefault((producer, output), []).append(table)
+            self._rows += table.num_rows
+
+    def put_late(self, source: str, reason: str, table: pa.Table) -> None:
+        if table.num_rows:
+            self._late.setdefault((source, reason), []).append(table)
+
+    def flush_full(self) -> Iterator[Message]:
+        if self._rows >= FULL:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Message]:
+        """Send what was gathered along every edge of its producer."""
+        for (producer, output), tables in self._gathered.items():
+            table = pa.concat_tables(tables)
+            shared: dict[Any, tuple[Block, Offsets]] = {}
+            done: dict[tuple[p.Step, ...], pa.Table] = {}
+            for edge in self.epoch.plan.leaving(producer, output):
+                if edge.steps not in done:
+                    done[edge.steps] = run_steps(table, edge.steps)
+                if done[edge.steps].num_rows:
+                    yield from self._send(edge, done[edge.steps], shared)
+        self._gathered, self._rows = {}, 0
+        self._write_late()
+
+    def finish(self, seen: dict[str, int], cpu: float) -> Iterator[Message]:
+        """The report, then a goodbye to every slot of the next stage."""
+        self.report["seen"] = seen
+        self.report["cpu"] = round(cpu, 6)
+        self.report["process"] = os.getpid()
+        yield self._count(Message(self.task.partition % self.epoch.slots, "report", self.report))
+        if self.task.stage < self.epoch.plan.stages:
+            me = {"stage": self.task.stage, "partition": self.task.partition, "attempt": self.task.attempt}
+            for slot in range(self.epoch.slots):
+                yield Message(slot, "control", {**me, "seen": seen, "messages": self._sent[slot]})
+
+    def passing(self, message: Message) -> Message:
+        """A message that only passes through this stage."""
+        return self._count(message)
+
+    def _count(self, message: Message) -> Message:
+        self._sent[message.slot] += 1
+        return message
+
+    # --- one edge --------------------------------------------------------------------------------------------------
+
+    def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]) -> Iterator[Message]:
+        operator = self.epoch.plan.by_name.get(edge.target)
+        if operator is None:
+            block = write_rows(self.epoch, self.task, table)
+            self.report["outbox"].append([edge.target, block.to_json()])
+        elif by_reference(operator):
+            yield from self._by_reference(edge, operator, table, shared)
+        else:
+            yield from self._by_value(edge, operator, table)
+
+    def _by_reference(
+        self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]
+    ) -> Iterator[Message]:
+        grouping = operator.groupings[edge.input]
+        panes = operator.name if isinstance(operator, p.PaneAggregateOperator) else None
+        key = (edge.steps, grouping, panes)
+        if key not in shared:
+            if isinstance(operator, p.PaneAggregateOperator):
+                table = partials_of(operator, table)
+            shared[key] = write_grouped(self.epoch, self.task, operator, edge.input, table)
+        block, offsets = shared[key]
+        if not block.rows:
+            return
+        self.report["blocks"].append([operator.name, edge.input, block.to_json()])
+        head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
+        counts = np.diff(offsets)
+        layout = self.epoch.layouts[operator.name]
+        for slot in range(layout.slots):
+            if counts[layout.groups(slot, edge.input)].any():
+                yield self._count(Message(slot, "block", head))
+
+    def _by_value(self, edge: p.Edge, operator: p.Operator, table: pa.Table) -> Iterator[Message]:
+        head = {"operator": operator.name, "input": edge.input}
+        for slot, part in self._by_slot(operator, edge.input, table):
+            for chunk in _chunks(part):
+                yield self._count(Message(slot, "rows", head, pack(chunk)))
+
+    def _by_slot(self, operator: p.Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        if isinstance(operator, p.RankOperator | p.OrderOperator):
+            yield 0, table
+            return
+        owner = np.array(_owners(self.epoch, operator))[group_numbers(self.epoch, operator, side, table)]
+        for slot in np.unique(owner):
+            yield int(slot), table.filter(pa.array(owner == slot))
+
+    def _write_late(self) -> None:
+        for (source, reason), tables in self._late.items():
+            table = pa.concat_tables(tables)
+            for name, value in (("_source", source), ("_reason", reason)):
+                table = table.append_column(name, pa.array([value] * table.num_rows))
+            self.report["late"].append([source, write_rows(self.epoch, self.task, table).to_json()])
+        self._late = {}
+
+
+def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:
+    layout = epoch.layouts[operator.name]
+    return layout.owner  # type: ignore[union-attr]  # by value only along the diagonal
+
+
+def _chunks(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices small enough for one message each."""
+    pieces = max(1, -(-table.nbytes // LARGEST_BODY))
+    size = max(1, -(-table.num_rows // pieces))
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)

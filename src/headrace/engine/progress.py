@@ -1,0 +1,103 @@
+"""Progress of a run, for programs: totals since the state began, and the last epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.state.manifest import Manifest
+
+REMEMBERED = 200  # epochs that latency and rates are taken from
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """What one epoch did."""
+
+    epoch: int
+    seconds: float
+    tuples_in: int
+    results_out: int
+    late: int
+    rejected: int
+    sources: Mapping[str, int]  # tuples in, by source
+    results: Mapping[str, int]  # results out, by result
+    cpu_seconds: float
+
+
+@dataclass
+class Progress:
+    """Totals grow once per epoch, when it is committed and delivered."""
+
+    epoch: int = -1
+    tuples_in: int = 0
+    results_out: int = 0
+    late: int = 0
+    rejected: int = 0
+    accepted: int = 0
+    watermark: dict[str, int | None] = field(default_factory=dict)
+    state_bytes: int = 0
+    blocks: int = 0
+    backlog: int | None = None
+    last: EpochProgress | None = None
+    latency: dict[str, float] = field(default_factory=dict)
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
+
+    def restore(self, manifest: Manifest) -> None:
+        """Totals as the newest manifest has them."""
+        totals = manifest.totals
+        self.epoch = manifest.number
+        self.tuples_in, self.accepted = totals["in"], totals["accepted"]
+        self.late, self.rejected = totals["late"], totals["rejected"]
+        self.results_out = sum(count for name, count in totals.items() if name.startswith("result-"))
+        self.watermark = {name: s["watermark"] for name, s in manifest.sources.items()}
+        live = {b.name: b.bytes for state in manifest.operators.values() for i in state.inputs for b in i}
+        self.state_bytes, self.blocks = sum(live.values()), len(live)
+
+    def update(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:
+        before = (self.tuples_in, self.results_out, self.late, self.rejected)
+        self.restore(manifest)
+        counted = [report.get("sources", {}) for report in reports]
+        sources = {name: sum(c.get(name, {}).get("in", 0) for c in counted) for name in manifest.sources}
+        results: dict[str, int] = {}
+        for output in manifest.outbox:
+            results[output.result] = results.get(output.result, 0) + output.block.rows
+        self.last = EpochProgress(
+            manifest.number,
+            ended - begun,
+            self.tuples_in - before[0],
+            self.results_out - before[1],
+            self.late - before[2],
+            self.rejected - before[3],
+            sources,
+            {name: count for name, count in results.items() if not name.startswith("late:")},
+            sum(report["cpu"] for report in reports),
+        )
+        self._sample(counted, begun, ended)
+
+    def _sample(self, counted: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:
+        for sources in counted:
+            for source in sources.values():
+                for arrived, rows in source["arrivals"]:
+                    self._samples.append((ended - (arrived or begun), rows))
+        self.latency = {"p50": _quantile(self._samples, 0.5), "p99": _quantile(self._samples, 0.99)}
+
+    def to_json(self) -> dict[str, Any]:
+        """For logs and other programs."""
+        from dataclasses import asdict
+
+        data = {k: v for k, v in asdict(self).items() if not k.startswith("_")}
+        return data
+
+
+def _quantile(samples: Sequence[tuple[float, int]], share: float) -> float:
+    """Quantile of the latencies, weighted by tuples."""
+    ordered = sorted(samples)
+    total, sofar = sum(rows for _, rows in ordered), 0
+    for latency, rows in ordered:
+        sofar += rows
+        if sofar >= share * total:
+            return latency
+    return 0.0

@@ -1,0 +1,178 @@
+"""What one slot does for one operator in one epoch: read its groups, run the kernel, say what becomes of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.engine import time as wm
+from headrace.engine.writing import Task, write_grouped, write_rows
+from headrace.kernels import aggregate, order
+from headrace.kernels.join import join
+from headrace.state.blocks import Block
+
+if TYPE_CHECKING:
+    from headrace.engine.epoch import Epoch, Inbox
+
+Results = Iterator[tuple[int, pa.Table]]
+
+
+def run_operator(
+    epoch: Epoch,
+    operator: p.Operator,
+    task: Task,
+    inbox: Inbox,
+    clocks: Mapping[str, wm.Clock],
+    report: dict[str, Any],
+) -> Results:
+    """(output number, results) of an operator in this slot; changes of its state go into the report."""
+    slot = _Slot(epoch, operator, task, inbox, clocks, report)
+    match operator:
+        case p.JoinOperator():
+            return slot.join(operator)
+        case p.PaneAggregateOperator() | p.TupleAggregateOperator():
+            return slot.close_windows(operator)
+        case p.CountAggregateOperator():
+            return slot.count_windows(operator)
+        case p.RankOperator():
+            return slot.rank(operator)
+        case p.OrderOperator():
+            return slot.order(operator)
+        case _:
+            raise TypeError(f"no kernel for {type(operator).__name__}")
+
+
+class _Slot:
+    def __init__(
+        self,
+        epoch: Epoch,
+        operator: p.Operator,
+        task: Task,
+        inbox: Inbox,
+        clocks: Mapping[str, wm.Clock],
+        report: dict[str, Any],
+    ) -> None:
+        self.epoch, self.operator, self.task, self.inbox, self.report = epoch, operator, task, inbox, report
+        self.number = task.partition
+        plan = epoch.plan
+        self.before = wm.input_watermarks(plan, operator, wm.operator_watermarks(plan, epoch.clocks))
+        self.after = wm.input_watermarks(plan, operator, wm.operator_watermarks(plan, clocks))
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _groups(self, side: int) -> list[int]:
+        layout = self.epoch.layouts[self.operator.name]
+        return layout.groups(self.number, side) if self.number < layout.slots else []
+
+    def _new(self, side: int) -> list[Block]:
+        return self.inbox.blocks.get((self.operator.name, side), [])
+
+    def _old(self, side: int) -> Sequence[Block]:
+        state = self.epoch.state.get(self.operator.name)
+        return state.inputs[side] if state else ()
+
+    def _read(self, blocks: Sequence[Block], side: int) -> pa.Table | None:
+        groups = self._groups(side)
+        tables = [self.task.reader.open(block).slice(groups) for block in blocks] if groups else []
+        tables = [table for table in tables if table.num_rows]
+        return pa.concat_tables(tables) if tables else None
+
+    # --- joins -----------------------------------------------------------------------------------------------------
+
+    def join(self, operator: p.JoinOperator) -> Results:
+        """New x (new + old), then old x new: disjoint, and together every pair whose later tuple arrived now."""
+        new = [self._read(self._new(side), side) for side in (0, 1)]
+        old = [self._read(self._reachable(operator, side, new[1 - side]), side) for side in (0, 1)]
+        right = [table for table in (new[1], old[1]) if table is not None]
+        pairs = [(new[0], pa.concat_tables(right) if right else None), (old[0], new[1])]
+        for left_table, right_table in pairs:
+            if left_table is not None and right_table is not None:
+                yield 0, join(operator, left_table, right_table)
+
+    def _reachable(self, operator: p.JoinOperator, side: int, others: pa.Table | None) -> list[Block]:
+        """The old blocks of one side that the other side's new tuples can reach in time."""
+        if others is None:
+            return []
+        blocks = list(self._old(side))
+        if not isinstance(operator, p.TimeJoinOperator):
+            return blocks
+        times = aggregate.times(others)
+        back, ahead = (operator.w1, operator.w2) if side == 0 else (operator.w2, operator.w1)
+        low, high = int(times.min()) - back, int(times.max()) + ahead
+        return [b for b in blocks if b.high is not None and b.low is not None and b.high >= low and b.low <= high]
+
+    # --- time windows ----------------------------------------------------------------------------------------------
+
+    def close_windows(self, operator: p.PaneAggregateOperator | p.TupleAggregateOperator) -> Results:
+        before, after = self.before[0], self.after[0]
+        if after <= before:
+            return
+        blocks = [*self._old(0), *self._new(0)]
+        held = self._read([b for b in blocks if b.low is not None and b.low < after], 0)
+        if held is None:
+            return
+        close = aggregate.close_panes if isinstance(operator, p.PaneAggregateOperator) else aggregate.close_tuples
+        yield 0, close(operator, held, before, after)  # type: ignore[arg-type]
+
+    # --- what is rewritten every epoch -------------------------------------------------------------------------------
+
+    def _held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+        """Held tuples and those that arrived now, in one table."""
+        tables = [self.task.reader.open(block).slice(groups) for block in self._old(side)]
+        tables += [_widen(rows, schema) for rows in self.inbox.rows.get((self.operator.name, side), [])]
+        tables = [table for table in tables if table.num_rows]
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+        """These rows are this slot's whole part of the new state."""
+        if table.num_rows == 0:
+            return
+        if grouped:
+            block, _ = write_grouped(self.epoch, self.task, self.operator, side, table)
+        else:
+            block = write_rows(self.epoch, self.task, table)
+        self.report["replaced"].append([self.operator.name, side, block.to_json()])
+
+    def _bound(self) -> int:
+        return wm.FOREVER if self.epoch.best_effort else min(self.after)
+
+    def count_windows(self, operator: p.CountAggregateOperator) -> Results:
+        groups = self._groups(0)
+        if not groups:
+            return
+        held = self._held(0, operator.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
+        results, kept = aggregate.count_windows(operator, held, self._bound())
+        self._hold(0, kept, grouped=True)
+        yield 0, results
+
+    def rank(self, operator: p.RankOperator) -> Results:
+        if self.number != 0:
+            return
+        state = self.epoch.state.get(operator.name)
+        given = tuple(state.extra.get("given", (0, 0))) if state else (0, 0)
+        ready = []
+        for side in (0, 1):
+            released, waiting = order.release(self._held(side, operator.schemas[side], None), self._bound())
+            self._hold(side, waiting, grouped=False)
+            ready.append(released)
+        self.report["extra"][operator.name] = {"given": [int(n + t.num_rows) for n, t in zip(given, ready, strict=True)]}
+        yield from enumerate(order.rank(ready[0], ready[1], given))  # type: ignore[arg-type]
+
+    def order(self, operator: p.OrderOperator) -> Results:
+        if self.number != 0:
+            return
+        released, waiting = order.release(self._held(0, operator.schemas[0], None), self._bound())
+        self._hold(0, waiting, grouped=False)
+        yield 0, released
+
+
+def _widen(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Arrived rows with the columns that held ones have as well, null."""
+    for name in schema.names[rows.num_columns :]:
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows
+
+

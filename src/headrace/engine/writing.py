@@ -1,0 +1,88 @@
+"""Blocks as tasks write them: grouped state, and plain rows.
+
+Invariant: a grouped block is sorted by (group, position); rows of group g are offsets[g] .. offsets[g + 1] - 1. The
+position is what an operator's state is ordered and expires by: event time, the start of a pane, or a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.compile import plan as p
+from headrace.kernels.aggregate import PANE, merge_partials
+from headrace.routing.hashing import Groups, groups_of
+from headrace.state.blocks import Block, BlockReader, Offsets, block_name, write_block
+from headrace.state.storage import Storage
+
+if TYPE_CHECKING:
+    from headrace.engine.epoch import Epoch
+
+
+@dataclass
+class Task:
+    """Who is running: stage, partition (in a later stage: the slot) and attempt; and its way to the state folder."""
+
+    stage: int
+    partition: int
+    attempt: int
+    storage: Storage
+    reader: BlockReader
+
+
+def by_reference(operator: p.Operator) -> bool:
+    """Whether the tuples sent to an operator become its state as they are."""
+    return not isinstance(operator, p.RankOperator | p.OrderOperator | p.CountAggregateOperator)
+
+
+def position(operator: p.Operator) -> str:
+    """The column by which an operator's state is ordered and expires."""
+    if isinstance(operator, p.PaneAggregateOperator):
+        return PANE
+    return "__rank" if isinstance(operator, p.CountJoinOperator) else "ts"
+
+
+def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table) -> Groups:
+    grouping = operator.groupings[side]
+    return groups_of(table, grouping.columns, epoch.groups, grouping.types)
+
+
+def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
+    """Rows in the order they have: results, late tuples, tuples that wait."""
+    name = block_name(epoch.number, task.stage, task.partition, task.attempt)
+    return write_block(task.storage, name, table, None, None, None)
+
+
+def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, table: pa.Table) -> tuple[Block, Offsets]:
+    """State of one input of an operator."""
+    grouping = operator.groupings[side]
+    if grouping.drop_null:
+        table = _without_null(table, grouping.columns)
+    groups = group_numbers(epoch, operator, side, table)
+    positions = np.asarray(table.column(position(operator)).cast(pa.int64()))
+    order = np.lexsort((positions, groups))
+    offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
+    low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
+    name = block_name(epoch.number, task.stage, task.partition, task.attempt)
+    return write_block(task.storage, name, table.take(pa.array(order)), offsets, low, high), offsets
+
+
+def write_merged(epoch: Epoch, task: Task, operator: p.Operator, side: int, blocks: Sequence[Block]) -> Block:
+    """One block with the rows of several; partials of one group and pane become one row."""
+    table = pa.concat_tables([task.reader.open(block).table for block in blocks])
+    if isinstance(operator, p.PaneAggregateOperator):
+        table = merge_partials(operator, table)
+    return write_grouped(epoch, task, operator, side, table)[0]
+
+
+def _without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    if not any(table.column(name).null_count for name in columns):
+        return table
+    keep = np.ones(table.num_rows, dtype=bool)
+    for name in columns:
+        keep &= np.asarray(table.column(name).is_valid())
+    return table.filter(pa.array(keep))

@@ -1,0 +1,1 @@
+"""Local operators on Arrow: what one slot does with its tuples. Pure functions of tables; no Spark, no disk."""

@@ -1,0 +1,175 @@
+"""Aggregates over time windows and over count windows.
+
+Time windows are [k*every, k*every + window) for every whole k. A tuple, or a pane of tuples, at position t lies in the
+windows k with  floor((t - window) / every) < k <= floor(t / every); of these, an epoch that moves the watermark from
+`before` to `after` closes those with  before < k*every + window <= after.  Rows are multiplied only by the windows
+that close now, so a far jump of the watermark costs no more than the results it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import duck
+from headrace.compile.plan import CountAggregateOperator, PaneAggregateOperator, TupleAggregateOperator
+from headrace.kernels.evaluate import evaluate
+from headrace.kernels.stateless import conform, sequence
+from headrace.query.types import TS_TYPE
+
+Numbers = npt.NDArray[np.int64]
+PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
+
+
+def times(table: pa.Table) -> Numbers:
+    """Event times as microseconds."""
+    return np.asarray(table.column("ts").cast(pa.int64()))
+
+
+# --- panes ---------------------------------------------------------------------------------------------------------
+
+
+def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
+    """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
+    panes = times(tuples) // operator.pane * operator.pane
+    columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
+    return _regroup(operator, tuples.append_column(PANE, pa.array(panes)), columns, PANE)
+
+
+def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
+    """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
+    columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
+    merged = _regroup(operator, partials, columns, PANE)
+    return conform(merged, partials.schema)
+
+
+def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
+    """The results of the windows that close between two watermarks."""
+    positions = np.asarray(partials.column(PANE))
+    expanded = _in_closing_windows(partials, positions, operator.window, operator.every, before, after)
+    if expanded.num_rows == 0:
+        return operator.schema.empty_table()
+    merged_columns = [pair for partial in operator.partials for pair in partial.merged]
+    merged = _regroup(operator, expanded, merged_columns, START)
+    return _results(operator, merged, operator.functions)
+
+
+def _regroup(
+    operator: PaneAggregateOperator, table: pa.Table, columns: Sequence[tuple[str, str]], unit: str
+) -> pa.Table:
+    keys = [*(duck.quote(name) for name in operator.by), unit]
+    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
+    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
+    return evaluate(sql, {"t": table}, ", ".join(operator.texts))
+
+
+# --- tuples --------------------------------------------------------------------------------------------------------
+
+
+def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int, after: int) -> pa.Table:
+    """The results of the windows that close between two watermarks, from the tuples themselves."""
+    if operator.ordered:
+        tuples = _numbered(tuples, operator.schemas[0].names)
+    expanded = _in_closing_windows(tuples, times(tuples), operator.window, operator.every, before, after)
+    if expanded.num_rows == 0:
+        return operator.schema.empty_table()
+    keys = [*(duck.quote(name) for name in operator.by), START]
+    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
+    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
+    grouped = evaluate(sql, {"t": expanded}, ", ".join(operator.texts))
+    return _results(operator, grouped, [(name, duck.quote(name)) for name, _ in operator.functions])
+
+
+def _numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
+    ordered = sequence(tuples, columns)
+    return ordered.append_column(SEQ, pa.array(np.arange(ordered.num_rows)))
+
+
+def _in_closing_windows(
+    table: pa.Table, positions: Numbers, window: int, every: int, before: int, after: int
+) -> pa.Table:
+    """Every row once per closing window it lies in, with the window's start."""
+    first = np.maximum((positions - window) // every + 1, (before - window) // every + 1)
+    last = np.minimum(positions // every, (after - window) // every)
+    rows, windows = _expand(first, last)
+    return table.take(pa.array(rows)).append_column(START, pa.array(windows * every))
+
+
+def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """Row numbers, each repeated for every whole number from first[row] to last[row], and those numbers."""
+    counts = np.maximum(last - first + 1, 0)
+    rows = np.repeat(np.arange(len(first)), counts)
+    ends = np.cumsum(counts)
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return rows, np.repeat(first, counts) + within
+
+
+def _results(
+    operator: PaneAggregateOperator | TupleAggregateOperator, grouped: pa.Table, functions: Sequence[tuple[str, str]]
+) -> pa.Table:
+    starts = np.asarray(grouped.column(START))
+    bounds = {
+        "window_start": pa.array(starts).cast(TS_TYPE),
+        "window_end": pa.array(starts + operator.window).cast(TS_TYPE),
+    }
+    for name, values in bounds.items():
+        grouped = grouped.append_column(name, values)
+    computed = {name: f"{sql} AS {duck.quote(name)}" for name, sql in functions}
+    columns = [computed.get(name, duck.quote(name)) for name in operator.schema.names]
+    found = evaluate(f"SELECT {', '.join(columns)} FROM t", {"t": grouped}, ", ".join(operator.texts))
+    return conform(found, operator.schema)
+
+
+# --- count windows -------------------------------------------------------------------------------------------------
+
+
+def count_windows(operator: CountAggregateOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+    """Number the tuples below `bound` in sequence within their group; the results, and the tuples to hold on to.
+
+    `held` has the operator's input columns and `__n`, the tuple's number in its group, null while it still waits.
+    """
+    waiting = np.asarray(held.column(NUMBER).is_null()) & (times(held) >= bound)
+    pending, active = held.filter(pa.array(waiting)), held.filter(pa.array(~waiting))
+    if active.num_rows == 0:
+        return operator.schema.empty_table(), held
+    numbered = _number(operator, _numbered(active, operator.schemas[0].names))
+    results = _count_results(operator, numbered)
+    kept = numbered.filter(pa.array(_needed(operator, numbered))).select(held.column_names)
+    return results, pa.concat_tables([kept.cast(held.schema), pending])
+
+
+def _number(operator: CountAggregateOperator, active: pa.Table) -> pa.Table:
+    """With `__n` for all, and per group: `__base`, the last number given before, and `__top`, the last given now."""
+    keys = ", ".join(duck.quote(name) for name in operator.by) or "1"
+    base = f"coalesce(max({NUMBER}) OVER (PARTITION BY {keys}), 0)"
+    rank = f"row_number() OVER (PARTITION BY {keys}, {NUMBER} IS NULL ORDER BY {SEQ})"
+    inner = f"SELECT *, {base} AS __base, {rank} AS __rank FROM t"
+    outer = f"SELECT * EXCLUDE ({NUMBER}, __rank), coalesce({NUMBER}, __base + __rank) AS {NUMBER} FROM ({inner})"
+    return duck.run(f"SELECT *, max({NUMBER}) OVER (PARTITION BY {keys}) AS __top FROM ({outer})", {"t": active})
+
+
+def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.Table:
+    number, base, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__base", "__top"))
+    # results stand at c = last + j*every; tuple n takes part in those with n <= c < n + last; new ones: base < c <= top
+    first = np.maximum(-((operator.last - number) // operator.every), 0)
+    first = np.maximum(first, (base - operator.last) // operator.every + 1)
+    latest = np.minimum((number - 1) // operator.every, (top - operator.last) // operator.every)
+    rows, results = _expand(first, latest)
+    expanded = numbered.take(pa.array(rows)).append_column(START, pa.array(results))
+    if expanded.num_rows == 0:
+        return operator.schema.empty_table()
+    keys = [*(duck.quote(name) for name in operator.by), START]
+    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
+    sql = f"SELECT {', '.join([*keys, f'arg_max(ts, {NUMBER}) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
+    return conform(evaluate(sql, {"t": expanded}, ", ".join(operator.texts)), operator.schema)
+
+
+def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:
+    """What the next result of a group will need, and its last tuple in any case: it carries the count."""
+    number, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__top"))
+    due = np.maximum((top - operator.last) // operator.every + 1, 0) * operator.every + operator.last
+    needed: npt.NDArray[np.bool_] = (number > due - operator.last) | (number == top)
+    return needed

@@ -1,0 +1,627 @@
+"""What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
+
+Windows, order, matching and time are plain Python and numpy of this module alone; nothing here is shared with
+the parallel engine. Only scalar expressions and aggregate functions are left to DuckDB, and those see no
+tuple and no pair outside the window that is asked about.
+
+Invariant: an answer holds every result of its operator with `ts` below the watermark that stands beside it.
+So the operators above depend on the last watermarks alone, and not on how the epochs were cut.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import duck
+from headrace.errors import DataError, QueryError
+from headrace.expressions import Expression, Predicate
+from headrace.query import nodes
+from headrace.query.types import TS, TS_TYPE, has_float
+from headrace.sources import conform
+from headrace.stream import Stream, node_of
+
+Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
+Numbers = npt.NDArray[np.int64]
+Key = tuple[Any, ...]
+
+CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together
+TOLERANCE = 1e-9  # relative, of doubles
+SHOWN = 5  # rows of each kind in the text of a difference
+EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an operator emitted, and the time (microseconds, or an infinity) until which nothing follows."""
+
+    table: pa.Table
+    watermark: float
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The tuples of one source by their fate, and the source's watermark after the last epoch."""
+
+    accepted: pa.Table
+    late: pa.Table
+    rejected: pa.Table
+    watermark: float
+
+
+def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True) -> pa.Table:
+    """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
+
+    With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
+    """
+    root = node_of(query)
+    arrived = _arrived(root, epochs)
+    answers: dict[int, Answer] = {}
+    for node in nodes.walk(root):
+        if isinstance(node, nodes.Source):
+            admitted = _admit(node, arrived[id(node)])
+            answer = Answer(admitted.accepted, math.inf if end else admitted.watermark)
+        else:
+            inputs = [answers[id(child)] for child in node.inputs]
+            answer = Answer(_result(node, inputs).cast(node.schema), _watermark(node, inputs))
+        answers[id(node)] = answer
+    return answers[id(root)].table
+
+
+def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Table, pa.Table]]:
+    """Per source the tuples that came too late and those that were rejected."""
+    root = node_of(query)
+    arrived = _arrived(root, epochs)
+    fates = {name: _admit(s, arrived[id(s)]) for name, s in nodes.named_sources(root).items()}
+    return {name: (fate.late, fate.rejected) for name, fate in fates.items()}
+
+
+# --- sources: what arrived, and what of it is accepted ------------------------------------------------------
+
+
+def _arrived(root: nodes.Node, epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
+    """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
+    named = nodes.named_sources(root)
+    cut = [_bounded(named)] if epochs is None else [_by_name(epoch, named) for epoch in epochs]
+    return {id(s): [conform(epoch[n], s) for epoch in cut if n in epoch] for n, s in named.items()}
+
+
+def _bounded(named: Mapping[str, nodes.Source]) -> dict[str, pa.Table]:
+    for name, source in named.items():
+        if not source.origin.bounded:
+            msg = (
+                f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
+                " epochs=[...], or build the query on a bounded source"
+            )
+            raise QueryError(msg)
+    return {name: source.origin.table() for name, source in named.items()}
+
+
+def _by_name(epoch: Epoch, named: Mapping[str, nodes.Source]) -> Mapping[str, pa.Table]:
+    known = ", ".join(named)
+    if isinstance(epoch, pa.Table):
+        if len(named) != 1:
+            msg = f"the query has {len(named)} sources; give each epoch as a dict {{name: table}} of {known}"
+            raise QueryError(msg)
+        return {next(iter(named)): epoch}
+    unknown = [name for name in epoch if name not in named]
+    if unknown:
+        raise QueryError(f"an epoch names an unknown source {unknown[0]!r}; the query has {known}")
+    return epoch
+
+
+def _admit(source: nodes.Source, epochs: Iterable[pa.Table]) -> Admission:
+    accepted, late, rejected = ([source.schema.empty_table()] for _ in range(3))
+    largest = -math.inf  # of the tuples accepted in earlier epochs
+    for tuples in epochs:
+        untimed = np.asarray(pc.is_null(tuples[TS]).combine_chunks())
+        times = _times(tuples)
+        is_late = ~untimed & (times < largest - source.lateness)
+        is_rejected = untimed | (times > _limit(largest, source.ahead))
+        kept = ~is_late & ~is_rejected
+        accepted.append(tuples.filter(pa.array(kept)))
+        late.append(tuples.filter(pa.array(is_late)))
+        rejected.append(tuples.filter(pa.array(is_rejected)))
+        largest = max([largest, *times[kept].tolist()])
+    return Admission(_one(accepted), _one(late), _one(rejected), largest - source.lateness)
+
+
+def _one(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _limit(largest: float, ahead: int | None) -> float:
+    """The largest time that is believed; before anything was accepted, every time is."""
+    return math.inf if ahead is None or largest == -math.inf else largest + ahead
+
+
+# --- operators ----------------------------------------------------------------------------------------------
+
+
+def _watermark(node: nodes.Node, inputs: Sequence[Answer]) -> float:
+    if isinstance(node, nodes.TimeJoin):
+        left, right = inputs
+        return min(left.watermark - node.w2, right.watermark - node.w1)
+    smallest = min(answer.watermark for answer in inputs)
+    return smallest - node.window if isinstance(node, nodes.TimeAggregate) else smallest
+
+
+def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
+    first = inputs[0].table
+    match node:
+        case nodes.Map():
+            values = [_value(expression, first) for _, expression in node.columns]
+            return pa.table([first[TS], *values], names=node.schema.names)
+        case nodes.Filter():
+            return first.filter(_is_true(node.predicate, first))
+        case nodes.Case():
+            return _case(node, first)
+        case nodes.Union():
+            return _one([answer.table for answer in inputs])
+        case nodes.TimeJoin():
+            return _time_join(node, first, inputs[1].table)
+        case nodes.CountJoin():
+            return _count_join(node, inputs[0], inputs[1])
+        case nodes.TimeAggregate():
+            return _time_aggregate(node, inputs[0])
+        case nodes.CountAggregate():
+            return _count_aggregate(node, inputs[0])
+        case _:
+            raise QueryError(f"reference has no meaning for {type(node).__name__}; write it there first")
+
+
+def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
+    """A predicate is asked only about the tuples that no earlier one has taken."""
+    rest = tuples
+    for number, predicate in enumerate(node.predicates[: node.branch + 1]):
+        taken = _is_true(predicate, rest)
+        if number == node.branch:
+            return rest.filter(taken)
+        rest = rest.filter(pc.invert(taken))
+    return rest
+
+
+# --- joins --------------------------------------------------------------------------------------------------
+
+
+def _time_join(node: nodes.TimeJoin, left: pa.Table, right: pa.Table) -> pa.Table:
+    right = right.take(np.argsort(_times(right), kind="stable"))
+    l_times, r_times = _times(left), _times(right)
+    low = np.searchsorted(r_times, _plus(l_times, -node.w2), side="left")
+    high = np.searchsorted(r_times, _plus(l_times, node.w1), side="right")
+    l_rows, r_rows = _matches(node.on, left, right, _pairs(low, high))
+    return _joined(node, np.minimum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))
+
+
+def _count_join(node: nodes.CountJoin, given_left: Answer, given_right: Answer) -> pa.Table:
+    """Rows in sequence, so that a tuple's row number is its rank."""
+    until = min(given_left.watermark, given_right.watermark)
+    left, right = (_in_sequence(_before(until, given.table)) for given in (given_left, given_right))
+    l_times, r_times = _times(left), _times(right)
+    r_before, l_before = _walk_together(l_times.tolist(), r_times.tolist())
+    complete_l = _pairs(np.maximum(r_before - node.n2, 0), r_before)
+    complete_r = ((l_row, r_row) for r_row, l_row in _pairs(np.maximum(l_before - node.n1, 0), l_before))
+    found = [_matches(node.on, left, right, pairs) for pairs in (complete_l, complete_r)]
+    l_rows, r_rows = (np.concatenate(rows) for rows in zip(*found, strict=True))
+    return _joined(node, np.maximum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))
+
+
+def _walk_together(l_times: list[int], r_times: list[int]) -> tuple[Numbers, Numbers]:
+    """For every l how many r came before it, for every r how many l; at equal times each l before any r."""
+    r_before: list[int] = []
+    l_before: list[int] = []
+    for _, side in sorted([(ts, "l") for ts in l_times] + [(ts, "r") for ts in r_times]):
+        if side == "l":
+            r_before.append(len(l_before))
+        else:
+            l_before.append(len(r_before))
+    return np.array(r_before, np.int64), np.array(l_before, np.int64)
+
+
+def _pairs(low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """Every (i, j) with low[i] <= j < high[i], some at a time."""
+    ends = np.cumsum(high - low)
+    starts = ends - (high - low)
+    total = int(ends[-1]) if len(ends) else 0
+    for begin in range(0, total, CHUNK):
+        numbers = np.arange(begin, min(begin + CHUNK, total))
+        owner = np.searchsorted(ends, numbers, side="right")
+        yield owner, low[owner] + (numbers - starts[owner])
+
+
+def _matches(
+    on: Predicate, left: pa.Table, right: pa.Table, pairs: Iterable[tuple[Numbers, Numbers]]
+) -> tuple[Numbers, Numbers]:
+    """Of these pairs of row numbers, those for which the predicate is true."""
+    left, right = _used(left, "l", on), _used(right, "r", on)
+    found: list[tuple[Numbers, Numbers]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for l_rows, r_rows in pairs:
+        tables = {"l": left.take(l_rows), "r": right.take(r_rows)}
+        true = np.asarray(_truth(_ask(on, "l POSITIONAL JOIN r", tables)))
+        found.append((l_rows[true], r_rows[true]))
+    l_found, r_found = (np.concatenate(rows) for rows in zip(*found, strict=True))
+    return l_found, r_found
+
+
+def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
+    """The columns that the predicate reads, and one more so that there always is one."""
+    used = {path[1].lower() for path in on.columns if path[0].lower() == side}
+    numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+    return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
+
+
+def _joined(node: nodes.Join, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+    sides = {"l": left, "r": right}
+    columns = [sides[side][name] for _, side, name in node.columns]
+    return pa.table([_timestamps(times), *columns], names=node.schema.names)
+
+
+# --- aggregates ---------------------------------------------------------------------------------------------
+
+
+def _time_aggregate(node: nodes.TimeAggregate, given: Answer) -> pa.Table:
+    tuples = _in_sequence(given.table)
+    windows: dict[tuple[int, int], list[int]] = {}  # (group, start) -> its tuples in sequence
+    for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), _times(tuples).tolist(), strict=True)):
+        for start in _window_starts(ts, node.window, node.every):
+            if start + node.window <= given.watermark:
+                windows.setdefault((group, start), []).append(row)
+    members = list(windows.values())
+    first = tuples.take(_row_numbers(rows[0] for rows in members))
+    starts = _row_numbers(start for _, start in windows)
+    bounds = [_timestamps(starts), _timestamps(starts + node.window)]
+    keys = [first[name] for name in node.by]
+    return pa.table([first[TS], *keys, *bounds, *_functions(node, tuples, members)], names=node.schema.names)
+
+
+def _window_starts(ts: int, window: int, every: int) -> list[int]:
+    """The multiples of `every` in (ts - window, ts]; // rounds down, also below zero."""
+    return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
+
+
+def _count_aggregate(node: nodes.CountAggregate, given: Answer) -> pa.Table:
+    tuples = _in_sequence(_before(given.watermark, given.table))
+    seen: dict[int, list[int]] = {}  # group -> its tuples in sequence
+    members: list[list[int]] = []
+    for row, group in enumerate(_groups(tuples, node.by)):
+        rows = seen.setdefault(group, [])
+        rows.append(row)
+        if len(rows) >= node.last and (len(rows) - node.last) % node.every == 0:
+            members.append(rows[-node.last :])
+    first = tuples.take(_row_numbers(rows[0] for rows in members))
+    completing = tuples.take(_row_numbers(rows[-1] for rows in members))
+    keys = [first[name] for name in node.by]
+    return pa.table([completing[TS], *keys, *_functions(node, tuples, members)], names=node.schema.names)
+
+
+def _groups(tuples: pa.Table, by: Sequence[str]) -> list[int]:
+    """The number of every tuple's group; null is a group, NaN is one, and -0.0 is 0.0."""
+    numbers: dict[Key, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in _keys(tuples, by)]
+
+
+def _functions(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequence[int]]) -> list[Any]:
+    """One column per function: its value for every list of rows of `tuples`, which are in sequence."""
+    kinds = pa.schema([(name, function.type) for name, function in node.functions])
+    parts = [_evaluated(node, tuples, batch).cast(kinds) for batch in _batches(members)]
+    return list(_one([kinds.empty_table(), *parts]).columns)
+
+
+def _batches(members: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    batch: list[Sequence[int]] = []
+    size = 0
+    for rows in members:
+        batch.append(rows)
+        size += len(rows)
+        if size >= CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _evaluated(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequence[int]]) -> pa.Table:
+    rows = np.concatenate([np.array(rows, np.int64) for rows in members])
+    window = np.repeat(np.arange(len(members)), [len(rows) for rows in members])
+    expanded = tuples.take(rows).append_column("__seq", pa.array(rows))
+    expanded = expanded.append_column("__window", pa.array(window))
+    chosen = ", ".join(f"{function.sql} AS __f{i}" for i, (_, function) in enumerate(node.functions))
+    grouped = ", ".join(["__window", *(duck.quote(name) for name in node.by)])
+    sql = f"SELECT {chosen} FROM __tuples GROUP BY {grouped} ORDER BY __window"
+    found = _run(sql, {"__tuples": expanded}, ", ".join(function.text for _, function in node.functions))
+    if found.num_rows != len(members):
+        raise DataError(f"DuckDB cuts the groups of {', '.join(node.by)} otherwise than reference does")
+    return found.rename_columns([name for name, _ in node.functions])
+
+
+# --- time and sequence --------------------------------------------------------------------------------------
+
+
+def _times(tuples: pa.Table) -> Numbers:
+    """Event times as microseconds; a missing one reads as zero."""
+    column = tuples[TS].combine_chunks().cast(pa.int64())
+    return np.asarray(pc.fill_null(column, 0), np.int64)
+
+
+def _timestamps(times: Numbers) -> Any:
+    return pa.array(times, pa.int64()).cast(TS_TYPE)
+
+
+def _row_numbers(rows: Iterable[int]) -> Numbers:
+    return np.array(list(rows), np.int64)
+
+
+def _plus(times: Numbers, length: int) -> Numbers:
+    """Times moved by a length; beyond the last time there is, the last."""
+    if length >= 0:
+        return np.where(times > LATEST - length, LATEST, np.minimum(times, LATEST - length) + length)
+    return np.where(times < EARLIEST - length, EARLIEST, np.maximum(times, EARLIEST - length) + length)
+
+
+def _before(watermark: float, tuples: pa.Table) -> pa.Table:
+    return tuples.filter(pa.array(_times(tuples) < watermark))
+
+
+def _in_sequence(tuples: pa.Table) -> pa.Table:
+    """The tuples by time, ties by their columns in the order of the schema."""
+    keys = _keys(tuples, [TS, *(name for name in tuples.column_names if name != TS)])
+    return tuples.take(_row_numbers(sorted(range(len(keys)), key=keys.__getitem__))).combine_chunks()
+
+
+def _keys(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
+    """Per tuple the keys of these columns."""
+    if not names:
+        return [()] * tuples.num_rows
+    columns = [[_key(value) for value in _comparable(tuples[name])] for name in names]
+    return list(zip(*columns, strict=True))
+
+
+def _comparable(column: Any) -> list[Any]:
+    """A column as Python values that compare as they should: times as numbers, text as bytes."""
+    plain: list[Any] = column.cast(_comparable_type(column.type)).to_pylist()
+    return plain
+
+
+def _comparable_type(kind: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_struct(kind):
+        return pa.struct([pa.field(f.name, _comparable_type(f.type)) for f in kind])
+    if t.is_map(kind):
+        return pa.map_(_comparable_type(kind.key_type), _comparable_type(kind.item_type))
+    if t.is_list(kind):
+        return pa.list_(_comparable_type(kind.value_type))
+    if t.is_timestamp(kind) or t.is_time64(kind):
+        return pa.int64()
+    if t.is_date32(kind):
+        return pa.int32()
+    return pa.binary() if t.is_string(kind) else kind
+
+
+def _key(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
+    """A value for `<` and `==`: NaN above the numbers, null last, lists and structs element by element."""
+    match value:
+        case None:
+            return (2,)
+        case float() if math.isnan(value):
+            return (1,)
+        case list() | tuple():
+            return (0, tuple(_key(element, leaf) for element in value))
+        case dict():
+            return (0, tuple(_key(element, leaf) for element in value.values()))
+        case _:
+            return (0, leaf(value))
+
+
+# --- DuckDB -------------------------------------------------------------------------------------------------
+
+
+def _value(expression: Expression, tuples: pa.Table) -> Any:
+    return _ask(expression, "__tuples", {"__tuples": tuples}).cast(expression.type)
+
+
+def _is_true(predicate: Expression, tuples: pa.Table) -> Any:
+    return _truth(_ask(predicate, "__tuples", {"__tuples": tuples}))
+
+
+def _truth(column: Any) -> Any:
+    """Null is not true."""
+    return pc.fill_null(column, False)
+
+
+def _ask(asked: Expression | Predicate, origin: str, tables: Mapping[str, pa.Table]) -> Any:
+    """The value of an expression for every row of the tables side by side, in their order."""
+    found = _run(f"SELECT {asked.sql} AS c FROM {origin}", tables, asked.text, by_row=True)
+    return found["c"].combine_chunks()
+
+
+def _run(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: bool = False) -> pa.Table:
+    try:
+        return duck.run(sql, tables)
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        where = f" on {_culprit(sql, tables)}" if by_row else ""
+        msg = f"{text!r} failed{where}: {reason}; correct the data or use a safe form, such as TRY_CAST"
+        raise DataError(msg) from error
+
+
+def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
+    """The first row of the tables on which the query fails, found by halving."""
+    low, high = 0, max(table.num_rows for table in tables.values())
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fails(sql, tables, low, middle) else (middle, high)
+    own = {side: [n for n in table.column_names if n != "__row"] for side, table in tables.items()}
+    return " and ".join(
+        "".join(_shown(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
+    )
+
+
+def _fails(sql: str, tables: Mapping[str, pa.Table], low: int, high: int) -> bool:
+    try:
+        duck.run(sql, {name: table.slice(low, high - low) for name, table in tables.items()})
+    except duckdb.Error:
+        return True
+    return False
+
+
+def _shown(table: pa.Table) -> list[str]:
+    """Rows as text, times of any year included."""
+    fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
+    columns = duck.run(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
+    named = [
+        [f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)
+    ]
+    return [f"({', '.join(row)})" for row in zip(*named, strict=True)]
+
+
+# --- comparing answers --------------------------------------------------------------------------------------
+
+
+def difference(expected: pa.Table, found: pa.Table) -> str | None:
+    """What two tables, as multisets of rows, do not share; None when they are equal.
+
+    Doubles are equal within 1e-9 of their size, NaN equals NaN, -0.0 equals 0.0; all else is exact.
+    """
+    kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
+    if kinds[0] != kinds[1]:
+        return f"the columns differ: expected {_columns(expected)}; found {_columns(found)}"
+    missing, extra = _leftover(expected, found)
+    if any(has_float(field.type) for field in expected.schema):
+        missing, extra = _unmatched(missing, extra)
+    if not missing.num_rows and not extra.num_rows:
+        return None
+    lines = [f"expected {expected.num_rows} rows, found {found.num_rows}"]
+    lines += [_listed("missing", missing), _listed("extra", extra)]
+    return "\n".join(line for line in lines if line)
+
+
+def _columns(table: pa.Table) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
+
+
+def _listed(what: str, rows: pa.Table) -> str:
+    if not rows.num_rows:
+        return ""
+    more = [f"  and {rows.num_rows - SHOWN} more"] if rows.num_rows > SHOWN else []
+    shown = [f"  {row}" for row in _shown(rows.slice(0, SHOWN))]
+    return "\n".join([f"{what} {rows.num_rows}:", *shown, *more])
+
+
+def _leftover(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What remains of both when rows that are equal have cancelled each other."""
+    names = [f"c{i}" for i in range(expected.num_columns)]
+    listed = ", ".join(names)
+    both = "SELECT *, 1 AS __n FROM __e UNION ALL SELECT *, -1 AS __n FROM __f"
+    count = "CAST(sum(__n) AS BIGINT)"
+    sql = f"SELECT {listed}, {count} AS __n FROM ({both}) GROUP BY {listed} HAVING {count} <> 0"
+    found_once = duck.run(sql, {"__e": expected.rename_columns(names), "__f": found.rename_columns(names)})
+    counts = np.asarray(found_once["__n"].combine_chunks(), np.int64)
+    rows = found_once.drop_columns(["__n"]).rename_columns(expected.column_names).cast(expected.schema)
+    return _repeated(rows, counts), _repeated(rows, -counts)
+
+
+def _repeated(rows: pa.Table, counts: Numbers) -> pa.Table:
+    return rows.take(np.repeat(np.arange(len(counts)), np.maximum(counts, 0)))
+
+
+Floats = tuple[float, ...]
+Sided = dict[Key, list[tuple[Floats, int]]]  # all but the floats -> (floats, row) of the rows that share it
+
+
+def _unmatched(missing: pa.Table, extra: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What remains when rows are matched whose doubles are close and whose other values are the same."""
+    left, right = _by_exact_part(missing), _by_exact_part(extra)
+    unmatched_left = {row for rows in left.values() for _, row in rows}
+    unmatched_right = {row for rows in right.values() for _, row in rows}
+    for key in left.keys() & right.keys():
+        for i, j in _matched([f for f, _ in left[key]], [f for f, _ in right[key]]):
+            unmatched_left.discard(left[key][i][1])
+            unmatched_right.discard(right[key][j][1])
+    rest_left, rest_right = (_row_numbers(sorted(rows)) for rows in (unmatched_left, unmatched_right))
+    return missing.take(rest_left), extra.take(rest_right)
+
+
+def _by_exact_part(table: pa.Table) -> Sided:
+    found: Sided = {}
+    columns = [_comparable(column) for column in table.columns]
+    for row, values in enumerate(zip(*columns, strict=True)):
+        key, floats = _parts(values)
+        found.setdefault(key, []).append((floats, row))
+    for rows in found.values():
+        rows.sort()
+    return found
+
+
+def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
+    """The key of all that is exact in a row (nulls, NaN and shapes included), and its floats in order."""
+    floats: list[float] = []
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        floats.append(value)
+        return None
+
+    return _key(values, leaf), tuple(floats)
+
+
+def _matched(left: Sequence[Floats], right: Sequence[Floats]) -> list[tuple[int, int]]:
+    """As many pairs of close vectors as there can be; both lists are sorted."""
+    in_order = list(zip(range(len(left)), range(len(right)), strict=False))
+    if all(_close(left[i], right[j]) for i, j in in_order):
+        return in_order
+    firsts = [floats[0] for floats in right]
+    to_right: dict[int, int] = {}
+    to_left: dict[int, int] = {}
+    for i in range(len(left)):
+        _match_one_more(i, lambda i: _near(left[i], right, firsts), to_right, to_left)
+    return list(to_right.items())
+
+
+def _near(floats: Floats, right: Sequence[Floats], firsts: list[float]) -> list[int]:
+    margin = 2 * TOLERANCE * abs(floats[0]) if math.isfinite(floats[0]) else 0.0
+    candidates = range(bisect_left(firsts, floats[0] - margin), bisect_right(firsts, floats[0] + margin))
+    return [j for j in candidates if _close(floats, right[j])]
+
+
+def _match_one_more(
+    start: int, near: Callable[[int], list[int]], to_right: dict[int, int], to_left: dict[int, int]
+) -> None:
+    """Give `start` a partner; those who are in the way move to another of theirs (an augmenting path)."""
+    reached: dict[int, int] = {}  # right -> the left it was reached from
+    queue = deque([start])
+    while queue:
+        i = queue.popleft()
+        for j in near(i):
+            if j in reached:
+                continue
+            reached[j] = i
+            if j not in to_left:
+                _move_along(j, reached, to_right, to_left)
+                return
+            queue.append(to_left[j])
+
+
+def _move_along(
+    last: int, reached: Mapping[int, int], to_right: dict[int, int], to_left: dict[int, int]
+) -> None:
+    free: int | None = last
+    while free is not None:
+        i = reached[free]
+        given_up = to_right.get(i)
+        to_right[i], to_left[free] = free, i
+        free = given_up
+
+
+def _close(a: Floats, b: Floats) -> bool:
+    return all(math.isclose(x, y, rel_tol=TOLERANCE) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,115 @@
+"""The hash that puts tuples into groups.
+
+Invariant: the group of a tuple depends on the canonical values of its columns and on the number of groups, and on
+nothing else: not on the machine, the version of a library, the chunking of a table or the order of its rows. State
+on disk relies on it, so a change here is a change of the state format (tests/unit/routing holds golden values).
+
+Canonical: whole numbers, booleans, dates and times as 64-bit integers; floating point numbers as 64-bit patterns
+with -0.0 as 0.0 and one NaN; text and bytes by XXH3-64 of their bytes; decimals by their 128 bits; nested values by
+the text DuckDB gives them. Each 64-bit value is mixed by the finaliser of SplitMix64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from headrace import duck
+from headrace.query.types import has_float
+
+Hashes = npt.NDArray[np.uint64]
+Groups = npt.NDArray[np.int32]
+
+NULL = np.uint64(0x9AE16A3B2F90404F)
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+
+
+def groups_of(table: pa.Table, columns: Sequence[str], groups: int, types: Sequence[pa.DataType] | None = None) -> Groups:
+    """The group of every row by the given columns, each first cast to its type in `types`."""
+    hashes = hash_rows(table, columns, types)
+    # the upper half of the hash, scaled to the number of groups
+    scaled = ((hashes >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
+    return scaled.astype(np.int32)
+
+
+def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataType] | None = None) -> Hashes:
+    """One 64-bit hash per row over the given columns, in their order."""
+    total = np.full(table.num_rows, _SEED, dtype=np.uint64)
+    for index, name in enumerate(columns):
+        column = table.column(name)
+        if types is not None and column.type != types[index]:
+            column = column.cast(types[index])
+        total = _mix(total * np.uint64(31) + hash_column(column))
+    return total
+
+
+def hash_column(column: pa.ChunkedArray) -> Hashes:
+    """One 64-bit hash per value."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # no chunk at all
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    hashes = _values(array)
+    if array.null_count:
+        hashes = np.where(array.is_null().to_numpy(zero_copy_only=False), NULL, hashes)
+    return hashes
+
+
+def _mix(x: Hashes) -> Hashes:
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _values(array: pa.Array) -> Hashes:
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return _floats(array)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _texts(array)
+    if pa.types.is_decimal(kind):
+        return _decimals(array)
+    if pa.types.is_nested(kind):
+        return _nested(array)
+    return _mix(_integers(array).view(np.uint64))
+
+
+def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
+    kind = array.type
+    if pa.types.is_uint64(kind):
+        return np.asarray(array.fill_null(0)).view(np.int64)
+    if pa.types.is_date32(kind):
+        array = array.cast(pa.int32())
+    return np.asarray(array.cast(pa.int64()).fill_null(0))
+
+
+def _floats(array: pa.Array) -> Hashes:
+    values = np.array(array.cast(pa.float64()).fill_null(0.0), dtype=np.float64) + 0.0  # -0.0 + 0.0 = 0.0
+    values[np.isnan(values)] = np.nan
+    return _mix(values.view(np.uint64))
+
+
+def _texts(array: pa.Array) -> Hashes:
+    """Each distinct value is hashed once: keys repeat."""
+    encoded = pc.dictionary_encode(array.cast(pa.binary()))
+    distinct = np.array([xxhash.xxh3_64_intdigest(v) for v in encoded.dictionary.to_pylist()] or [0], dtype=np.uint64)
+    return distinct[np.asarray(encoded.indices.fill_null(0))]
+
+
+def _decimals(array: pa.Array) -> Hashes:
+    wide = array.cast(pa.decimal128(38, array.type.scale))
+    halves = np.frombuffer(wide.buffers()[1], dtype=np.uint64).reshape(-1, 2)[wide.offset : wide.offset + len(wide)]
+    with np.errstate(over="ignore"):
+        return _mix(_mix(halves[:, 0].copy()) * np.uint64(31) + halves[:, 1])
+
+
+def _nested(array: pa.Array) -> Hashes:
+    if has_float(array.type):  # equal values can have unequal texts (-0.0): one group is slow but right
+        return np.zeros(len(array), dtype=np.uint64)
+    text = duck.run("SELECT CAST(c AS VARCHAR) AS c FROM t", {"t": pa.table({"c": array})})
+    return _texts(text.column(0).combine_chunks())

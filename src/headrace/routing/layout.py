@@ -1,0 +1,123 @@
+"""Layouts: which slot meets which pair of groups in one epoch.
+
+Invariant: a layout over G groups and N slots maps every pair (left group, right group) that can hold a result to
+exactly one slot. A pair of tuples is looked at only in the epoch in which the later of the two arrives, and there
+only in the slot that this epoch's layout gives to their groups; state knows nothing of slots. So every pair is met
+exactly once whatever the layouts of other epochs were, and a layout may be replaced between any two epochs.
+
+- `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates): group g belongs to one slot.
+- `Rectangles`: any pair can. The square of groups is cut into rows, row i into b_i cells, the b_i sum to N; a row's
+  height is in proportion to b_i, so every cell is 1/N of the square for any N. One row of N cells, or N rows of one
+  cell, replicates one side (load diffusion); sqrt(N) equal rows are StreamCloud's grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from headrace.errors import QueryError
+
+Interval = tuple[int, int]  # groups from .. to, the end excluded
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Group g and its pairs (g, g) belong to slot `owner[g]`."""
+
+    owner: tuple[int, ...]
+    slots: int
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= slot < self.slots for slot in self.owner):
+            raise QueryError(f"a layout of {self.slots} slots gives a group to another slot; found {sorted(set(self.owner))}")
+
+    @staticmethod
+    def even(groups: int, slots: int) -> Diagonal:
+        """Neighbouring groups together, so that a slot reads one range of every block."""
+        return Diagonal(tuple(group * slots // groups for group in range(groups)), slots)
+
+    def groups(self, slot: int, side: int) -> list[int]:
+        """The groups of one side (0 left, 1 right) that a slot must read."""
+        return [group for group, owner in enumerate(self.owner) if owner == slot]
+
+    def slot_of(self, left: int, right: int) -> int | None:
+        return self.owner[left] if left == right else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "diagonal", "owner": list(self.owner), "slots": self.slots}
+
+
+@dataclass(frozen=True)
+class Rectangles:
+    """The square of groups cut into cells; `transposed` makes the rows intervals of the right groups."""
+
+    total: int  # groups
+    rows: tuple[int, ...]  # cells in each row
+    transposed: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.rows or min(self.rows) < 1:
+            raise QueryError(f"every row of a layout needs at least one cell; found {self.rows}")
+        if max(len(self.rows), max(self.rows)) > self.total:
+            raise QueryError(f"{sum(self.rows)} slots are too many for {self.total} groups")
+
+    @property
+    def slots(self) -> int:
+        return sum(self.rows)
+
+    @cached_property
+    def cells(self) -> tuple[tuple[Interval, Interval], ...]:
+        """(left groups, right groups) of every slot."""
+        found, done = [], 0
+        for cells in self.rows:
+            row = (self.total * done // self.slots, self.total * (done + cells) // self.slots)
+            for cell in range(cells):
+                column = (self.total * cell // cells, self.total * (cell + 1) // cells)
+                found.append((column, row) if self.transposed else (row, column))
+            done += cells
+        return tuple(found)
+
+    def groups(self, slot: int, side: int) -> list[int]:
+        return list(range(*self.cells[slot][side]))
+
+    def slot_of(self, left: int, right: int) -> int | None:
+        for slot, ((l0, l1), (r0, r1)) in enumerate(self.cells):
+            if l0 <= left < l1 and r0 <= right < r1:
+                return slot
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "rectangles", "groups": self.total, "rows": list(self.rows), "transposed": self.transposed}
+
+
+Layout = Diagonal | Rectangles
+
+
+def from_json(data: dict[str, Any]) -> Layout:
+    if data["kind"] == "diagonal":
+        return Diagonal(tuple(data["owner"]), data["slots"])
+    return Rectangles(data["groups"], tuple(data["rows"]), data["transposed"])
+
+
+def shapes(slots: int) -> list[tuple[int, ...]]:
+    """Every way to cut N slots into rows that are as even as N allows."""
+    return [tuple(slots // a + (i < slots % a) for i in range(a)) for a in range(1, slots + 1)]
+
+
+def reads(rows: tuple[int, ...], left: float, right: float) -> float:
+    """The most that one slot must read of `left` and `right` tuples."""
+    slots = sum(rows)
+    return max(left * cells / slots + right / cells for cells in rows)
+
+
+def best_rectangles(groups: int, slots: int, left: float, right: float) -> Rectangles:
+    """The shape, or its transpose, whose busiest slot reads least; ties go to the fewest rows."""
+    options = [
+        (reads(rows, *sides), transposed, rows)
+        for rows in shapes(slots)
+        for transposed, sides in ((False, (left, right)), (True, (right, left)))
+    ]
+    _, transposed, rows = min(options, key=lambda o: (o[0], o[1], len(o[2])))
+    return Rectangles(groups, rows, transposed)

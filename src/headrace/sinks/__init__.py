@@ -1,0 +1,153 @@
+"""Where results go. A sink is handed whole epochs, after their commit, in order; the newest may come twice.
+
+`(query, epoch, result)` names a delivery: the same name always comes with the same rows, so a sink that drops what it
+has already seen has every result exactly once. `parquet` and `memory` do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import QueryError, QueryTypeError
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The results of one epoch."""
+
+    query: str
+    epoch: int
+    result: str
+    table: pa.Table
+
+
+class Sink(Protocol):
+    """Takes the results of whole epochs. `ordered`: held back until complete and delivered by `ts`."""
+
+    ordered: bool
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+
+def parquet(path: str | os.PathLike[str], *, ordered: bool = False) -> Sink:
+    """One Parquet file per epoch in a folder. A file appears whole, and once, however often it is delivered."""
+    return _Parquet(Path(path), ordered)
+
+
+def memory(*, ordered: bool = False) -> Memory:
+    """Results in this process, as one Arrow table: `sink.table()`."""
+    return Memory(ordered)
+
+
+def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None) -> Sink:
+    """The first rows of every epoch on the terminal."""
+    return _Console(rows, ordered, file)
+
+
+def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
+    """Call `function(table, epoch)` for every epoch with results. After a crash the newest epoch may come again."""
+    if not callable(function):
+        raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
+    return _Foreach(function, ordered)
+
+
+class _Parquet:
+    def __init__(self, path: Path, ordered: bool) -> None:
+        if path.exists() and not path.is_dir():
+            raise QueryError(f"the sink path {str(path)!r} is a file; give a folder")
+        self.path, self.ordered = path, ordered
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        final = self.path / f"epoch-{delivery.epoch:09d}-{delivery.query[:8]}.parquet"
+        if final.exists():
+            return
+        temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
+        try:
+            pq.write_table(delivery.table, temporary)
+            _sync(temporary)
+            os.replace(temporary, final)  # one writer: the run that owns the checkpoint
+            _sync(self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def __repr__(self) -> str:
+        return f"parquet({str(self.path)!r})"
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Memory:
+    """Keeps the table of every epoch."""
+
+    def __init__(self, ordered: bool) -> None:
+        self.ordered = ordered
+        self.epochs: dict[tuple[str, int, str], pa.Table] = {}
+
+    def deliver(self, delivery: Delivery) -> None:
+        # copied, because the block behind it is cleaned up some epochs later
+        copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
+        self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
+
+    def table(self) -> pa.Table | None:
+        """All results so far, epoch after epoch; None before the first."""
+        ordered = [self.epochs[key] for key in sorted(self.epochs)]
+        return pa.concat_tables(ordered) if ordered else None
+
+    def __repr__(self) -> str:
+        return "memory()"
+
+
+def _bytes(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+class _Console:
+    def __init__(self, rows: int, ordered: bool, file: TextIO | None) -> None:
+        self.rows, self.ordered, self.file = rows, ordered, file
+
+    def deliver(self, delivery: Delivery) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table(title=f"epoch {delivery.epoch}: {delivery.table.num_rows} results", title_justify="left")
+        for name in delivery.table.column_names:
+            shown.add_column(name)
+        for row in delivery.table.slice(0, self.rows).to_pylist():
+            shown.add_row(*(str(value) for value in row.values()))
+        Console(file=self.file or sys.stdout).print(shown)
+
+    def __repr__(self) -> str:
+        return "console()"
+
+
+class _Foreach:
+    def __init__(self, function: Callable[[pa.Table, int], object], ordered: bool) -> None:
+        self.function, self.ordered = function, ordered
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.function(delivery.table, delivery.epoch)
+
+    def __repr__(self) -> str:
+        return f"foreach({getattr(self.function, '__name__', 'function')})"
+
+
+__all__ = ["Delivery", "Memory", "Sink", "console", "foreach", "memory", "parquet"]

@@ -1,0 +1,317 @@
+"""Blocks: immutable Arrow files, each described by the manifest that names it.
+
+    no row of a block is used unless  size(file) = block.bytes,  xxh3(file) = block.checksum,
+                                      rows(file) = block.rows
+
+Size and checksum are tested before Arrow sees a byte. Rows of group g are offsets[g] .. offsets[g + 1] - 1.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import CorruptState, StateError
+from headrace.state.storage import Data, Storage
+
+Offsets = npt.NDArray[np.int64]
+
+OFFSETS = b"headrace.offsets"
+REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
+
+_NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
+_CHECKSUM = re.compile(r"[0-9a-f]{32}")
+_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a manifest knows of one block; `low` and `high` are the extreme positions of its rows."""
+
+    name: str
+    bytes: int
+    checksum: str
+    rows: int
+    low: int | None
+    high: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: object) -> Block:
+        """Trusts nothing: a manifest may have been written by anyone."""
+        if not isinstance(data, dict) or set(data) != set(Block.__dataclass_fields__):
+            raise CorruptState(f"not the description of a block: {data!r:.200}. {REPAIR}")
+        for field, valid in _VALID.items():
+            if not valid(data[field]):
+                raise CorruptState(f"block {data['name']!r:.200} has {field} {data[field]!r:.200}. {REPAIR}")
+        if not _is_range(data["low"], data["high"]):
+            raise CorruptState(f"block {data['name']!r} has low {data['low']}, high {data['high']}. {REPAIR}")
+        return Block(**data)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and is_block(value)
+
+
+def _is_checksum(value: object) -> bool:
+    return isinstance(value, str) and _CHECKSUM.fullmatch(value) is not None
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LIMIT
+
+
+def _is_bound(value: object) -> bool:
+    return value is None or (type(value) is int and -_LIMIT <= value < _LIMIT)
+
+
+def _is_range(low: int | None, high: int | None) -> bool:
+    if low is None or high is None:
+        return low is high
+    return low <= high
+
+
+_VALID = {
+    "name": _is_name,
+    "bytes": _is_count,
+    "checksum": _is_checksum,
+    "rows": _is_count,
+    "low": _is_bound,
+    "high": _is_bound,
+}
+
+
+def block_name(epoch: int, stage: int, partition: int, attempt: int) -> str:
+    """A name nobody else uses, carrying the number of the manifest that would publish it."""
+    return f"blocks/e{epoch:09d}-s{stage}-p{partition}-a{attempt}-{uuid.uuid4().hex[:16]}.arrow"
+
+
+def is_block(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def epoch_of(name: str) -> int:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise StateError(f"{name!r} is not the name of a block")
+    return int(match[1])
+
+
+def checksum(data: Data) -> str:
+    return xxhash.xxh3_128_hexdigest(memoryview(data))
+
+
+def write_block(
+    storage: Storage,
+    name: str,
+    table: pa.Table,
+    offsets: Offsets | None,
+    low: int | None,
+    high: int | None,
+) -> Block:
+    """Write a table as a block (not synced yet) and describe it from memory, not from what the disk says."""
+    epoch_of(name)
+    data = _serialise(table, offsets, name)
+    block = Block(name, data.size, checksum(data), table.num_rows, low, high)
+    Block.from_json(block.to_json())
+    try:
+        storage.write(name, data)
+    except OSError as error:
+        raise StateError(
+            f"cannot write block {name}: {error}. Nothing was committed: make room, then start again"
+        ) from error
+    return block
+
+
+def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> pa.Buffer:
+    _refuse_extensions(table.schema, name)
+    schema = _with_offsets(table.schema, _checked(offsets, table.num_rows, name))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(_one_batch(table, name).replace_schema_metadata(schema.metadata))
+    return sink.getvalue()
+
+
+def _one_batch(table: pa.Table, name: str) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise StateError(f"block {name}: {table.nbytes} bytes exceed one Arrow batch; write smaller blocks")
+    if batches:
+        return batches[0]
+    empty = [pa.array([], field.type) for field in table.schema]
+    return pa.RecordBatch.from_arrays(empty, schema=table.schema)
+
+
+def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
+    metadata = dict(schema.metadata or {})
+    if OFFSETS in metadata:
+        raise StateError(f"the schema already has metadata {OFFSETS!r}; that key belongs to headrace")
+    if offsets is not None:
+        metadata[OFFSETS] = offsets.astype("<i8").tobytes()
+    return schema.with_metadata(metadata or None)
+
+
+def _checked(offsets: Offsets | None, rows: int, name: str) -> Offsets | None:
+    """Offsets rise from 0 to the number of rows."""
+    if offsets is None:
+        return None
+    rising = offsets.ndim == 1 and offsets.size > 0 and not np.any(offsets[1:] < offsets[:-1])
+    if offsets.dtype != np.int64 or not rising or offsets[0] != 0 or offsets[-1] != rows:
+        raise StateError(
+            f"block {name}: offsets must be int64, rising from 0 to {rows}, not {offsets!r:.200}"
+        )
+    return offsets
+
+
+def _refuse_extensions(schema: pa.Schema, name: str) -> None:
+    for field in schema:
+        if _has_extension(field.type):
+            raise StateError(f"block {name}: column {field.name!r} has extension type {field.type}; cast it")
+
+
+def _has_extension(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return True
+    if isinstance(kind, pa.DictionaryType):
+        return _has_extension(kind.value_type)
+    return any(_has_extension(kind.field(i).type) for i in range(kind.num_fields))
+
+
+@dataclass(frozen=True)
+class OpenBlock:
+    """A verified block; its table is a view of the mapped file."""
+
+    table: pa.Table
+    offsets: Offsets | None
+
+    def slice(self, groups: Sequence[int] | npt.NDArray[Any] | None) -> pa.Table:
+        """Rows of some groups (ascending ids), of the whole block for None; never a copy."""
+        if groups is None:
+            return self.table
+        if self.offsets is None:
+            raise StateError("this block has no group offsets: only slice(None) is possible")
+        runs = _runs(self.offsets, _ascending(groups, len(self.offsets) - 1))
+        slices = [self.table.slice(start, stop - start) for start, stop in runs]
+        return pa.concat_tables(slices) if slices else self.table.slice(0, 0)
+
+
+def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> Offsets:
+    ids = np.asarray(groups, dtype=np.int64)
+    if ids.size and (ids[0] < 0 or ids[-1] >= count or np.any(ids[1:] <= ids[:-1])):
+        raise StateError(f"group ids must ascend within 0 to {count - 1}, not {groups!r:.200}")
+    return ids
+
+
+def _runs(offsets: Offsets, ids: Offsets) -> list[tuple[int, int]]:
+    """Row intervals of the groups; intervals that touch are one."""
+    starts, stops = offsets[ids], offsets[ids + 1]
+    filled = starts < stops
+    starts, stops = starts[filled], stops[filled]
+    if not starts.size:
+        return []
+    cuts = np.flatnonzero(starts[1:] != stops[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(starts)]
+    return [(int(starts[first]), int(stops[last - 1])) for first, last in pairwise(edges)]
+
+
+class BlockReader:
+    """Opens blocks and keeps the latest ones mapped; every mapping is verified before it is used."""
+
+    def __init__(self, storage: Storage, capacity: int = 512) -> None:
+        self.storage = storage
+        self.capacity = capacity
+        self._open: OrderedDict[tuple[str, str], OpenBlock] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, block: Block) -> OpenBlock:
+        key = (block.name, block.checksum)
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+                return _same_rows(self._open[key], block)
+        opened = self._load(block)
+        with self._lock:
+            self._open[key] = opened
+            while len(self._open) > self.capacity:
+                self._open.popitem(last=False)
+        return opened
+
+    def _load(self, block: Block) -> OpenBlock:
+        epoch_of(block.name)
+        data = self._map(block)
+        self._verify(block, data)
+        try:
+            return _same_rows(_parse(data, block.name), block)
+        except (pa.ArrowException, OSError, StateError) as error:
+            raise CorruptState(f"block {block.name} cannot be used: {error}. {REPAIR}") from error
+
+    def _map(self, block: Block) -> pa.Buffer:
+        try:
+            return self.storage.map(block.name)
+        except FileNotFoundError:
+            raise CorruptState(f"block {block.name} is missing. {REPAIR}") from None
+        except OSError as error:
+            raise StateError(f"cannot read block {block.name}: {error}. Repair the disk, retry") from error
+
+    def _verify(self, block: Block, data: pa.Buffer) -> None:
+        if data.size != block.bytes:
+            _mismatch(block, "size", block.bytes, data.size)
+        found = checksum(data)
+        if found != block.checksum:
+            _mismatch(block, "checksum", block.checksum, found)
+
+
+def _mismatch(block: Block, what: str, expected: object, found: object) -> None:
+    raise CorruptState(
+        f"block {block.name} is damaged: {what} should be {expected}, found {found}. "
+        f"Nothing was computed from it. {REPAIR}"
+    )
+
+
+def _same_rows(opened: OpenBlock, block: Block) -> OpenBlock:
+    if opened.table.num_rows != block.rows:
+        _mismatch(block, "number of rows", block.rows, opened.table.num_rows)
+    return opened
+
+
+def _parse(data: pa.Buffer, name: str) -> OpenBlock:
+    reader = pa.ipc.open_file(pa.BufferReader(data))
+    if reader.num_record_batches != 1:
+        raise CorruptState(f"{reader.num_record_batches} batches where one is expected")
+    _refuse_extensions(reader.schema, name)
+    table = pa.Table.from_batches([reader.get_batch(0)])
+    metadata = dict(reader.schema.metadata or {})
+    offsets = _checked(_stored_offsets(metadata), table.num_rows, name)
+    return OpenBlock(table.replace_schema_metadata(metadata or None), offsets)
+
+
+def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
+    """Takes our entry out of the metadata, which is then the user's again."""
+    stored = metadata.pop(OFFSETS, None)
+    if stored is None:
+        return None
+    if len(stored) % 8:
+        raise CorruptState(f"group offsets of {len(stored)} bytes")
+    return np.frombuffer(stored, dtype="<i8").astype(np.int64, copy=False)
+
+
+def by_name(blocks: Sequence[Block]) -> Mapping[str, Block]:
+    """One description per name; two that disagree are refused."""
+    found: dict[str, Block] = {}
+    for block in blocks:
+        if found.setdefault(block.name, block) != block:
+            raise CorruptState(f"block {block.name} is described in two ways. {REPAIR}")
+    return found

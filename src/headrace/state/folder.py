@@ -1,0 +1,112 @@
+"""The state folder itself: who may use it, and who does.
+
+nothing is written before the folder is known to be ours: private, and empty or holding only state files
+one folder, one writer: the lock is held for as long as the store is open
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+
+from headrace.errors import StateError, WriterConflict
+from headrace.state.storage import FOLDERS, sync_path
+
+LOCK = "writer.lock"
+
+_OWN = {*FOLDERS, LOCK}
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder ours, or refuse it before the first write."""
+    _refuse_other_kinds(folder)
+    if not folder.exists():
+        _make(folder)
+    _refuse_foreign(folder)
+    _refuse_shared(folder)
+
+
+def require(folder: Path) -> None:
+    """A reader needs a folder that is there already."""
+    _refuse_other_kinds(folder)
+    if not (folder / "manifests").is_dir():
+        raise StateError(f"{folder} holds no state. Give the folder of a query that has run")
+
+
+def _refuse_other_kinds(folder: Path) -> None:
+    if folder.is_symlink():
+        raise StateError(f"{folder} is a symbolic link. Give what it points to: {os.path.realpath(folder)}")
+    if folder.exists() and not folder.is_dir():
+        raise StateError(f"{folder} is a file. Give a folder for the state")
+
+
+def _make(folder: Path) -> None:
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        for path in made:
+            sync_path(Path(os.path.realpath(path.parent)))
+    except OSError as error:
+        raise StateError(f"cannot create {folder}: {error}. Give a folder that can be made") from error
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise StateError(f"{folder} cannot be written by this user. Change that, or give another folder")
+    foreign = sorted(set(os.listdir(folder)) - _OWN)
+    if foreign:
+        raise StateError(f"{folder} holds files that are not state: {foreign[:5]}. Give an empty folder")
+
+
+def _refuse_shared(folder: Path) -> None:
+    """Ours, and closed to others; an empty folder is closed here, a used one that is open is suspicious."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{folder} belongs to user {found.st_uid}, not to you. Give a folder of your own")
+    if not os.listdir(folder):
+        folder.chmod(0o700)
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StateError(f"{folder} can be written by others. Check what is in it, then: chmod 700 {folder}")
+
+
+class WriterLock:
+    """An advisory lock that ends with the process, and the note in it that says who holds it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self._descriptor: int | None = self._take()
+
+    def _take(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            raise StateError(f"cannot open {self.path}: {error}. Check the folder's permissions") from error
+        try:
+            self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another run"
+            raise WriterConflict(
+                f"{self.path.parent} is in use by {holder}. Stop that run, or give this one its own folder"
+            ) from None
+        except OSError as error:
+            raise StateError(f"cannot lock {self.path}: {error}. Use a local disk") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,320 @@
+"""The only code of the state package that touches a disk.
+
+Invariants, the same for every implementation:
+
+    a name is written at most once           (write and publish never overwrite)
+    publish(name) has at most one winner     (create-if-absent, whole file or nothing)
+    a name cannot leave the root             (fixed pattern, no symbolic links)
+
+Trouble with a disk is an `OSError`; a name that is refused is a `StateError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from headrace.errors import StateError
+
+FOLDERS = ("blocks", "manifests")
+UNSUPPORTED = frozenset(
+    ["vfat", "msdos", "exfat"]
+    + [f"fuse.{kind}" for kind in ("s3fs", "gcsfuse", "goofys", "mount-s3", "rclone", "blobfuse2", "sshfs")]
+)
+
+_NAME = re.compile(r"(?:blocks|manifests)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+
+class SyncFailed(OSError):
+    """The disk did not confirm that data is safe. Repeating the sync could report a false success: do not."""
+
+
+class Storage(Protocol):
+    """Files with write-once names below two folders, `blocks` and `manifests`."""
+
+    def write(self, name: str, data: Data) -> None:
+        """Create a new file; `FileExistsError` when the name is taken."""
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make these files, then their folders, survive a power cut; `SyncFailed` if that is not sure."""
+
+    def publish(self, name: str, data: Data) -> bool:
+        """Create the file whole and durable, or leave the one that is there and return False."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file; `FileNotFoundError` when there is none."""
+
+    def map(self, name: str) -> pa.Buffer:
+        """The bytes of a file without a copy."""
+
+    def size(self, name: str) -> int | None:
+        """Length in bytes, None when there is no such file."""
+
+    def list(self, folder: str) -> list[str]:
+        """Every name in a folder (`blocks` or `manifests`), sorted, temporary ones included."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is fine."""
+
+
+def check_name(name: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise StateError(f"refused file name {name!r}: state files are 'blocks/…' or 'manifests/…'")
+    return name
+
+
+def check_folder(folder: str) -> str:
+    if folder not in FOLDERS:
+        raise StateError(f"refused folder {folder!r}: state has only {' and '.join(FOLDERS)}")
+    return folder
+
+
+def is_temporary(name: str) -> bool:
+    return name.rpartition("/")[2].startswith("_")
+
+
+class LocalStorage:
+    """A folder of a local POSIX file system. Holds no handle: cheap to make in every task."""
+
+    def __init__(self, root: str | Path, *, fsync: bool = True) -> None:
+        self.root = Path(root)
+        self.fsync = fsync
+
+    def create(self) -> None:
+        """Make the two folders, in a root that is there, so that they survive a power cut."""
+        for folder in FOLDERS:
+            self._refuse_link(self.root / folder)
+            (self.root / folder).mkdir(mode=0o700, exist_ok=True)
+        self._fsync(self.root)
+        self._fsync(Path(os.path.realpath(self.root.parent)))
+
+    def write(self, name: str, data: Data) -> None:
+        _create(self._path(name), data, sync=False)
+
+    def sync(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        folders = dict.fromkeys(path.parent for path in paths)
+        for path in [*paths, *folders]:
+            self._fsync(path)
+
+    def publish(self, name: str, data: Data) -> bool:
+        final = self._path(name)
+        temporary = final.with_name(f"_{final.name}.{uuid.uuid4().hex}")
+        try:
+            _create(temporary, data, sync=self.fsync)
+            won = _link(temporary, final)
+        finally:
+            _forget(temporary)
+        if won:
+            self._fsync(final.parent)
+        return won
+
+    def read(self, name: str) -> bytes:
+        with open(os.open(self._path(name), _OLD), "rb") as file:
+            return file.read()
+
+    def map(self, name: str) -> pa.Buffer:
+        path = self._path(name)
+        if not path.stat().st_size:
+            return pa.py_buffer(b"")
+        with pa.memory_map(str(path)) as file:  # the mapping outlives the handle
+            return file.read_buffer()
+
+    def size(self, name: str) -> int | None:
+        try:
+            return self._path(name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        path = self.root / check_folder(folder)
+        self._refuse_link(path)
+        return sorted(f"{folder}/{entry}" for entry in os.listdir(path))
+
+    def delete(self, name: str) -> None:
+        self._refuse_link(self.root / check_name(name).partition("/")[0])
+        (self.root / name).unlink(missing_ok=True)
+
+    def probe(self) -> None:
+        """Refuse a file system on which `publish` could not be a commit."""
+        kind = filesystem_of(self.root)
+        if kind in UNSUPPORTED:
+            raise StateError(f"{self.root} is on a {kind} file system, {_ELSEWHERE}")
+        try:
+            works = self._links_work()
+        except OSError as error:
+            raise StateError(f"hard links do not work in {self.root} ({error}), {_ELSEWHERE}") from error
+        if not works:
+            raise StateError(f"hard links overwrite existing files in {self.root}, {_ELSEWHERE}")
+
+    def _links_work(self) -> bool:
+        """One link succeeds and a second one of the same name is refused."""
+        source, target = (self.root / "manifests" / f"_probe-{uuid.uuid4().hex}" for _ in range(2))
+        try:
+            _create(source, b"probe", sync=False)
+            os.link(source, target)
+            return _same_file(source, target) and not _can_link(source, target)
+        finally:
+            _forget(source)
+            _forget(target)
+
+    def _path(self, name: str) -> Path:
+        path = self.root / check_name(name)
+        self._refuse_link(path.parent)
+        self._refuse_link(path)
+        return path
+
+    def _refuse_link(self, path: Path) -> None:
+        if path.is_symlink():
+            raise StateError(f"{path} is a symbolic link; state files never are. Find out who made it")
+
+    def _fsync(self, path: Path) -> None:
+        if self.fsync:
+            sync_path(path)
+
+
+class MemoryStorage:
+    """The same contract in a dict, for tests and models."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def write(self, name: str, data: Data) -> None:
+        if not self._add(name, data):
+            raise FileExistsError(f"{name} exists")
+
+    def sync(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.read(name)
+
+    def publish(self, name: str, data: Data) -> bool:
+        return self._add(name, data)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.files[check_name(name)]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def map(self, name: str) -> pa.Buffer:
+        return pa.py_buffer(self.read(name))
+
+    def size(self, name: str) -> int | None:
+        data = self.files.get(check_name(name))
+        return None if data is None else len(data)
+
+    def list(self, folder: str) -> list[str]:
+        prefix = check_folder(folder) + "/"
+        return sorted(name for name in list(self.files) if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        self.files.pop(check_name(name), None)
+
+    def _add(self, name: str, data: Data) -> bool:
+        copy = bytes(memoryview(data))
+        with self._lock:
+            return self.files.setdefault(check_name(name), copy) is copy
+
+
+def filesystem_of(path: Path) -> str | None:
+    """Type of the file system below `path` as Linux names it, None when that cannot be told."""
+    device = os.stat(path).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((_mount_type(line) for line in mounts if line.split()[2] == wanted), None)
+
+
+def _mount_type(line: str) -> str:
+    return line.partition(" - ")[2].split()[0]
+
+
+_ELSEWHERE = (
+    "which cannot commit exactly once (no create-if-absent). "
+    "Put the checkpoint on a local disk such as ext4, xfs or btrfs"
+)
+
+
+def _create(path: Path, data: Data, *, sync: bool) -> None:
+    """A new file, or none: a torn one is removed, since the disk may be full."""
+    descriptor = os.open(path, _NEW, 0o600)
+    try:
+        _write_all(descriptor, data)
+        if sync:
+            _sync(descriptor, path)
+    except OSError:
+        _forget(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: Data) -> None:
+    view = memoryview(data)
+    rest = view.cast("B") if view.nbytes else view
+    while rest.nbytes:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_path(path: Path) -> None:
+    """fsync of a file or a folder by its path."""
+    descriptor = os.open(path, _OLD)
+    try:
+        _sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, f"sync failed: {error.strerror}", str(path)) from error
+
+
+def _link(temporary: Path, final: Path) -> bool:
+    """Whether this call made `final`. A reported failure is not believed: the files decide (F17)."""
+    try:
+        os.link(temporary, final, follow_symlinks=False)
+    except OSError as error:
+        if _same_file(temporary, final):
+            return True
+        if isinstance(error, FileExistsError):
+            return False
+        raise
+    return True
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _can_link(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _forget(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,291 @@
+"""The owner of a state folder: one writer, one log of manifests.
+
+commit(n) succeeds  =>  manifests/n is ours, whole, and every block it names is there and synced
+commit(n) fails     =>  this store never commits again; the next open finds out what happened
+clean() deletes     =>  only what no retained manifest names and whose epoch is past
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
+from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
+from headrace.state.folder import WriterLock, prepare, require
+from headrace.state.manifest import Manifest, digest, manifest_name, number_of
+from headrace.state.storage import FOLDERS, LocalStorage, Storage, SyncFailed, is_temporary
+
+_READ_ATTEMPTS = 5
+
+
+class StateStore:
+    """Use `StateStore.open` for a folder; the constructor takes any storage and no lock."""
+
+    def __init__(self, storage: Storage, *, read_only: bool = False, lock: WriterLock | None = None) -> None:
+        self.storage = storage
+        self.read_only = read_only
+        self.run = uuid.uuid4().hex
+        self._writer_lock = lock
+        self._mutex = threading.Lock()
+        self._stopped: str | None = None
+        self._named: dict[int, frozenset[str]] = {}
+        self.last: Manifest | None = None
+        self._digest: str | None = None
+        self._load_patiently(_READ_ATTEMPTS if read_only else 1)
+        self.state_id = self.last.state_id if self.last else uuid.uuid4().hex
+
+    @classmethod
+    def open(cls, folder: Path, *, read_only: bool = False, fsync: bool = True) -> Self:
+        """Check the folder, take it, load the newest manifest. Refuses rather than guesses."""
+        root = Path(folder).absolute()
+        storage = LocalStorage(root, fsync=fsync)
+        if read_only:
+            require(root)
+            return cls(storage, read_only=True)
+        prepare(root)
+        lock = WriterLock(root)
+        try:
+            _make_ready(storage)
+            return cls(storage, lock=lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def draft(self, **changes: Any) -> Manifest:
+        """The last manifest with `changes`, as the next. Outbox and decisions of an epoch start empty."""
+        fresh: dict[str, Any] = {"outbox": (), "decisions": [], **changes}
+        identity: dict[str, Any] = {
+            "state_id": self.state_id,
+            "number": self._next_number(),
+            "previous": self._digest,
+            "run": self.run,
+        }
+        if self.last is None:
+            return Manifest(**{**fresh, **identity})
+        return replace(self.last, **{**fresh, **identity})
+
+    def commit(self, manifest: Manifest) -> None:
+        """Publish the next manifest. After any failure this store is stopped: open the folder again."""
+        with self._mutex:
+            self._require_writer()
+            data = manifest.to_bytes()
+            self._check_successor(manifest)
+            try:
+                self._secure_blocks(manifest)
+                self._publish(manifest.number, data)
+                self._accept(manifest.number, data)
+            except BaseException as error:
+                self._stopped = self._stopped or f"commit {manifest.number} failed: {error}"
+                raise
+
+    def revoke(self) -> None:
+        """Waits for a commit in progress; afterwards this store cannot commit."""
+        with self._mutex:
+            self._stopped = self._stopped or "this run was stopped"
+
+    def clean(self, keep: int = 3) -> int:
+        """Delete what only manifests before the newest `keep` needed; returns how many files went."""
+        if keep < 1:
+            raise ValueError(f"keep={keep}: the newest manifest is always kept, so keep is at least 1")
+        with self._mutex:
+            self._require_writer()
+            try:
+                return self._clean(keep)
+            except OSError as error:
+                raise StateError(f"clean-up failed: {error}. No live file was touched; repeat it") from error
+
+    def close(self) -> None:
+        self.revoke()
+        if self._writer_lock is not None:
+            self._writer_lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- load
+
+    def _load_patiently(self, attempts: int) -> None:
+        """A reader may meet a writer that cleans up: what vanished while reading is read anew."""
+        try:
+            self._load()
+        except (OSError, CorruptState) as error:
+            if attempts > 1:
+                return self._load_patiently(attempts - 1)
+            if isinstance(error, StateError):
+                raise
+            raise StateError(f"cannot read the state: {error}. Repair the disk, then start again") from error
+
+    def _load(self) -> None:
+        numbers = self._manifest_numbers()
+        self._refuse_gap(numbers)
+        self._named, self.last, self._digest = {}, None, None
+        for number in numbers:
+            self._accept_stored(number)
+        if self.last is None:
+            self._refuse_lost_log()
+        else:
+            self._require_blocks(self.last.live_blocks())
+
+    def _manifest_numbers(self) -> list[int]:
+        names = [name for name in self.storage.list("manifests") if not is_temporary(name)]
+        numbers = [number_of(name) for name in names]
+        if None in numbers:
+            raise StateError(f"{names[numbers.index(None)]} is not a manifest. Move it out of the folder")
+        return sorted(number for number in numbers if number is not None)
+
+    def _refuse_gap(self, numbers: list[int]) -> None:
+        for expected, found in enumerate(numbers, start=numbers[0] if numbers else 0):
+            if found != expected:
+                raise CorruptState(f"{manifest_name(expected)} is missing before number {found}. {REPAIR}")
+
+    def _accept_stored(self, number: int) -> None:
+        name = manifest_name(number)
+        data = self.storage.read(name)
+        manifest = Manifest.from_bytes(data, name)
+        if manifest.number != number:
+            raise CorruptState(f"{name} holds manifest {manifest.number}. {REPAIR}")
+        self._check_chain(manifest, name)
+        self._remember(manifest, data)
+
+    def _check_chain(self, manifest: Manifest, name: str) -> None:
+        if self.last is None:
+            return
+        if manifest.state_id != self.last.state_id:
+            raise StateMismatch(
+                f"{name} belongs to state {manifest.state_id}, its predecessor to {self.last.state_id}: "
+                f"two folders were mixed. {REPAIR}"
+            )
+        if manifest.previous != self._digest:
+            raise CorruptState(f"{name} does not follow number {self.last.number} as stored here. {REPAIR}")
+
+    def _remember(self, manifest: Manifest, data: bytes) -> None:
+        self._named[manifest.number] = frozenset(block.name for block in manifest.live_blocks())
+        self.last, self._digest = manifest, digest(data)
+
+    def _refuse_lost_log(self) -> None:
+        """Before the first commit there can be blocks of epoch 0, and of 1 if that is prepared ahead."""
+        for name in self.storage.list("blocks"):
+            if is_block(name) and epoch_of(name) > 1:
+                raise CorruptState(f"{name} is there, but every manifest is gone. {REPAIR}")
+
+    def _require_blocks(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            found = self.storage.size(block.name)
+            if found is None:
+                raise CorruptState(f"block {block.name} is missing. {REPAIR}")
+            if found != block.bytes:
+                raise CorruptState(f"block {block.name} has {found} bytes, not {block.bytes}. {REPAIR}")
+
+    # -- commit
+
+    def _next_number(self) -> int:
+        return self.last.number + 1 if self.last else 0
+
+    def _require_writer(self) -> None:
+        if self.read_only:
+            raise StateError("this store was opened read-only. Open it without read_only to change it")
+        if self._stopped is not None:
+            raise WriterConflict(f"this store lost its folder: {self._stopped}. Open the folder again")
+
+    def _check_successor(self, manifest: Manifest) -> None:
+        expected = (self.state_id, self._next_number(), self._digest, self.run)
+        found = (manifest.state_id, manifest.number, manifest.previous, manifest.run)
+        if found != expected:
+            raise WriterConflict(
+                f"manifest {manifest.number} does not follow: (state, number, previous, run) should be "
+                f"{expected}, found {found}. Make it with draft() of the store that commits it"
+            )
+
+    def _secure_blocks(self, manifest: Manifest) -> None:
+        known = self._named.get(manifest.number - 1, frozenset())
+        new = [block for block in manifest.live_blocks() if block.name not in known]
+        for block in new:
+            if epoch_of(block.name) != manifest.number:
+                raise StateError(f"block {block.name} is new in manifest {manifest.number} but not of it")
+        try:
+            self._require_blocks(new)
+            self.storage.sync(block.name for block in new)
+        except OSError as error:
+            raise StateError(f"blocks of epoch {manifest.number} are not safe: {error}. {_INTACT}") from error
+
+    def _publish(self, number: int, data: bytes) -> None:
+        """Afterwards the file is there and ours. What publish reports is a hint, the file decides (F17)."""
+        name = manifest_name(number)
+        failure: OSError | None = None
+        try:
+            self.storage.publish(name, data)
+        except SyncFailed as error:
+            raise StateError(f"{name} may not survive a power cut: {error}. {_INTACT}") from error
+        except OSError as error:
+            failure = error
+        self._decide(name, data, failure)
+
+    def _decide(self, name: str, data: bytes, failure: OSError | None) -> None:
+        try:
+            found = self.storage.read(name)
+        except OSError as error:
+            cause = failure or error
+            raise StateError(f"{name} was not published: {cause}. {_INTACT}") from cause
+        if found != data:
+            self._refuse_other(name, found)
+
+    def _refuse_other(self, name: str, found: bytes) -> NoReturn:
+        """Somebody else's manifest, or ours damaged."""
+        other = Manifest.from_bytes(found, name)
+        raise WriterConflict(
+            f"{name} was committed by another run ({other.run}). This run stops; its own epoch was not kept"
+        )
+
+    def _accept(self, number: int, data: bytes) -> None:
+        """What is remembered is what a restart would read."""
+        self._remember(Manifest.from_bytes(data, manifest_name(number)), data)
+
+    # -- clean
+
+    def _clean(self, keep: int) -> int:
+        newest = self.last.number if self.last else -1
+        numbers = self._manifest_numbers()
+        if (numbers[-1] if numbers else -1) != newest:
+            self._stopped = f"its newest manifest is {newest}, the folder's is {numbers[-1:]}"
+            self._require_writer()
+        old = [number for number in numbers if number <= newest - keep]
+        self._delete_manifests(old)
+        garbage = [*self._garbage(newest), *self._temporaries()]
+        for name in garbage:
+            self.storage.delete(name)
+        return len(old) + len(garbage)
+
+    def _delete_manifests(self, numbers: list[int]) -> None:
+        """Oldest first and one at a time, so that no crash, and no power cut, leaves a gap."""
+        for number in numbers:
+            self.storage.delete(manifest_name(number))
+            self.storage.sync([manifest_name(self._next_number() - 1)])
+            self._named.pop(number, None)
+
+    def _garbage(self, newest: int) -> list[str]:
+        """Blocks of past epochs that no retained manifest names; a later one may be about to be named."""
+        needed = frozenset[str]().union(*self._named.values())
+        past = (name for name in self.storage.list("blocks") if is_block(name) and epoch_of(name) <= newest)
+        return [name for name in past if name not in needed]
+
+    def _temporaries(self) -> list[str]:
+        return [name for folder in FOLDERS for name in self.storage.list(folder) if is_temporary(name)]
+
+
+def _make_ready(storage: LocalStorage) -> None:
+    try:
+        storage.create()
+    except OSError as error:
+        raise StateError(f"cannot prepare {storage.root}: {error}. Check permissions and the disk") from error
+    storage.probe()
+
+
+_INTACT = "The epoch before is intact: repair the disk or make room, then start again"

@@ -1,0 +1,138 @@
+"""A test kit: sources made of Arrow tables, and an engine that runs the same stages in this process, without Spark.
+
+`LocalRun` is driven by hand, one epoch at a time, so that a test decides how a stream is cut, when the number of slots
+changes, and when the process "crashes". Everything else (driver, stages, kernels, state on disk) is the real thing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import sinks
+from headrace.compile import compile_query
+from headrace.engine.driver import Driver, Settings
+from headrace.engine.epoch import Epoch, Window, process, split
+from headrace.engine.messages import Message, decode, encode
+from headrace.engine.writing import Task
+from headrace.query import nodes
+from headrace.query.durations import parse_duration
+from headrace.query.types import stream_schema
+from headrace.sources import TableOrigin
+from headrace.state.blocks import BlockReader
+from headrace.state.storage import Storage
+from headrace.state.store import StateStore
+from headrace.stream import Stream, node_of
+
+
+def table_stream(
+    table: pa.Table,
+    time: str = "ts",
+    lateness: str = "0 seconds",
+    idle: str | None = None,
+    ahead: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """A stream over an Arrow table, for `reference` and `LocalRun`."""
+    return Stream(
+        nodes.Source(
+            name,
+            table.schema,
+            time,
+            parse_duration(lateness, "lateness", zero=True),
+            None if idle is None else parse_duration(idle, "idle"),
+            None if ahead is None else parse_duration(ahead, "ahead", zero=True),
+            TableOrigin(table),
+            stream_schema(table.schema, time),
+        )
+    )
+
+
+def execute_locally(epoch: Epoch, windows: Sequence[Sequence[Window]], storage: Storage) -> list[Message]:
+    """Run all stages of an epoch in this process: one splitter per sequence of windows, one task per slot."""
+    reader = BlockReader(storage)
+    messages: list[Message] = []
+    for partition, given in enumerate(windows or [[]]):
+        messages += _over_the_wire(split(epoch, Task(0, partition, 0, storage, reader), given))
+    for stage in range(1, epoch.plan.stages + 1):
+        inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
+        for message in messages:
+            inboxes[message.slot].append(message)
+        messages = []
+        for slot, inbox in enumerate(inboxes):
+            messages += _over_the_wire(process(epoch, stage, Task(stage, slot, 0, storage, reader), inbox))
+    return messages
+
+
+def _over_the_wire(messages: Iterable[Message]) -> list[Message]:
+    return list(decode(encode(messages)))
+
+
+class LocalRun:
+    """A run on a state folder, driven by hand."""
+
+    def __init__(
+        self,
+        query: Stream | Sequence[Stream],
+        folder: Path,
+        *,
+        slots: int = 1,
+        ordered: bool = False,
+        best_effort: bool = False,
+        bounded: bool = False,
+        layouts: Callable[..., Any] | None = None,
+        groups: int | None = None,
+        sink: sinks.Sink | None = None,
+        store: StateStore | None = None,
+    ) -> None:
+        queries = [query] if isinstance(query, Stream) else list(query)
+        roots = [node_of(q) for q in queries]
+        self.plan = compile_query(roots, [ordered] * len(roots))
+        self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
+        self.late = {f"late:{s.name}": sinks.memory() for s in self.plan.sources}
+        self.store = store or StateStore.open(folder)
+        self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
+        settings = Settings(slots, best_effort, bounded, True, layouts, groups)
+        fingerprint = json.loads(json.dumps({"operators": nodes.fingerprint(*roots)}))
+        self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
+        self.driver.deliver_again()
+
+    def epoch(
+        self, tables: pa.Table | Mapping[str, pa.Table] | None = None, *, final: bool = False, splitters: int = 1
+    ) -> None:
+        """One epoch with these rows, given to so many splitters."""
+        if isinstance(tables, pa.Table):
+            tables = {self.plan.sources[0].name: tables}
+        windows: list[list[Window]] = [[] for _ in range(splitters)]
+        for source, table in (tables or {}).items():
+            for index in range(splitters):
+                start, stop = (table.num_rows * i // splitters for i in (index, index + 1))
+                windows[index].append(Window(source, table.slice(start, stop - start)))
+        number = self.store.last.number + 1 if self.store.last else 0
+        position = {"kind": "local", "step": number}
+        self.driver.run(position, lambda epoch: execute_locally(epoch, windows, self.store.storage), final=final)
+
+    def end(self) -> None:
+        self.epoch(final=True)
+
+    def results(self, result: str = "result-0") -> pa.Table:
+        found = self.sinks[result].table()
+        return self.schemas[result].empty_table() if found is None else found
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def run_locally(query: Stream, folder: Path, **options: Any) -> pa.Table:
+    """The whole of a bounded query in one epoch."""
+    run = LocalRun(query, folder, bounded=True, **options)
+    tables = {name: s.origin.table() for name, s in nodes.named_sources(node_of(query)).items()}
+    try:
+        run.epoch(tables, final=True, splitters=2)
+        return run.results()
+    finally:
+        run.close()

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import CorruptState, StateError
+from headrace.state import Block, Manifest, OperatorState, Output, block_name
+from headrace.state.manifest import _encode, _seal, _to_json, digest, manifest_name, number_of
+
+from .checks import NAME, example_manifest
+from .faulty import flip
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def forged(**changes: Any) -> bytes:
+    """A manifest with a right checksum and wrong content: what an attacker or a bug would write."""
+    return _seal({**_to_json(example_manifest()), **changes})
+
+
+def hostile_block(**changes: Any) -> dict[str, Any]:
+    return {**Block(block_name(1, 0, 0, 0), 1, "0" * 32, 1, 0, 0).to_json(), **changes}
+
+
+def test_round_trip_and_one_spelling() -> None:
+    manifest = example_manifest()
+    data = manifest.to_bytes()
+    assert Manifest.from_bytes(data, NAME) == manifest
+    assert Manifest.from_bytes(data, NAME).to_bytes() == data
+    assert len(digest(data)) == 64
+
+
+@given(st.dictionaries(st.text(), TREES, max_size=4))
+def test_opaque_parts_come_back_exactly(tree: dict[str, Any]) -> None:
+    manifest = replace(example_manifest(), position=tree, query=tree, layouts=tree, decisions=[tree])
+    assert Manifest.from_bytes(manifest.to_bytes(), NAME) == manifest
+
+
+def test_live_blocks_are_named_once_outbox_included() -> None:
+    one, two = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(2))
+    operators = {"a": OperatorState(((one,),)), "b": OperatorState(((one,),))}
+    manifest = replace(example_manifest(), operators=operators, outbox=(Output("r", 0, two),))
+    assert manifest.live_blocks() == (one, two)
+
+
+def test_f14_every_flipped_bit_of_a_manifest() -> None:
+    data = example_manifest().to_bytes()
+    for bit in range(len(data) * 8):
+        with pytest.raises(StateError, match=NAME):
+            Manifest.from_bytes(flip(data, bit), NAME)
+
+
+def test_f12_every_truncation_of_a_manifest() -> None:
+    data = example_manifest().to_bytes()
+    for length in range(len(data)):
+        with pytest.raises(CorruptState, match=NAME):
+            Manifest.from_bytes(data[:length], NAME)
+    with pytest.raises(CorruptState):
+        Manifest.from_bytes(data + b"\n", NAME)
+
+
+def test_f14_message_says_what_to_do() -> None:
+    data = example_manifest().to_bytes().replace(b'"in":3', b'"in":4')
+    with pytest.raises(CorruptState) as caught:
+        Manifest.from_bytes(data, NAME)
+    text = str(caught.value)
+    assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
+
+
+def test_f30_newer_format_is_refused_before_anything_else() -> None:
+    with pytest.raises(StateError, match="newer version") as caught:
+        Manifest.from_bytes(b'{"format": 2, "anything": "else"}', NAME)
+    assert not isinstance(caught.value, CorruptState)
+
+
+@pytest.mark.parametrize("found", [0, -1, "1", True, 1.0, None, [1]])
+def test_impossible_formats(found: object) -> None:
+    with pytest.raises(CorruptState, match="format"):
+        Manifest.from_bytes(forged(format=found), NAME)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff", b"NaN", b'{"format":NaN}', b"[" * 100_000])
+def test_other_files_are_no_manifest(data: bytes) -> None:
+    with pytest.raises(CorruptState, match=NAME):
+        Manifest.from_bytes(data, NAME)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state_id": "../x"},
+        {"state_id": None},
+        {"number": -1},
+        {"number": True},
+        {"number": "1"},
+        {"previous": None},
+        {"previous": "x"},
+        {"number": 0},
+        {"run": 1},
+        {"versions": {"a": 1}},
+        {"position": []},
+        {"groups": 1.5},
+        {"sources": {"s": 1}},
+        {"operators": []},
+        {"operators": {"w": {}}},
+        {"operators": {"w": {"inputs": {}, "extra": {}}}},
+        {"operators": {"w": {"inputs": [{}], "extra": {}}}},
+        {"operators": {"w": {"inputs": [], "extra": []}}},
+        {"outbox": {}},
+        {"outbox": [{"result": 1, "part": 0, "block": hostile_block()}]},
+        {"outbox": [{"result": "r", "part": -1, "block": hostile_block()}]},
+        {"totals": {"in": 1.5}},
+        {"totals": {"in": True}},
+        {"decisions": {}},
+        {"closed": 0},
+        {"surprise": 1},
+    ],
+)
+def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(CorruptState, match=NAME):
+        Manifest.from_bytes(forged(**changes), NAME)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None]
+)
+@pytest.mark.parametrize("place", ["operators", "outbox"])
+def test_s9_hostile_block_names_are_refused(name: object, place: str) -> None:
+    block = hostile_block(name=name)
+    parts = {
+        "operators": {"w": {"inputs": [[block]], "extra": {}}},
+        "outbox": [{"result": "r", "part": 0, "block": block}],
+    }
+    with pytest.raises(CorruptState, match=NAME):
+        Manifest.from_bytes(forged(**{place: parts[place]}), NAME)
+
+
+def test_one_name_two_descriptions() -> None:
+    one = hostile_block()
+    inputs = [[one, {**one, "rows": 2}]]
+    with pytest.raises(CorruptState, match="two ways"):
+        Manifest.from_bytes(forged(operators={"w": {"inputs": inputs, "extra": {}}}), NAME)
+
+
+def test_repeated_keys_are_seen() -> None:
+    body = _encode(_to_json(example_manifest())).decode()
+    twice = body[:-1] + ',"number":1}'
+    data = json.dumps({**json.loads(body), "checksum": digest(body.encode())}).encode()
+    for forgery in (twice.encode(), data):
+        with pytest.raises(CorruptState):
+            Manifest.from_bytes(forgery, NAME)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"x", {1, 2}])
+def test_what_json_cannot_hold_is_refused_when_written(value: object) -> None:
+    with pytest.raises(StateError, match="JSON"):
+        replace(example_manifest(), position={"v": value}).to_bytes()
+
+
+def test_file_names() -> None:
+    assert manifest_name(12) == "manifests/000000012.json"
+    assert number_of("manifests/000000012.json") == 12
+    assert number_of(manifest_name(10**10)) == 10**10
+    for other in (
+        "manifests/12.json",
+        "manifests/0000000012.json",
+        "manifests/x",
+        "manifests/_000000012.json.ab",
+    ):
+        assert number_of(other) is None
