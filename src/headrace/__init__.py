@@ -1,3 +1,132 @@
 """headrace: continuous queries over data streams, in parallel on Apache Spark, with exactly the sequential answer."""
 
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from headrace import sinks
+from headrace.errors import (
+    CorruptState,
+    DataError,
+    EngineError,
+    ExpressionError,
+    HeadraceError,
+    QueryChanged,
+    QueryError,
+    QueryTypeError,
+    SinkError,
+    SourceError,
+    StateError,
+    StateMismatch,
+    WriterConflict,
+)
+from headrace.query.durations import parse_duration
+from headrace.query.nodes import Source
+from headrace.query.types import stream_schema
+from headrace.reference import reference
+from headrace.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.engine.run import Run
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "CorruptState",
+    "DataError",
+    "EngineError",
+    "ExpressionError",
+    "HeadraceError",
+    "QueryChanged",
+    "QueryError",
+    "QueryTypeError",
+    "SinkError",
+    "SourceError",
+    "StateError",
+    "StateMismatch",
+    "Stream",
+    "WriterConflict",
+    "files",
+    "reference",
+    "session",
+    "sinks",
+    "start",
+    "stream",
+]
+
+
+def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
+    """A SparkSession with the settings headrace needs: local[slots], or the given master."""
+    from headrace.engine import spark
+
+    return spark.session(slots, master, **config)
+
+
+def stream(
+    df: DataFrame,
+    time: str,
+    lateness: str = "0 seconds",
+    idle: str | None = None,
+    ahead: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """A stream over a streaming or static Spark DataFrame; its time column becomes `ts`."""
+    from headrace.engine import spark
+
+    origin = spark.DataFrameOrigin(df)
+    return _source(origin, spark.arrow_schema(df.schema), time, lateness, idle, ahead, name)
+
+
+def files(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    time: str,
+    lateness: str = "0 seconds",
+    files_per_epoch: int | None = None,
+    name: str | None = None,
+    idle: str | None = None,
+    ahead: str | None = None,
+    schema: pa.Schema | None = None,
+) -> Stream:
+    """A stream over the columnar files of a folder that may grow, in order of (modification time, name)."""
+    from headrace.sources.files import FilesOrigin, checked_folder
+
+    if files_per_epoch is not None and (not isinstance(files_per_epoch, int) or files_per_epoch < 1):
+        raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
+    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch)
+    return _source(origin, schema or origin.schema(), time, lateness, idle, ahead, name)
+
+
+def _source(
+    origin: Any,
+    schema: pa.Schema,
+    time: str,
+    lateness: str,
+    idle: str | None,
+    ahead: str | None,
+    name: str | None,
+) -> Stream:
+    source = Source(
+        name,
+        schema,
+        time,
+        parse_duration(lateness, "lateness", zero=True),
+        None if idle is None else parse_duration(idle, "idle"),
+        None if ahead is None else parse_duration(ahead, "ahead", zero=True),
+        origin,
+        stream_schema(schema, time),
+    )
+    return Stream(source)
+
+
+def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
+    """Run several results of one query together; options as for `Stream.start`."""
+    from headrace.engine import run
+
+    return run.start(results, checkpoint=checkpoint, **options)

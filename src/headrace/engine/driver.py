@@ -26,6 +26,8 @@ from headrace.engine.writing import by_reference
 from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.routing.layout import Diagonal, Layout, best_rectangles
 from headrace.sinks import Delivery, Sink
+from headrace.sources.files import FilesOrigin
+from headrace.sources.ledger import File, Ledger
 from headrace.state.blocks import Block, BlockReader
 from headrace.state.manifest import Manifest, OperatorState, Output
 from headrace.state.store import StateStore
@@ -54,6 +56,7 @@ class Driver:
     store: StateStore
     sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
     settings: Settings
+    files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -61,6 +64,12 @@ class Driver:
         if last is not None:
             self._check_query(last)
             self.progress.restore(last)
+        reader = BlockReader(self.store.storage)
+        taken = last.operators if last else {}
+        self.ledgers = {
+            name: Ledger(origin, taken[_ledger(name)].inputs[0] if _ledger(name) in taken else (), reader)
+            for name, origin in self.files.items()
+        }
 
     # --- entry -----------------------------------------------------------------------------------------------------
 
@@ -81,15 +90,26 @@ class Driver:
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
-    def run(self, position: Mapping[str, Any], execute: Execute, *, final: bool = False, idle: Sequence[str] = ()) -> None:
-        """Process the input at a source position: one more manifest."""
+    def run(
+        self,
+        position: Mapping[str, Any],
+        execute: Execute,
+        *,
+        final: bool = False,
+        idle: Sequence[str] = (),
+        taken: Mapping[str, Sequence[File]] | None = None,
+    ) -> None:
+        """Process the input at a source position, and the files taken with it: one more manifest."""
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         begun = time.time()
         epoch = self._epoch(final=final, idle=idle)
         reports = self._execute(epoch, execute)
-        manifest = self._manifest(epoch, reports, position)
+        ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in (taken or {}).items()}
+        manifest = self._manifest(epoch, reports, position, ledgers)
         self.store.commit(manifest)
+        for name, files in (taken or {}).items():
+            self.ledgers[name].accept(ledgers[name], files)
         self._deliver(manifest)
         self.store.clean()
         self.progress.update(manifest, reports, begun, time.time())
@@ -150,7 +170,13 @@ class Driver:
 
     # --- the next manifest -----------------------------------------------------------------------------------------
 
-    def _manifest(self, epoch: Epoch, reports: Sequence[dict[str, Any]], position: Mapping[str, Any]) -> Manifest:
+    def _manifest(
+        self,
+        epoch: Epoch,
+        reports: Sequence[dict[str, Any]],
+        position: Mapping[str, Any],
+        ledgers: Mapping[str, Sequence[Block]],
+    ) -> Manifest:
         seen: dict[str, int] = {}
         for report in reports:
             for source, largest in report.get("seen", {}).items():
@@ -158,6 +184,9 @@ class Driver:
         clocks = wm.advance(self.plan, epoch.clocks, seen, final=epoch.final)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
+        operators = self._operators(epoch, reports, clocks)
+        for name, ledger in self.ledgers.items():
+            operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
             versions=versions(),
             position=dict(position),
@@ -165,7 +194,7 @@ class Driver:
             groups=epoch.groups,
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=sources,
-            operators=self._operators(epoch, reports, clocks),
+            operators=operators,
             outbox=outbox,
             totals=self._totals(sources, outbox),
             decisions=[],
@@ -223,6 +252,11 @@ class Driver:
                     " is committed; start again and the same results are delivered again"
                 )
                 raise SinkError(msg) from error
+
+
+def _ledger(source: str) -> str:
+    """The name under which the taken files of a source stand beside the operators' state."""
+    return f"files:{source}"
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,438 @@
+"""Running a query: `collect` over bounded input, `start` as a continuous run with a checkpoint.
+
+The checkpoint folder holds `state/` (blocks and manifests) and, when a source is a streaming DataFrame, `spark/` (the
+offsets and commits of Spark's own query). Files are driven by headrace: which were taken stands in the manifest. Batches
+come from Spark, and the newest manifest decides: one at its position is a replay, the next is processed, anything else
+stops the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import sinks
+from headrace.compile import compile_query
+from headrace.compile.plan import Plan, TimeJoinOperator
+from headrace.engine import spark as engine
+from headrace.engine.driver import Driver, Settings
+from headrace.engine.progress import Progress
+from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateMismatch
+from headrace.query import nodes
+from headrace.query.durations import parse_duration
+from headrace.sinks import Sink
+from headrace.sources.files import FilesOrigin
+from headrace.sources.ledger import File
+from headrace.state.manifest import Manifest
+from headrace.state.store import StateStore
+from headrace.stream import Stream, node_of
+
+STRATEGIES = ("subquery",)
+ORDERS = ("transparent", "best-effort")
+
+
+def collect(query: Stream, *, slots: int | None = None, strategy: str = "subquery") -> pa.Table:
+    """The results of a query over bounded input."""
+    if strategy not in STRATEGIES:
+        raise QueryError(f"unknown strategy {strategy!r}; there is {', '.join(STRATEGIES)}")
+    root = node_of(query)
+    sources = nodes.named_sources(root)
+    for name, source in sources.items():
+        if not source.origin.bounded:
+            raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
+    spark = _spark(sources)
+    count = _slots(slots, spark)
+    folder = Path(tempfile.mkdtemp(prefix="headrace-collect-", dir=os.environ.get("HEADRACE_SCRATCH")))
+    try:
+        with StateStore.open(folder / "state", fsync=False) as store:
+            result = sinks.memory()
+            driver = Driver(
+                compile_query([root]), _fingerprint([root]), store, {"result-0": result}, Settings(count, bounded=True)
+            )
+            rows = engine.bounded_rows(spark, sources, count)
+            sc = spark.sparkContext
+            driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
+            table = result.table()
+        return query.schema.empty_table() if table is None else table
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start(
+    results: Sequence[tuple[Stream, Sink]],
+    *,
+    checkpoint: str | os.PathLike[str],
+    epoch: str = "1 second",
+    slots: int | None = None,
+    order: str = "transparent",
+    late: Sink | None = None,
+) -> Run:
+    """Run one or more results continuously on Spark.
+
+    checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
+    epoch: shortest time between two epochs ("0 seconds": the next at once).
+    slots: tasks per stage; may differ from one start to the next.
+    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
+    late: a sink for late and rejected tuples, with their source and the reason.
+    """
+    _check_results(results)
+    if order not in ORDERS:
+        raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
+    interval = parse_duration(epoch, "epoch", zero=True)
+    roots = [node_of(query) for query, _ in results]
+    sources = nodes.named_sources(*roots)
+    spark = _spark(sources)
+    plan = compile_query(roots, [sink.ordered for _, sink in results])
+    outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(plan.results, results, strict=True)}
+    if late is not None:
+        outlets |= {f"late:{name}": late for name in sources}
+    settings = Settings(_slots(slots, spark), best_effort=order == "best-effort", keep_late=late is not None)
+    folder = _checkpoint(checkpoint)
+    store = StateStore.open(folder / "state")
+    try:
+        engine.check_reach(spark.sparkContext, folder / "state")
+        files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
+        driver = Driver(plan, _fingerprint(roots), store, outlets, settings, files)
+        run = Run(spark, sources, driver, folder / "spark", interval)
+        run._begin()
+    except BaseException:
+        store.close()
+        raise
+    return run
+
+
+class Run:
+    """A run in progress."""
+
+    def __init__(
+        self, spark: Any, sources: Mapping[str, nodes.Source], driver: Driver, checkpoint: Path, interval: int
+    ) -> None:
+        self._spark, self._sources, self._driver = spark, dict(sources), driver
+        self._checkpoint, self._interval = checkpoint, interval
+        self._lock = threading.Lock()  # one epoch at a time
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._query: Any = None
+        self._error: BaseException | None = None
+        self._waiting = 0  # files seen and not taken
+        self._heard = dict.fromkeys(sources, time.monotonic())
+        self._static = {n: s for n, s in self._sources.items() if not _is_stream(s)}
+        self._streaming = {n: s for n, s in self._sources.items() if _is_stream(s) and n not in driver.ledgers}
+
+    # --- what a user calls -----------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Progress:
+        """Totals since this state began, the last epoch, watermarks, state size, latency."""
+        progress = self._driver.progress
+        progress.backlog = self._backlog()
+        return progress
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended the run, if it did not end well."""
+        return self._error
+
+    @property
+    def active(self) -> bool:
+        return not self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
+        ended = self._ended.wait(timeout)
+        if ended and self._error is not None:
+            raise self._error
+        return ended
+
+    def stop(self) -> None:
+        """End the run; an epoch in progress is finished first."""
+        self._stopping.set()
+        with self._lock:
+            self._driver.store.revoke()
+        self._ended.wait()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # --- beginning and end -----------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        last = self._driver.store.last
+        if self._driver.closed:
+            raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+        if last is not None and last.position["kind"] != self._kind():
+            msg = f"the sources were driven by {last.position['kind']!r}, now by {self._kind()!r}; use the sources it began with"
+            raise StateMismatch(msg)
+        if self._streaming:
+            check_alignment(last, self._checkpoint)
+        self._driver.deliver_again()
+        target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
+        threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
+
+    def _kind(self) -> str:
+        return "spark" if self._streaming else "files" if self._driver.ledgers else "bounded"
+
+    def _guard(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        except BaseException as error:
+            if not self._stopping.is_set() and self._error is None:
+                self._error = error
+        finally:
+            self._driver.store.close()
+            self._ended.set()
+
+    def _to_the_end(self) -> None:
+        """Every source is static: one epoch, and the end."""
+        sc = self._spark.sparkContext
+        rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
+        with self._lock:
+            self._driver.run({"kind": "bounded"}, lambda e: engine.execute(sc, rows, e), final=True)
+
+    def _follow(self) -> None:
+        """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
+        if self._streaming:
+            self._start_spark()
+        while not self._stopping.is_set() and self._error is None and self._spark_goes_on():
+            begun = time.monotonic()
+            with self._lock:
+                worked = not self._stopping.is_set() and self._own_epoch()
+            rest = self._interval / 1e6 - (time.monotonic() - begun)
+            self._stopping.wait(max(rest, 0.0 if worked else _tick(self._sources)))
+        if self._query is not None:
+            self._query.stop()
+
+    def _start_spark(self) -> None:
+        stream = engine.stream_rows(self._streaming)
+        writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._checkpoint))
+        self._query = writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
+
+    def _spark_goes_on(self) -> bool:
+        if self._query is None or self._query.isActive:
+            return True
+        failure = self._query.exception()
+        if failure is not None and self._error is None and not self._stopping.is_set():
+            self._error = HeadraceError(f"Spark ended the query: {str(failure)[:2000]}")
+        return False
+
+    # --- epochs ----------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: Any, number: int) -> None:
+        try:
+            with self._lock:
+                self._process_batch(batch, number)
+        except BaseException as error:
+            if self._error is None and not self._stopping.is_set():
+                self._error = error
+            raise
+
+    def _process_batch(self, batch: Any, number: int) -> None:
+        if self._stopping.is_set():
+            raise HeadraceError("the run was stopped")
+        position = spark_position(self._checkpoint, number)
+        if admit(self._driver.store.last, position) == "replay":
+            self._driver.deliver_again()
+        else:
+            self._run_epoch(position, [engine.as_rows(batch)], self._take())
+
+    def _own_epoch(self) -> bool:
+        """An epoch without a batch: files have come, or a source has newly fallen silent."""
+        last, taken = self._driver.store.last, self._take()
+        newly = [n for n in self._silent() if last is not None and not last.sources[n]["idle"]]
+        if not newly and not any(taken.values()):
+            return False
+        first: dict[str, Any] = {"kind": self._kind(), **({"query": None, "batch": -1} if self._streaming else {})}
+        position = dict(last.position) if last else first
+        self._run_epoch({**position, "own": position.get("own", 0) + 1}, [], taken)
+        return True
+
+    def _run_epoch(self, position: Mapping[str, Any], rows: list[Any], taken: Mapping[str, list[File]]) -> None:
+        sc, slots = self._spark.sparkContext, self._driver.settings.slots
+        if self._static and self._driver.store.last is None:
+            rows.append(engine.bounded_rows(self._spark, self._static, slots))
+        files = [(n, self._driver.ledgers[n].path(f), f.arrived) for n, chosen in taken.items() for f in chosen]
+        if files:
+            rows.append(engine.file_rows(sc, files, slots))
+        united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
+        self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
+        last = self._driver.progress.last
+        for name, count in last.sources.items() if last else ():
+            if count:
+                self._heard[name] = time.monotonic()
+
+    def _take(self) -> dict[str, list[File]]:
+        """Files for the next epoch. A source that is far ahead of another with files waits for it."""
+        waiting = {name: ledger.waiting() for name, ledger in self._driver.ledgers.items()}
+        self._waiting = sum(len(files) for files in waiting.values())
+        return {
+            name: self._driver.ledgers[name].choose(files) if files and not self._ahead(name, waiting) else []
+            for name, files in waiting.items()
+        }
+
+    def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:
+        last = self._driver.store.last
+        if last is None or (longest := longest_window(self._driver.plan)) is None:
+            return False
+        reached = {n: last.sources[n]["watermark"] for n, files in waiting.items() if files}
+        return bool(reached[name] > min(reached.values()) + longest)
+
+    def _silent(self) -> list[str]:
+        """Sources that have been quiet for longer than their `idle`."""
+        now = time.monotonic()
+        return [
+            name
+            for name, source in self._sources.items()
+            if source.idle is not None and (now - self._heard[name]) * 1e6 > source.idle
+        ]
+
+    def _backlog(self) -> int | None:
+        """Files that wait, where sources are files."""
+        return self._waiting if self._driver.ledgers else None
+
+
+# --- where the source stands ---------------------------------------------------------------------------------------
+
+
+def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
+    """Spark's query, the batch, and what the batch covers."""
+    offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
+    return {
+        "kind": "spark",
+        "query": _query_id(checkpoint),
+        "batch": batch,
+        "offsets": hashlib.sha256(offsets).hexdigest(),
+    }
+
+
+def _query_id(checkpoint: Path) -> str | None:
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except FileNotFoundError:
+        return None
+
+
+def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:
+    """"process" or "replay"; an error when the two logs do not fit together."""
+    if last is None:
+        if position["batch"] != 0:
+            msg = f"Spark is at batch {position['batch']}, but the state folder is empty; restore it, or use a new checkpoint"
+            raise StateMismatch(msg)
+        return "process"
+    known = last.position
+    if known["query"] not in (None, position["query"]):
+        msg = (
+            f"the state was made with Spark query {known.get('query')}, this checkpoint is of query {position['query']};"
+            " restore the 'spark' folder it belongs to, or use a new checkpoint"
+        )
+        raise StateMismatch(msg)
+    if position["batch"] == known["batch"] + 1:
+        return "process"
+    if position["batch"] != known["batch"]:
+        behind = "the state folder" if position["batch"] > known["batch"] else "Spark's folder"
+        msg = f"{behind} is behind: the state is at batch {known['batch']}, Spark at {position['batch']}; restore the newer one"
+        raise StateMismatch(msg)
+    if position["offsets"] != known["offsets"]:
+        msg = f"batch {position['batch']} covers other input than when it was committed; 'spark/offsets' was changed; restore it"
+        raise StateMismatch(msg)
+    return "replay"
+
+
+def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
+    """Before Spark starts: refuse a checkpoint of which one half is missing or older than the other."""
+    query, offsets, commits = _query_id(checkpoint), _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
+    if last is None:
+        if commits is not None:
+            msg = f"Spark has committed batch {commits}, but there is no state; restore 'state', or use a new checkpoint"
+            raise StateMismatch(msg)
+        return
+    if query is None and last.position["batch"] >= 0:
+        msg = "the state folder has manifests, but Spark's folder is missing; restore 'spark', or use a new checkpoint"
+        raise StateMismatch(msg)
+    batch = last.position["batch"]
+    if commits is not None and commits > batch:
+        raise StateMismatch(f"the state folder is behind: it ends at batch {batch}, Spark at {commits}; restore the newer one")
+    if batch >= 0 and (offsets is None or offsets < batch):
+        raise StateMismatch(f"Spark's folder is behind: it ends at batch {offsets}, the state at {batch}; restore the newer one")
+    if batch >= 0:
+        admit(last, spark_position(checkpoint, batch))
+
+
+def _newest(folder: Path) -> int | None:
+    numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.is_dir() else []
+    return max(numbers, default=None)
+
+
+# --- arguments -----------------------------------------------------------------------------------------------------
+
+
+def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
+    if not results:
+        raise QueryError("start needs at least one (stream, sink)")
+    for item in results:
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Stream):
+            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {item!r}")
+        if not hasattr(item[1], "deliver"):
+            raise QueryTypeError(f"{item[1]!r} is not a sink; such as headrace.sinks.parquet('out/')")
+
+
+def _slots(slots: int | None, spark: Any) -> int:
+    count = spark.sparkContext.defaultParallelism if slots is None else slots
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise QueryError(f"slots must be a whole number, at least 1; found {slots!r}")
+    return count
+
+
+def _spark(sources: Mapping[str, nodes.Source]) -> Any:
+    sessions = [s.origin.spark for s in sources.values() if hasattr(s.origin, "spark")]
+    if len(sessions) != len(sources):
+        raise QueryTypeError("a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)")
+    return sessions[0]
+
+
+def longest_window(plan: Plan) -> int | None:
+    """The longest time window of a plan, in microseconds."""
+    joins = [max(o.w1, o.w2) for o in plan.operators if isinstance(o, TimeJoinOperator)]
+    return max(joins + [w for o in plan.operators if (w := getattr(o, "window", None))], default=None)
+
+
+def _is_stream(source: nodes.Source) -> bool:
+    return isinstance(source.origin, FilesOrigin) or not source.origin.bounded
+
+
+def _fingerprint(roots: Sequence[nodes.Node]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(*roots)}))
+    return found
+
+
+def _checkpoint(path: str | os.PathLike[str]) -> Path:
+    folder = Path(path)
+    if folder.is_symlink():
+        raise QueryError(f"the checkpoint {str(folder)!r} is a symbolic link; give the folder itself")
+    if folder.exists() and not folder.is_dir():
+        raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
+    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state"}):
+        raise QueryError(f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
+    return folder.resolve()
+
+
+def _tick(sources: Mapping[str, nodes.Source]) -> float:
+    """How often to look for files and silent sources when there is nothing to do, in seconds."""
+    limits = [s.idle / 4e6 for s in sources.values() if s.idle is not None]
+    return max(0.02, min([0.1, *limits]))

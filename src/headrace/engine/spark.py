@@ -1,0 +1,273 @@
+"""The stages of an epoch as one Spark job. The only module that imports pyspark.
+
+One epoch = one RDD chain: rows of the batch -> split -> exchange by slot -> process -> exchange -> ... -> reports.
+What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.engine.epoch`.
+RDDs rather than DataFrames because a window is opaque to Spark anyway and planning would cost more than the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import RDD, SparkContext, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace import errors
+from headrace.engine.epoch import Epoch, Window, process, split
+from headrace.engine.messages import Message, decode, encode, pack, unpack
+from headrace.engine.writing import Task
+from headrace.errors import EngineError, HeadraceError, QueryTypeError
+from headrace.query.nodes import Source
+from headrace.sources.files import FilesOrigin, read_file
+from headrace.state.blocks import BlockReader
+from headrace.state.storage import LocalStorage
+
+BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
+
+Row = tuple[str, str, bytes]
+
+
+# --- sessions and DataFrames ---------------------------------------------------------------------------------------
+
+
+def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
+    """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
+    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+        raise QueryTypeError(f"slots must be a whole number, at least 1; found {slots!r}")
+    python = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    settings = {
+        "spark.app.name": "headrace",
+        "spark.pyspark.python": python,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "2g",
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        **{key.replace("__", "."): value for key, value in config.items()},
+    }
+    builder = SparkSession.builder.master(master or f"local[{slots}]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_dataframe(df: Any) -> DataFrame:
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
+        raise QueryTypeError(msg)
+    if not isinstance(df, DataFrame):
+        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {type(df).__name__}")
+    return df
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class DataFrameOrigin:
+    """A Spark DataFrame as a source."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self.df = check_dataframe(df)
+        self.spark = df.sparkSession
+
+    @property
+    def bounded(self) -> bool:
+        return not self.df.isStreaming
+
+    def table(self) -> pa.Table:
+        return self.df.toArrow()
+
+
+# --- what Spark reads ----------------------------------------------------------------------------------------------
+
+
+def bounded_rows(spark: SparkSession, sources: Mapping[str, Source], slots: int) -> RDD[Row]:
+    """All that bounded sources hold, as rows of a batch."""
+    sc = spark.sparkContext
+    parts = [_bounded(sc, name, source.origin, slots) for name, source in sources.items()]
+    return parts[0] if len(parts) == 1 else sc.union(parts)
+
+
+def _bounded(sc: SparkContext, name: str, origin: Any, slots: int) -> RDD[Row]:
+    if isinstance(origin, FilesOrigin):
+        return file_rows(sc, [(name, path, stat.st_mtime) for path, stat in origin.entries()], slots)
+    return as_rows(packed(name, origin.df))
+
+
+def packed(name: str, df: DataFrame) -> DataFrame:
+    """A DataFrame as physical windows."""
+    return df.mapInArrow(functools.partial(_pack, name), BATCH)
+
+
+def _pack(name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            body = pack(pa.Table.from_batches([batch]))
+            yield pa.RecordBatch.from_pydict({"source": [name], "kind": ["rows"], "body": [body]})
+
+
+def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
+    """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
+    return functools.reduce(DataFrame.union, [packed(name, s.origin.df) for name, s in sources.items()])
+
+
+def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, float]], slots: int) -> RDD[Row]:
+    """Names of files, (source, path, arrived), spread over tasks."""
+    rows = [(name, "file", json.dumps({"path": str(p), "arrived": t}).encode()) for name, p, t in files]
+    return sc.parallelize(rows, max(1, min(len(rows), 4 * slots)))
+
+
+def as_rows(df: DataFrame) -> RDD[Row]:
+    return df.rdd.map(tuple)  # type: ignore[arg-type,return-value]
+
+
+# --- the job -------------------------------------------------------------------------------------------------------
+
+
+def execute(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
+    """Run an epoch as one Spark job; the messages that are left are the tasks' reports."""
+    reports = _run(sc, rows if rows is not None else _nothing(sc), epoch)
+    if not reports:  # a batch without partitions: nobody ran, yet windows may have to close
+        reports = _run(sc, _nothing(sc), epoch)
+    return reports
+
+
+def _nothing(sc: SparkContext) -> RDD[Row]:
+    return sc.parallelize([], 1)
+
+
+def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
+    sent: RDD[tuple[int, bytes]] = rows.mapPartitions(functools.partial(_split_task, epoch))
+    for stage in range(1, epoch.plan.stages + 1):
+        exchanged = sent.partitionBy(epoch.slots, _slot)
+        sent = exchanged.mapPartitions(functools.partial(_process_task, epoch, stage))
+    try:
+        parts = sent.collect()
+    except PySparkException as error:
+        raise _cause(error) from None
+    except Exception as error:  # py4j wraps what a task raised
+        raise _cause(error) from None
+    return [message for _, body in parts for message in decode(unpack(body).to_batches())]
+
+
+def _slot(slot: int) -> int:
+    return slot
+
+
+_FAILED = "headrace-error:"
+
+
+def _cause(error: Exception) -> Exception:
+    """The error that a task raised on purpose, as it was raised; anything else as it is."""
+    text = str(error)
+    start = text.find(_FAILED)
+    if start < 0:
+        return EngineError(f"the Spark job of this epoch failed: {text.strip()[:2000]}")
+    kind, message = json.JSONDecoder().raw_decode(text[start + len(_FAILED) :])[0]
+    found: Exception = getattr(errors, kind)(message)
+    return found
+
+
+def _named_errors(messages: Iterator[Message]) -> Iterator[Message]:
+    """Errors that say what to do travel to the driver as themselves."""
+    try:
+        yield from messages
+    except HeadraceError as error:
+        raise RuntimeError(_FAILED + json.dumps([type(error).__name__, str(error)])) from None
+
+
+def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
+    return _packets(split(epoch, _task(epoch, 0), _windows(rows)), epoch.slots)
+
+
+def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    messages = (message for _, body in sent for message in decode(unpack(body).to_batches()))
+    return _packets(process(epoch, stage, _task(epoch, stage), messages), epoch.slots)
+
+
+def _windows(rows: Iterable[Row]) -> Iterator[Window]:
+    for source, kind, body in rows:
+        if kind == "file":
+            head = json.loads(bytes(body))
+            yield Window(source, read_file(Path(head["path"])), head["arrived"])
+        else:
+            yield Window(source, unpack(bytes(body)))
+
+
+def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:
+    """Messages to the same slot together; a large one leaves at once."""
+    waiting: dict[int, list[Message]] = {}
+    for message in _named_errors(messages):
+        if len(message.body) > 1 << 20:
+            yield message.slot, _bytes([message])
+        else:
+            waiting.setdefault(message.slot, []).append(message)
+    for slot, gathered in waiting.items():
+        yield slot, _bytes(gathered)
+
+
+def _bytes(messages: Sequence[Message]) -> bytes:
+    return pack(pa.Table.from_batches(list(encode(messages))))
+
+
+@functools.lru_cache(maxsize=8)
+def _reader(folder: str) -> tuple[LocalStorage, BlockReader]:
+    """Open blocks outlive a task: a reused Python worker maps and checks a block once."""
+    storage = LocalStorage(folder)
+    return storage, BlockReader(storage)
+
+
+def _task(epoch: Epoch, stage: int) -> Task:
+    context = TaskContext.get()
+    assert context is not None
+    storage, reader = _reader(epoch.folder)
+    return Task(stage, context.partitionId(), context.taskAttemptId(), storage, reader)
+
+
+# --- can the tasks reach the state? --------------------------------------------------------------------------------
+
+
+def check_reach(sc: SparkContext, folder: Path) -> None:
+    """Refuse a state folder that some executor does not see: write a token, have tasks read it back."""
+    token = uuid.uuid4().hex
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="_probe-", suffix=".txt") as probe:
+        probe.write(token)
+        probe.flush()
+        os.chmod(probe.name, 0o600)
+        tasks = max(2, sc.defaultParallelism)
+        try:
+            found = sc.parallelize(range(tasks), tasks).map(functools.partial(_read_token, probe.name)).collect()
+        except Exception as error:
+            raise EngineError(f"a task could not be run on {sc.master}: {str(error)[:1000]}") from None
+    if any(text != token for text in found):
+        msg = (
+            f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
+            " the checkpoint must be on a path that the driver and every executor reach, such as a shared file system"
+        )
+        raise EngineError(msg)
+
+
+def _read_token(path: str, _: int) -> str | None:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return None

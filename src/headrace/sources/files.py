@@ -1,0 +1,94 @@
+"""Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`.
+
+The files are the physical windows: a task is handed their names and reads the columns itself. A file is taken once, in the order of (modification time, name), and must be complete when its name appears: write it under a
+name that begins with `_` or `.`, then rename it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+
+from headrace.errors import QueryError, SourceError
+
+ENDINGS = (".parquet", ".arrow", ".feather")
+
+
+@dataclass(frozen=True)
+class FilesOrigin:
+    """A folder that may grow."""
+
+    spark: Any
+    folder: Path
+    files_per_epoch: int | None
+
+    bounded = True  # as it is now; a run by `start` follows it as it grows
+
+    def entries(self) -> list[tuple[Path, os.stat_result]]:
+        """The files that are there now, in order of (modification time, name)."""
+        with os.scandir(self.folder) as entries:
+            found = [(Path(entry.path), entry.stat()) for entry in entries if _is_window(entry)]
+        return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0].name))
+
+    def listing(self) -> list[Path]:
+        return [path for path, _ in self.entries()]
+
+    def schema(self) -> pa.Schema:
+        files = self.listing()
+        if not files:
+            msg = f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to learn the schema from; give schema="
+            raise QueryError(msg)
+        return read_schema(files[0])
+
+    def table(self) -> pa.Table:
+        tables = [read_file(path) for path in self.listing()]
+        if not tables:
+            raise SourceError(f"no files in {str(self.folder)!r}")
+        return pa.concat_tables(tables)
+
+
+def _is_window(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(ENDINGS) and not entry.name.startswith(("_", ".")) and entry.is_file()
+
+
+def checked_folder(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder)
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise QueryError(f"the folder {str(path)!r} {what}; hr.files needs a folder of columnar files")
+    return path.resolve()
+
+
+def read_schema(path: Path) -> pa.Schema:
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_schema(path).remove_metadata()
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.schema.remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def read_file(path: Path) -> pa.Table:
+    """All rows of a file."""
+    try:
+        if path.suffix == ".parquet":
+            table = pq.read_table(path, partitioning=None)
+        else:
+            table = feather.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+    return table.replace_schema_metadata(None)
+
+
+def _unreadable(path: Path, error: Exception) -> SourceError:
+    if not path.exists():
+        return SourceError(f"the file {str(path)!r} is gone; the source lost data that was not processed yet; put it back")
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return SourceError(f"cannot read {str(path)!r}: {reason}; replace the file by a good one and start again")

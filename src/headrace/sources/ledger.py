@@ -1,0 +1,76 @@
+"""Which files of a folder have been taken: the position of a source that headrace drives itself.
+
+Invariant: a file is taken in exactly one epoch, and which one is part of that epoch's manifest, so position and state
+can never disagree. The names are kept in blocks, one small run per epoch, merged like any other state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.sources.files import FilesOrigin
+from headrace.state.blocks import Block, BlockReader, block_name, write_block
+from headrace.state.storage import Storage
+
+SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])
+MOST_BYTES = 256 << 20  # taken in one epoch when the user sets no number of files
+RUNS = 8  # blocks of names before they are merged
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    bytes: int
+    modified: int  # nanoseconds
+
+    @property
+    def arrived(self) -> float:
+        return self.modified / 1e9
+
+
+class Ledger:
+    """The taken files of one source."""
+
+    def __init__(self, origin: FilesOrigin, blocks: Sequence[Block], reader: BlockReader) -> None:
+        self.origin, self.blocks = origin, list(blocks)
+        self._taken = {name for b in blocks for name in reader.open(b).table.column("name").to_pylist()}
+        self._reader = reader
+
+    def waiting(self) -> list[File]:
+        """Files not taken yet, in order of (modification time, name)."""
+        return [File(p.name, s.st_size, s.st_mtime_ns) for p, s in self.origin.entries() if p.name not in self._taken]
+
+    def choose(self, waiting: Sequence[File]) -> list[File]:
+        """What one epoch takes: the user's number of files, or as many as fit, at least one."""
+        if self.origin.files_per_epoch:
+            return list(waiting[: self.origin.files_per_epoch])
+        chosen: list[File] = []
+        for file in waiting:
+            if chosen and sum(f.bytes for f in chosen) + file.bytes > MOST_BYTES:
+                break
+            chosen.append(file)
+        return chosen
+
+    def path(self, file: File) -> Path:
+        return self.origin.folder / file.name
+
+    def record(self, storage: Storage, epoch: int, files: Iterable[File]) -> list[Block]:
+        """Blocks that name all taken files, these included."""
+        rows = [{"name": f.name, "bytes": f.bytes, "modified": f.modified} for f in files]
+        if not rows:
+            return self.blocks
+        tables, kept = [pa.Table.from_pylist(rows, SCHEMA)], self.blocks
+        if len(kept) >= RUNS:
+            tables = [self._reader.open(block).table for block in kept] + tables
+            kept = []
+        name = block_name(epoch, 0, 0, 0)
+        return [*kept, write_block(storage, name, pa.concat_tables(tables), None, None, None)]
+
+    def accept(self, blocks: Sequence[Block], files: Iterable[File]) -> None:
+        """The epoch is committed."""
+        self.blocks = list(blocks)
+        self._taken |= {f.name for f in files}
