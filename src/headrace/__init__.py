@@ -26,6 +26,7 @@ from headrace.query.nodes import Source
 from headrace.query.types import stream_schema
 from headrace.reference import reference
 from headrace.stream import Stream
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.engine.run import Run
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CorruptState",
@@ -52,6 +51,7 @@ __all__ = [
     "StateMismatch",
     "Stream",
     "WriterConflict",
+    "__version__",
     "files",
     "reference",
     "session",

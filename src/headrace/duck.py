@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
+TUPLES = "__tuples"  # what SQL calls the tuples of one stream: no column can be mistaken for it
 _here = threading.local()
 
 

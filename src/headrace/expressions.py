@@ -29,10 +29,31 @@ Tree = dict[str, Any]
 NOT_REPEATABLE = frozenset({"hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query"})
 APPROXIMATE = frozenset({"approx_count_distinct", "approx_quantile", "approx_top_k", "reservoir_quantile"})
 ORDER_SENSITIVE = frozenset(
-    """any_value arbitrary arg_max arg_max_null arg_max_nulls_last arg_min arg_min_null arg_min_nulls_last argmax
-    argmin array_agg first group_concat last list listagg lttb max_by min_by mode string_agg""".split()
+    [
+        "any_value",
+        "arbitrary",
+        "arg_max",
+        "arg_max_null",
+        "arg_max_nulls_last",
+        "arg_min",
+        "arg_min_null",
+        "arg_min_nulls_last",
+        "argmax",
+        "argmin",
+        "array_agg",
+        "first",
+        "group_concat",
+        "last",
+        "list",
+        "listagg",
+        "lttb",
+        "max_by",
+        "min_by",
+        "mode",
+        "string_agg",
+    ]
 )
-MERGEABLE = frozenset("avg bool_and bool_or count count_star max mean min sum".split())
+MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max", "mean", "min", "sum"])
 
 _SHAPES = (
     exp.Condition,
@@ -54,6 +75,8 @@ _SHAPES = (
     exp.WithinGroup,
     exp.Filter,
     exp.If,
+    exp.IgnoreNulls,
+    exp.RespectNulls,
 )
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter, exp.Alias, exp.Command, exp.DDL, exp.DML)
 
@@ -140,9 +163,8 @@ def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, numb
     if not calls:
         raise ExpressionError(f"{what} = {text!r} has no aggregate function; such as count(*) or avg(x)")
     _check_ungrouped(tree, by, text, what)
-    for name in (call["function_name"] for call in calls):
-        if name in APPROXIMATE:
-            raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
+    for call in calls:
+        _check_call(call, text, what)
     ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
     kind = _bind(_print(tree), scopes, text, what, by=by)
     partials = _partials(tree, schema, f"__f{number}m")
@@ -234,7 +256,8 @@ def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> Non
     if kinds is None:
         raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist")
     if name in NOT_REPEATABLE or not _repeatable(name):
-        msg = f"{what} = {text!r} uses {name!r}, whose answer does not depend on its arguments alone; it is refused"
+        reason = "is a macro over aggregates or is" if "macro" in kinds else "is"
+        msg = f"{what} = {text!r} uses {name!r}, which {reason} not a function of its arguments alone; it is refused"
         raise ExpressionError(msg)
     if kinds == {"aggregate"} and not aggregates:
         msg = f"{what} = {text!r} uses the aggregate function {name!r}; aggregates belong in .aggregate(...)"
@@ -254,13 +277,13 @@ def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what:
 
 def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
     if name.lower() not in {column.lower() for column in schema.names}:
-        raise ExpressionError(f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}")
+        raise ExpressionError(
+            f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
+        )
 
 
-def _bind(
-    sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
-) -> pa.DataType:
-    tables = {alias or "t": schema.empty_table() for alias, schema in scopes.items()}
+def _bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()) -> pa.DataType:
+    tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes.items()}
     group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
     try:
         found = duck.run(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
@@ -319,7 +342,11 @@ def _macro_repeatable(definition: str, parameters: list[str]) -> bool:
             return False
         if node.get("class") == "FUNCTION":
             called = node["function_name"].lower()
-            if functions().get(called, {"aggregate"}) == {"aggregate"} or called in NOT_REPEATABLE or not _repeatable(called):
+            if (
+                functions().get(called, {"aggregate"}) == {"aggregate"}
+                or called in NOT_REPEATABLE
+                or not _repeatable(called)
+            ):
                 return False
     return True
 
@@ -406,7 +433,7 @@ def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
 
 
 def _own_name(schema: pa.Schema, name: str) -> str:
-    return next(column for column in schema.names if column.lower() == name.lower())
+    return str(next(column for column in schema.names if column.lower() == name.lower()))
 
 
 def _common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -422,12 +449,21 @@ def _common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 _SAFE_COMPARISONS = frozenset(
-    "COMPARE_EQUAL COMPARE_NOTEQUAL COMPARE_LESSTHAN COMPARE_GREATERTHAN COMPARE_LESSTHANOREQUALTO"
-    " COMPARE_GREATERTHANOREQUALTO COMPARE_BETWEEN COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM".split()
+    [
+        "COMPARE_EQUAL",
+        "COMPARE_NOTEQUAL",
+        "COMPARE_LESSTHAN",
+        "COMPARE_GREATERTHAN",
+        "COMPARE_LESSTHANOREQUALTO",
+        "COMPARE_GREATERTHANOREQUALTO",
+        "COMPARE_BETWEEN",
+        "COMPARE_DISTINCT_FROM",
+        "COMPARE_NOT_DISTINCT_FROM",
+    ]
 )
-_SAFE_KINDS = frozenset("COLUMN_REF CONSTANT CONJUNCTION COMPARISON BETWEEN".split())
-_SAFE_OPERATORS = frozenset("OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL".split())
-_SAFE_ON_FLOATS = frozenset("+ - * / abs".split())
+_SAFE_KINDS = frozenset(["COLUMN_REF", "CONSTANT", "CONJUNCTION", "COMPARISON", "BETWEEN"])
+_SAFE_OPERATORS = frozenset(["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"])
+_SAFE_ON_FLOATS = frozenset(["+", "-", "*", "/", "abs"])
 
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
@@ -446,7 +482,8 @@ def _safe_node(node: Tree, *, floats: bool, comparable: bool) -> bool:
     if kind == "FUNCTION":
         return floats and node["function_name"] in _SAFE_ON_FLOATS
     if kind == "CONSTANT":
-        return node.get("literal", node.get("value", {})).get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "BOOLEAN")
+        literal: Tree = node.get("literal") or {}
+        return literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "BOOLEAN")
     if kind in ("COMPARISON", "BETWEEN"):
         return comparable and node["type"] in _SAFE_COMPARISONS
     return kind in _SAFE_KINDS
@@ -461,12 +498,23 @@ def _aggregate_calls(tree: Tree) -> Iterator[Tree]:
             yield node
 
 
+def _check_call(call: Tree, text: str, what: str) -> None:
+    name = call["function_name"]
+    if name in APPROXIMATE:
+        raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
+    if name.startswith(("arg_", "argm", "max_by", "min_by")) and len(call["arguments"]) > 2:
+        msg = f"{what} = {text!r} asks {name} for several values, whose ties have no order; use list(... ORDER BY ...)"
+        raise ExpressionError(msg)
+
+
 def _check_ungrouped(tree: Any, by: tuple[str, ...], text: str, what: str) -> None:
     """Outside aggregate calls only the columns of `by` have one value per group."""
     grouped = {name.lower() for name in by}
     for path in _columns(_without_aggregates(tree)):
         if path[0].lower() not in grouped:
-            msg = f"{what} = {text!r} uses {path[0]!r} outside an aggregate function; add it to by=[...] or aggregate it"
+            msg = (
+                f"{what} = {text!r} uses {path[0]!r} outside an aggregate function; add it to by=[...] or aggregate it"
+            )
             raise ExpressionError(msg)
 
 
@@ -485,9 +533,10 @@ def _with_order(tree: Tree) -> Tree:
     tree = json.loads(json.dumps(tree))
     for call in _aggregate_calls(tree):
         if call["function_name"] in ORDER_SENSITIVE:
-            call["order_bys"]["orders"].append(
-                {"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": _column_node("__seq")}
-            )
+            # distinct values can only be ordered by themselves
+            by = call["arguments"][0]["expression"] if call["distinct"] else _column_node("__seq")
+            order = {"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": by}
+            call["order_bys"]["orders"].append(order)
     return tree
 
 
@@ -540,5 +589,5 @@ def _replace_calls(tree: Any, names: Iterator[str]) -> Any:
 
 
 def _duck_type(sql: str, schema: pa.Schema) -> str:
-    found = duck.run(f"SELECT typeof({sql}) AS t FROM t", {"t": schema.empty_table()})
+    found = duck.run(f"SELECT typeof({sql}) AS t FROM __tuples", {duck.TUPLES: schema.empty_table()})
     return str(found.column(0)[0].as_py())

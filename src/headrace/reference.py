@@ -478,9 +478,7 @@ def _shown(table: pa.Table) -> list[str]:
     """Rows as text, times of any year included."""
     fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
     columns = duck.run(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
-    named = [
-        [f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)
-    ]
+    named = [[f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)]
     return [f"({', '.join(row)})" for row in zip(*named, strict=True)]
 
 
@@ -612,9 +610,7 @@ def _match_one_more(
             queue.append(to_left[j])
 
 
-def _move_along(
-    last: int, reached: Mapping[int, int], to_right: dict[int, int], to_left: dict[int, int]
-) -> None:
+def _move_along(last: int, reached: Mapping[int, int], to_right: dict[int, int], to_left: dict[int, int]) -> None:
     free: int | None = last
     while free is not None:
         i = reached[free]

@@ -155,7 +155,7 @@ def node_of(stream: Stream) -> nodes.Node:
 
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
-        msg = f"{what} takes headrace streams; found {type(stream).__name__}; wrap a DataFrame in headrace.stream(df, time=...)"
+        msg = f"{what} takes streams; found {type(stream).__name__}; wrap a DataFrame in headrace.stream(df, time=...)"
         raise QueryTypeError(msg)
     return stream._node
 

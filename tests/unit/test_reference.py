@@ -51,9 +51,7 @@ def stream(*rows: tuple[Any, ...], name: str = "s", **kinds: pa.DataType) -> Str
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     """Rows with every time as microseconds, smallest first."""
     times = [pa.types.is_timestamp(field.type) for field in table.schema]
-    columns = [
-        (c.cast(pa.int64()) if t else c).to_pylist() for c, t in zip(table.columns, times, strict=True)
-    ]
+    columns = [(c.cast(pa.int64()) if t else c).to_pylist() for c, t in zip(table.columns, times, strict=True)]
     return sorted(zip(*columns, strict=True), key=repr)
 
 
@@ -238,9 +236,7 @@ SORTED: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"), SORTED, ids=lambda v: str(v) if isinstance(v, pa.DataType) else ""
-)
+@pytest.mark.parametrize(("kind", "values"), SORTED, ids=lambda v: str(v) if isinstance(v, pa.DataType) else "")
 def test_ties_are_broken_by_the_columns_in_order(kind: pa.DataType, values: list[Any]) -> None:
     shuffled = np.random.default_rng(1).permutation(len(values)).tolist()
     query = stream(*((7, values[i], i) for i in shuffled), x=kind, i=pa.int64())
@@ -264,9 +260,7 @@ def test_time_windows_at_their_edges_and_before_1970() -> None:
 
 def test_every_need_not_divide_the_window() -> None:
     query = stream((7.0, 1), (-1.0, 2)).aggregate(window="5 seconds", every="3 seconds", s="sum(x)")
-    starts = sorted(
-        (row[0] // SECOND, row[1] // SECOND, row[2]) for row in answer(query, "window_start", "ts", "s")
-    )
+    starts = sorted((row[0] // SECOND, row[1] // SECOND, row[2]) for row in answer(query, "window_start", "ts", "s"))
     assert starts == [(-3, -1, 2), (3, 7, 1), (6, 7, 1)]
 
 
@@ -483,9 +477,7 @@ def test_difference_of_multisets() -> None:
     a, b = table(1, 2, 2, kind=pa.int64()), table(2, 1, 2, kind=pa.int64())
     assert difference(a, b) is None
     text = difference(a, table(1, 1, 2, 5, kind=pa.int64())) or ""
-    assert text.startswith(
-        "expected 3 rows, found 4\nmissing 1:\n  (ts=1970-01-01 00:00:00.000001+00, x=2)\nextra 2:"
-    )
+    assert text.startswith("expected 3 rows, found 4\nmissing 1:\n  (ts=1970-01-01 00:00:00.000001+00, x=2)\nextra 2:")
 
 
 def test_difference_of_columns() -> None:

@@ -228,8 +228,9 @@ def _by_grouping(node: nodes.Aggregation) -> tuple[p.Grouping, ...]:
     return (p.Grouping(node.by, None),)
 
 
-def _pane_aggregate(node: nodes.TimeAggregate, common: tuple[Any, ...], texts: tuple[str, ...]) -> p.Operator:
+def _pane_aggregate(node: nodes.TimeAggregate, common: Any, texts: tuple[str, ...]) -> p.Operator:
     partials = tuple(partial for _, function in node.functions for partial in function.partials or ())
     named = tuple((name, str(function.merged_sql)) for name, function in node.functions)
     pane = math.gcd(node.window, node.every)
-    return p.PaneAggregateOperator(*common, node.by, node.window, node.every, pane, partials, named, texts)
+    fields = (node.by, node.window, node.every, pane, partials, named, texts)
+    return p.PaneAggregateOperator(*common, *fields)

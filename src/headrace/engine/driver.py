@@ -31,6 +31,7 @@ from headrace.sources.ledger import File, Ledger
 from headrace.state.blocks import Block, BlockReader
 from headrace.state.manifest import Manifest, OperatorState, Output
 from headrace.state.store import StateStore
+from headrace.version import __version__
 
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
@@ -205,7 +206,8 @@ class Driver:
         before = self.store.last.sources[name] if self.store.last else {}
         counted = [report.get("sources", {}).get(name, {}) for report in reports]
         counters = {
-            key: before.get(key, 0) + sum(c.get(key, 0) for c in counted) for key in ("in", "accepted", "late", "rejected")
+            key: before.get(key, 0) + sum(c.get(key, 0) for c in counted)
+            for key in ("in", "accepted", "late", "rejected")
         }
         return {**clock.to_json(), **counters}
 
@@ -260,8 +262,6 @@ def _ledger(source: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    from headrace import __version__
-
     return {
         "headrace": __version__,
         "python": platform.python_version(),
@@ -288,7 +288,9 @@ def _live(
 ) -> tuple[Block, ...]:
     """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
     if not by_reference(operator):
-        return tuple(Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side))
+        return tuple(
+            Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side)
+        )
     merges = [m for r in reports for m in r["merged"] if m[0] == operator.name and side in m[1]]
     gone = {name for _, _, names, _ in merges for name in names}
     new = [Block.from_json(b) for r in reports for name, s, b in r["blocks"] if (name, s) == (operator.name, side)]

@@ -88,8 +88,7 @@ class Progress:
         """For logs and other programs."""
         from dataclasses import asdict
 
-        data = {k: v for k, v in asdict(self).items() if not k.startswith("_")}
-        return data
+        return {k: v for k, v in asdict(self).items() if not k.startswith("_")}
 
 
 def _quantile(samples: Sequence[tuple[float, int]], share: float) -> float:

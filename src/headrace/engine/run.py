@@ -325,7 +325,7 @@ def _query_id(checkpoint: Path) -> str | None:
 
 
 def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:
-    """"process" or "replay"; an error when the two logs do not fit together."""
+    """ "process" or "replay"; an error when the two logs do not fit together."""
     if last is None:
         if position["batch"] != 0:
             msg = f"Spark is at batch {position['batch']}, but the state folder is empty; restore it, or use a new checkpoint"
@@ -355,7 +355,9 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
     query, offsets, commits = _query_id(checkpoint), _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
     if last is None:
         if commits is not None:
-            msg = f"Spark has committed batch {commits}, but there is no state; restore 'state', or use a new checkpoint"
+            msg = (
+                f"Spark has committed batch {commits}, but there is no state; restore 'state', or use a new checkpoint"
+            )
             raise StateMismatch(msg)
         return
     if query is None and last.position["batch"] >= 0:
@@ -363,9 +365,13 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
         raise StateMismatch(msg)
     batch = last.position["batch"]
     if commits is not None and commits > batch:
-        raise StateMismatch(f"the state folder is behind: it ends at batch {batch}, Spark at {commits}; restore the newer one")
+        raise StateMismatch(
+            f"the state folder is behind: it ends at batch {batch}, Spark at {commits}; restore the newer one"
+        )
     if batch >= 0 and (offsets is None or offsets < batch):
-        raise StateMismatch(f"Spark's folder is behind: it ends at batch {offsets}, the state at {batch}; restore the newer one")
+        raise StateMismatch(
+            f"Spark's folder is behind: it ends at batch {offsets}, the state at {batch}; restore the newer one"
+        )
     if batch >= 0:
         admit(last, spark_position(checkpoint, batch))
 
@@ -398,7 +404,9 @@ def _slots(slots: int | None, spark: Any) -> int:
 def _spark(sources: Mapping[str, nodes.Source]) -> Any:
     sessions = [s.origin.spark for s in sources.values() if hasattr(s.origin, "spark")]
     if len(sessions) != len(sources):
-        raise QueryTypeError("a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)")
+        raise QueryTypeError(
+            "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
+        )
     return sessions[0]
 
 
@@ -424,7 +432,9 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
     if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state"}):
-        raise QueryError(f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own")
+        raise QueryError(
+            f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

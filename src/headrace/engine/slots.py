@@ -114,8 +114,10 @@ class _Slot:
         held = self._read([b for b in blocks if b.low is not None and b.low < after], 0)
         if held is None:
             return
-        close = aggregate.close_panes if isinstance(operator, p.PaneAggregateOperator) else aggregate.close_tuples
-        yield 0, close(operator, held, before, after)  # type: ignore[arg-type]
+        if isinstance(operator, p.PaneAggregateOperator):
+            yield 0, aggregate.close_panes(operator, held, before, after)
+        else:
+            yield 0, aggregate.close_tuples(operator, held, before, after)
 
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
@@ -158,8 +160,10 @@ class _Slot:
             released, waiting = order.release(self._held(side, operator.schemas[side], None), self._bound())
             self._hold(side, waiting, grouped=False)
             ready.append(released)
-        self.report["extra"][operator.name] = {"given": [int(n + t.num_rows) for n, t in zip(given, ready, strict=True)]}
-        yield from enumerate(order.rank(ready[0], ready[1], given))  # type: ignore[arg-type]
+        self.report["extra"][operator.name] = {
+            "given": [int(n + t.num_rows) for n, t in zip(given, ready, strict=True)]
+        }
+        yield from enumerate(order.rank(ready[0], ready[1], given))
 
     def order(self, operator: p.OrderOperator) -> Results:
         if self.number != 0:
@@ -174,5 +178,3 @@ def _widen(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     for name in schema.names[rows.num_columns :]:
         rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
     return rows
-
-

@@ -137,7 +137,7 @@ def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, float]], slots:
 
 
 def as_rows(df: DataFrame) -> RDD[Row]:
-    return df.rdd.map(tuple)  # type: ignore[arg-type,return-value]
+    return df.rdd.map(tuple)
 
 
 # --- the job -------------------------------------------------------------------------------------------------------
@@ -252,7 +252,6 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix="_probe-", suffix=".txt") as probe:
         probe.write(token)
         probe.flush()
-        os.chmod(probe.name, 0o600)
         tasks = max(2, sc.defaultParallelism)
         try:
             found = sc.parallelize(range(tasks), tasks).map(functools.partial(_read_token, probe.name)).collect()

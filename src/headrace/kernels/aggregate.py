@@ -62,8 +62,8 @@ def _regroup(
 ) -> pa.Table:
     keys = [*(duck.quote(name) for name in operator.by), unit]
     computed = [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
-    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
-    return evaluate(sql, {"t": table}, ", ".join(operator.texts))
+    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
+    return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 
 # --- tuples --------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int
         return operator.schema.empty_table()
     keys = [*(duck.quote(name) for name in operator.by), START]
     computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
-    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
-    grouped = evaluate(sql, {"t": expanded}, ", ".join(operator.texts))
+    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
+    grouped = evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts))
     return _results(operator, grouped, [(name, duck.quote(name)) for name, _ in operator.functions])
 
 
@@ -119,7 +119,7 @@ def _results(
         grouped = grouped.append_column(name, values)
     computed = {name: f"{sql} AS {duck.quote(name)}" for name, sql in functions}
     columns = [computed.get(name, duck.quote(name)) for name in operator.schema.names]
-    found = evaluate(f"SELECT {', '.join(columns)} FROM t", {"t": grouped}, ", ".join(operator.texts))
+    found = evaluate(f"SELECT {', '.join(columns)} FROM __tuples", {duck.TUPLES: grouped}, ", ".join(operator.texts))
     return conform(found, operator.schema)
 
 
@@ -146,9 +146,11 @@ def _number(operator: CountAggregateOperator, active: pa.Table) -> pa.Table:
     keys = ", ".join(duck.quote(name) for name in operator.by) or "1"
     base = f"coalesce(max({NUMBER}) OVER (PARTITION BY {keys}), 0)"
     rank = f"row_number() OVER (PARTITION BY {keys}, {NUMBER} IS NULL ORDER BY {SEQ})"
-    inner = f"SELECT *, {base} AS __base, {rank} AS __rank FROM t"
+    inner = f"SELECT *, {base} AS __base, {rank} AS __rank FROM __tuples"
     outer = f"SELECT * EXCLUDE ({NUMBER}, __rank), coalesce({NUMBER}, __base + __rank) AS {NUMBER} FROM ({inner})"
-    return duck.run(f"SELECT *, max({NUMBER}) OVER (PARTITION BY {keys}) AS __top FROM ({outer})", {"t": active})
+    return duck.run(
+        f"SELECT *, max({NUMBER}) OVER (PARTITION BY {keys}) AS __top FROM ({outer})", {duck.TUPLES: active}
+    )
 
 
 def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.Table:
@@ -163,8 +165,8 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
         return operator.schema.empty_table()
     keys = [*(duck.quote(name) for name in operator.by), START]
     computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
-    sql = f"SELECT {', '.join([*keys, f'arg_max(ts, {NUMBER}) AS ts', *computed])} FROM t GROUP BY {', '.join(keys)}"
-    return conform(evaluate(sql, {"t": expanded}, ", ".join(operator.texts)), operator.schema)
+    sql = f"SELECT {', '.join([*keys, f'arg_max(ts, {NUMBER}) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
+    return conform(evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts)), operator.schema)
 
 
 def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:

@@ -51,7 +51,7 @@ def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
 def _show(table: pa.Table) -> str:
     if table.num_rows == 0:
         return "no tuple"
-    shown = duck.run(f"SELECT {', '.join(_texts(table))} FROM t", {"t": table.slice(0, 1)})
+    shown = duck.run(f"SELECT {', '.join(_texts(table))} FROM __tuples", {duck.TUPLES: table.slice(0, 1)})
     return ", ".join(f"{k}={v}" for k, v in shown.to_pylist()[0].items() if not k.startswith("__"))
 
 

@@ -21,13 +21,13 @@ def run_steps(table: pa.Table, steps: Sequence[Step]) -> pa.Table:
 def _filter(table: pa.Table, step: FilterStep) -> pa.Table:
     if table.num_rows == 0:
         return table
-    mask = evaluate(f"SELECT {step.sql} AS keep FROM t", {"t": table}, step.text)
+    mask = evaluate(f"SELECT {step.sql} AS keep FROM __tuples", {duck.TUPLES: table}, step.text)
     return table.filter(mask.column(0))
 
 
 def _map(table: pa.Table, step: MapStep) -> pa.Table:
     columns = ", ".join(f"{sql} AS {duck.quote(name)}" for name, sql in (("ts", "ts"), *step.columns))
-    return conform(evaluate(f"SELECT {columns} FROM t", {"t": table}, step.text), step.schema)
+    return conform(evaluate(f"SELECT {columns} FROM __tuples", {duck.TUPLES: table}, step.text), step.schema)
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -41,4 +41,4 @@ def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     if table.num_rows < 2:
         return table
     names = ", ".join(duck.quote(name) for name in table.column_names)
-    return conform(duck.run(f"SELECT {names} FROM t ORDER BY {order}", {"t": table}), table.schema)
+    return conform(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)

@@ -29,7 +29,9 @@ NULL = np.uint64(0x9AE16A3B2F90404F)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
-def groups_of(table: pa.Table, columns: Sequence[str], groups: int, types: Sequence[pa.DataType] | None = None) -> Groups:
+def groups_of(
+    table: pa.Table, columns: Sequence[str], groups: int, types: Sequence[pa.DataType] | None = None
+) -> Groups:
     """The group of every row by the given columns, each first cast to its type in `types`."""
     hashes = hash_rows(table, columns, types)
     # the upper half of the hash, scaled to the number of groups
@@ -98,7 +100,8 @@ def _texts(array: pa.Array) -> Hashes:
     """Each distinct value is hashed once: keys repeat."""
     encoded = pc.dictionary_encode(array.cast(pa.binary()))
     distinct = np.array([xxhash.xxh3_64_intdigest(v) for v in encoded.dictionary.to_pylist()] or [0], dtype=np.uint64)
-    return distinct[np.asarray(encoded.indices.fill_null(0))]
+    found: Hashes = distinct[np.asarray(encoded.indices.fill_null(0))]
+    return found
 
 
 def _decimals(array: pa.Array) -> Hashes:
@@ -111,5 +114,5 @@ def _decimals(array: pa.Array) -> Hashes:
 def _nested(array: pa.Array) -> Hashes:
     if has_float(array.type):  # equal values can have unequal texts (-0.0): one group is slow but right
         return np.zeros(len(array), dtype=np.uint64)
-    text = duck.run("SELECT CAST(c AS VARCHAR) AS c FROM t", {"t": pa.table({"c": array})})
+    text = duck.run("SELECT CAST(c AS VARCHAR) AS c FROM __tuples", {duck.TUPLES: pa.table({"c": array})})
     return _texts(text.column(0).combine_chunks())

@@ -31,7 +31,9 @@ class Diagonal:
 
     def __post_init__(self) -> None:
         if any(not 0 <= slot < self.slots for slot in self.owner):
-            raise QueryError(f"a layout of {self.slots} slots gives a group to another slot; found {sorted(set(self.owner))}")
+            raise QueryError(
+                f"a layout of {self.slots} slots gives a group to another slot; found {sorted(set(self.owner))}"
+            )
 
     @staticmethod
     def even(groups: int, slots: int) -> Diagonal:

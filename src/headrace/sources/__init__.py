@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SourceError
-from headrace.query.nodes import Source
 from headrace.query.types import TS, plain_type
 
 
@@ -24,6 +23,19 @@ class Origin(Protocol):
 
     def table(self) -> pa.Table:
         """All tuples that are there now, in the source's own schema."""
+
+
+class Described(Protocol):
+    """What `conform` must know of a source."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def raw_schema(self) -> pa.Schema: ...
+    @property
+    def time(self) -> str: ...
 
 
 class TableOrigin:
@@ -38,14 +50,14 @@ class TableOrigin:
         return self._table
 
 
-def conform(raw: pa.Table, source: Source) -> pa.Table:
+def conform(raw: pa.Table, source: Described) -> pa.Table:
     """Delivered rows as tuples of the stream: time renamed, types plain, columns in the order of the schema."""
     check_schema(raw.schema, source)
     columns = [_plain(raw.column(_raw_name(name, source)), kind) for name, kind in _fields(source.schema)]
     return pa.table(columns, schema=source.schema)
 
 
-def check_schema(found: pa.Schema, source: Source) -> None:
+def check_schema(found: pa.Schema, source: Described) -> None:
     """Stop when a source no longer delivers what the query was built for."""
     expected = source.raw_schema
     missing = [name for name in expected.names if name not in found.names]
@@ -68,7 +80,7 @@ def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     return [(field.name, field.type) for field in schema]
 
 
-def _raw_name(name: str, source: Source) -> str:
+def _raw_name(name: str, source: Described) -> str:
     return source.time if name == TS else name
 
 

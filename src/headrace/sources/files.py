@@ -78,10 +78,8 @@ def read_schema(path: Path) -> pa.Schema:
 def read_file(path: Path) -> pa.Table:
     """All rows of a file."""
     try:
-        if path.suffix == ".parquet":
-            table = pq.read_table(path, partitioning=None)
-        else:
-            table = feather.read_table(path)
+        parquet = path.suffix == ".parquet"
+        table = pq.read_table(path, partitioning=None) if parquet else feather.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from None
     return table.replace_schema_metadata(None)
@@ -89,6 +87,6 @@ def read_file(path: Path) -> pa.Table:
 
 def _unreadable(path: Path, error: Exception) -> SourceError:
     if not path.exists():
-        return SourceError(f"the file {str(path)!r} is gone; the source lost data that was not processed yet; put it back")
+        return SourceError(f"the file {str(path)!r} is gone before it was processed; put it back")
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return SourceError(f"cannot read {str(path)!r}: {reason}; replace the file by a good one and start again")

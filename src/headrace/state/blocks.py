@@ -170,9 +170,7 @@ def _checked(offsets: Offsets | None, rows: int, name: str) -> Offsets | None:
         return None
     rising = offsets.ndim == 1 and offsets.size > 0 and not np.any(offsets[1:] < offsets[:-1])
     if offsets.dtype != np.int64 or not rising or offsets[0] != 0 or offsets[-1] != rows:
-        raise StateError(
-            f"block {name}: offsets must be int64, rising from 0 to {rows}, not {offsets!r:.200}"
-        )
+        raise StateError(f"block {name}: offsets must be int64, rising from 0 to {rows}, not {offsets!r:.200}")
     return offsets
 
 

@@ -231,7 +231,7 @@ class MemoryStorage:
 
 def filesystem_of(path: Path) -> str | None:
     """Type of the file system below `path` as Linux names it, None when that cannot be told."""
-    device = os.stat(path).st_dev
+    device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()

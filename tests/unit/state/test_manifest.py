@@ -130,9 +130,7 @@ def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
         Manifest.from_bytes(forged(**changes), NAME)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None]
-)
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None])
 @pytest.mark.parametrize("place", ["operators", "outbox"])
 def test_s9_hostile_block_names_are_refused(name: object, place: str) -> None:
     block = hostile_block(name=name)

@@ -50,9 +50,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return made
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"abc", bytearray(b"abc"), memoryview(b"abc"), module.pa.py_buffer(b"abc")]
-)
+@pytest.mark.parametrize("data", [b"", b"abc", bytearray(b"abc"), memoryview(b"abc"), module.pa.py_buffer(b"abc")])
 def test_what_is_written_is_read(storage: Storage, data: module.Data) -> None:
     storage.write("blocks/a", data)
     assert storage.publish("manifests/a", data)
@@ -189,9 +187,7 @@ def test_f9_full_disk_leaves_nothing_behind(local: LocalStorage, monkeypatch: py
     assert local.list("blocks") == []
 
 
-def test_short_writes_of_the_system_are_continued(
-    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_of_the_system_are_continued(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(module.os, "write", lambda fd, data: real(fd, data[:3]))
     local.write("blocks/a", b"abcdefgh")

@@ -124,9 +124,7 @@ def test_b19_folder_that_cannot_be_made(tmp_path: Path) -> None:
         StateStore.open(tmp_path / "file" / "state")
 
 
-def test_f11_new_folders_are_synced_up_to_the_first_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f11_new_folders_are_synced_up_to_the_first_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(folder_module, "sync_path", synced.append)
     StateStore.open(tmp_path / "a" / "b").close()
@@ -259,9 +257,7 @@ def test_f19_closed_store_does_not_commit(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(
-    "change", [{"number": 7}, {"previous": "0" * 64}, {"run": "x"}, {"state_id": "0" * 32}]
-)
+@pytest.mark.parametrize("change", [{"number": 7}, {"previous": "0" * 64}, {"run": "x"}, {"state_id": "0" * 32}])
 def test_only_the_next_manifest_of_this_run_is_committed(change: dict[str, object]) -> None:
     storage = filled()
     store = StateStore(storage)

@@ -1,0 +1,52 @@
+# headrace: every command. `make help` lists them.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO ?=
+TESTS ?= tests
+
+.PHONY: help setup java demo test lint format unit bench clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "headrace needs Python 3.11 or newer; found $$($(PYTHON) --version); set PYTHON=python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+java:
+	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null 2>&1 || { echo "headrace needs Java 17 or newer for Spark, and there is none: install a JDK (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE '1s/.*"([0-9]+).*/\1/p'); [ "$${version:-0}" -ge 17 ] || { echo "headrace needs Java 17 or newer for Spark; found Java $$version: install a newer JDK"; exit 1; }
+
+setup: java $(READY) ## a virtual environment in .venv with pinned dependencies
+
+demo: setup ## phone fraud: generate calls, find planted frauds live, verify against the reference
+	$(BIN)/headrace demo $(DEMO)
+
+test: setup lint ## everything that must pass: lint, types, all tests
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: $(READY) ## ruff and mypy (strict on src)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+unit: $(READY) ## only the tests that need no Spark
+	$(BIN)/python -m pytest tests -m "not spark"
+
+bench: setup ## first look at speed, beside Spark's own join
+	$(BIN)/python benchmarks/first_look.py
+
+clean: ## remove what the other commands made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
