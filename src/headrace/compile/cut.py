@@ -158,14 +158,24 @@ class _Cutter:
     def _time_aggregate(self, node: nodes.TimeAggregate) -> Flow:
         flows = self.flows(node.input)
         functions = [function for _, function in node.functions]
-        common = (self._name("aggregate"), _stage(flows), (node.input.schema,), node.schema, _by_grouping(node))
-        texts = tuple(f.text for f in functions)
-        partials = [f.partials for f in functions]
-        if all(partial is not None for partial in partials):
-            return self._add(_pane_aggregate(node, common, texts), flows)
+        common: dict[str, Any] = {
+            "name": self._name("aggregate"),
+            "stage": _stage(flows),
+            "schemas": (node.input.schema,),
+            "schema": node.schema,
+            "groupings": _by_grouping(node),
+            "by": node.by,
+            "window": node.window,
+            "every": node.every,
+            "texts": tuple(f.text for f in functions),
+        }
+        if all(f.partials is not None for f in functions):
+            partials = tuple(partial for f in functions for partial in f.partials or ())
+            merged = tuple((name, str(f.merged_sql)) for name, f in node.functions)
+            pane = math.gcd(node.window, node.every)
+            return self._add(p.PaneAggregateOperator(**common, pane=pane, partials=partials, functions=merged), flows)
         named = tuple((name, f.sql) for name, f in node.functions)
-        operator = p.TupleAggregateOperator(*common, node.by, node.window, node.every, named, texts, node.ordered)
-        return self._add(operator, flows)
+        return self._add(p.TupleAggregateOperator(**common, functions=named, ordered=node.ordered), flows)
 
     def _count_aggregate(self, node: nodes.CountAggregate) -> Flow:
         flows = self.flows(node.input)
@@ -226,11 +236,3 @@ def _join_groupings(node: nodes.Join) -> tuple[p.Grouping, ...]:
 
 def _by_grouping(node: nodes.Aggregation) -> tuple[p.Grouping, ...]:
     return (p.Grouping(node.by, None),)
-
-
-def _pane_aggregate(node: nodes.TimeAggregate, common: Any, texts: tuple[str, ...]) -> p.Operator:
-    partials = tuple(partial for _, function in node.functions for partial in function.partials or ())
-    named = tuple((name, str(function.merged_sql)) for name, function in node.functions)
-    pane = math.gcd(node.window, node.every)
-    fields = (node.by, node.window, node.every, pane, partials, named, texts)
-    return p.PaneAggregateOperator(*common, *fields)

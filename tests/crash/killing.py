@@ -1,0 +1,448 @@
+"""Runs that kill themselves: a real process, real files, SIGKILL at a chosen step.
+
+Invariant of `check`: whatever was killed, and wherever, one more run to the end leaves in the sink exactly what the
+sequential reference gives for all rows, and in the state folder nothing damaged.
+
+A run is a job (a dict) handed to a *nursery*, a process that has imported everything and forks a child per job: the
+child works as if it had been started afresh, without the second that Python and Arrow need to start. The source is a
+list of rows in order of arrival; where a run goes on is read from the manifest, and every run cuts its rest of the rows into epochs
+of its own size, so that a result delivered for an epoch that was never committed cannot hide.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace import sinks
+from headrace.engine.driver import Driver
+from headrace.errors import HeadraceError
+from headrace.reference import reference
+from headrace.sinks import Delivery
+from headrace.state import BlockReader, LocalStorage, StateStore
+from headrace.state import storage as storage_module
+from headrace.state.folder import WriterLock, prepare
+from headrace.state.manifest import Manifest
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+
+ROWS = 120
+RESULTS = ("result-0", "result-1", "result-2")
+SECOND = 1_000_000
+
+
+def events(rows: int = ROWS) -> pa.Table:
+    """In order of arrival; no row is more than a second behind the largest time before it."""
+    rng = random.Random(7)
+    times = [i * 200_000 + rng.randrange(0, SECOND) for i in range(rows)]
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC")),
+            "k": pa.array([rng.randrange(4) for _ in range(rows)], pa.int64()),
+            "side": pa.array([rng.randrange(2) for _ in range(rows)], pa.int64()),
+            "v": pa.array(range(rows), pa.int64()),
+        }
+    )
+
+
+@functools.cache
+def queries() -> list[Stream]:
+    """A join, count windows over its results, and sliding windows; every row counts in each."""
+    source = table_stream(events(), lateness="1 second", name="events")
+    left, right = source.case("side = 0")
+    joined = left.join(right, on="l.k = r.k", within="2 seconds").map("l_v", "r_v", k="l_k")
+    counted = joined.aggregate(by=["k"], last=4, every=2, n="count(*)", total="sum(l_v * 1000 + r_v)")
+    sliding = source.aggregate(by=["k"], window="3 seconds", every="1 second", n="count(*)", total="sum(v)")
+    return [joined, counted, sliding]
+
+
+# --- dying ---------------------------------------------------------------------------------------------------------
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Moment:
+    """When to die: at the k-th step of a kind ("storage", "sink"; None: never), before, within or after it."""
+
+    kind: str | None = None
+    k: int = 0
+    when: str = "before"
+    log: Path | None = None  # where to note every step, to learn how many there are
+    seen: int = 0
+
+    def step(self, kind: str, what: str) -> Callable[[str], bool]:
+        """Counts the step; what it returns says whether this is the moment."""
+        number = self.seen if kind == self.kind or self.kind is None else -1
+        self.seen += number >= 0
+        if self.log is not None:
+            with open(self.log, "a") as file:
+                file.write(f"{kind} {what}\n")
+        return lambda when: self.kind == kind and number == self.k and self.when == when
+
+
+class KillingStorage:
+    """A local storage whose process dies at a moment.
+
+    write:   before, torn (half of it is there), after
+    publish: before, torn (half of the temporary file), unlinked (all of it, no name yet), linked (both names), after
+    sync, delete: before, after
+    """
+
+    def __init__(self, inner: LocalStorage, moment: Moment) -> None:
+        self.inner, self.moment = inner, moment
+        self.root = inner.root
+
+    def write(self, name: str, data: Any) -> None:
+        now = self._begin(f"write {name}")
+        if now("torn"):
+            self._torn(self.root / name, data)
+        self.inner.write(name, data)
+        self._end(now)
+
+    def sync(self, names: Iterable[str]) -> None:
+        now = self._begin("sync")
+        self.inner.sync(names)
+        self._end(now)
+
+    def publish(self, name: str, data: Any) -> bool:
+        now = self._begin(f"publish {name}")
+        temporary = self.root / "manifests" / f"_{Path(name).name}.{uuid.uuid4().hex}"
+        if now("torn"):
+            self._torn(temporary, data)
+        if now("unlinked") or now("linked"):
+            storage_module._create(temporary, data, sync=True)
+            if now("linked"):
+                os.link(temporary, self.root / name)
+            die()
+        won = self.inner.publish(name, data)
+        self._end(now)
+        return won
+
+    def delete(self, name: str) -> None:
+        now = self._begin(f"delete {name}")
+        self.inner.delete(name)
+        self._end(now)
+
+    def read(self, name: str) -> bytes:
+        return self.inner.read(name)
+
+    def map(self, name: str) -> pa.Buffer:
+        return self.inner.map(name)
+
+    def size(self, name: str) -> int | None:
+        return self.inner.size(name)
+
+    def list(self, folder: str) -> list[str]:
+        return self.inner.list(folder)
+
+    def _begin(self, what: str) -> Callable[[str], bool]:
+        now = self.moment.step("storage", what)
+        if now("before"):
+            die()
+        return now
+
+    def _end(self, now: Callable[[str], bool]) -> None:
+        if now("after"):
+            die()
+
+    def _torn(self, path: Path, data: Any) -> None:
+        whole = bytes(memoryview(data))
+        path.write_bytes(whole[: len(whole) // 2])
+        die()
+
+
+class KillingSink:
+    """One Parquet folder per result, and a process that dies before, within or after a delivery."""
+
+    ordered = False
+
+    def __init__(self, folder: Path, moment: Moment) -> None:
+        self.folder, self.moment = folder, moment
+
+    def deliver(self, delivery: Delivery) -> None:
+        now = self.moment.step("sink", f"deliver {delivery.epoch} {delivery.result}")
+        if now("before"):
+            die()
+        sink = self.sink(self.folder / delivery.result.replace(":", "-"))
+        if now("within"):
+            os.replace = lambda *_: die()  # the temporary file is written, its name is not there yet
+        sink.deliver(delivery)
+        if now("after"):
+            die()
+
+    def sink(self, folder: Path) -> sinks.Sink:
+        return sinks.parquet(folder)
+
+
+# --- broken on purpose: what the check must see ---------------------------------------------------------------------
+
+
+class _Appending(KillingSink):
+    """Keeps no record of what it has: every delivery is a new file."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        now = self.moment.step("sink", "deliver")
+        if now("before"):
+            die()
+        folder = self.folder / delivery.result.replace(":", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(delivery.table, folder / f"{uuid.uuid4().hex}.parquet")
+        if now("after"):
+            die()
+
+
+class _Torn(KillingSink):
+    """Writes under the final name at once."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        now = self.moment.step("sink", "deliver")
+        folder = self.folder / delivery.result.replace(":", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        final = folder / f"epoch-{delivery.epoch:09d}.parquet"
+        if final.exists():
+            return
+        pq.write_table(delivery.table, final)
+        if now("within"):
+            final.write_bytes(final.read_bytes()[:-20])
+            die()
+
+
+def _deliver_before_commit() -> None:
+    run, commit = Driver.run, StateStore.commit
+
+    def early(store: StateStore, manifest: Manifest) -> None:
+        store.driver._deliver(manifest)  # type: ignore[attr-defined]
+        commit(store, manifest)
+
+    def running(self: Driver, *given: Any, **options: Any) -> None:
+        self.store.driver = self  # type: ignore[attr-defined]
+        run(self, *given, **options)
+
+    StateStore.commit, Driver.run = early, running  # type: ignore[method-assign]
+
+
+def _forget_the_commit() -> None:
+    """The manifest is believed to be published, and is not."""
+    StateStore._publish = lambda self, number, data: None  # type: ignore[method-assign]
+
+
+def _never_deliver_again() -> None:
+    Driver.deliver_again = lambda self: None  # type: ignore[method-assign]
+
+
+def _clean_too_much() -> None:
+    """Outbox blocks are taken for garbage as soon as they are delivered, and one epoch of state with them."""
+
+    def clean(self: StateStore, keep: int = 3) -> int:
+        for name in self.storage.list("blocks"):
+            self.storage.delete(name)
+        return 0
+
+    StateStore.clean = clean  # type: ignore[method-assign]
+
+
+def _believe_every_block() -> None:
+    BlockReader._verify = lambda self, block, data: None  # type: ignore[method-assign]
+
+
+def _start_again_when_in_doubt() -> None:
+    """State that cannot be read is thrown away."""
+    load = StateStore._load
+
+    def lenient(self: StateStore) -> None:
+        try:
+            load(self)
+        except HeadraceError:
+            self._named, self.last, self._digest = {}, None, None
+            for folder in ("blocks", "manifests"):
+                for name in self.storage.list(folder):
+                    self.storage.delete(name)
+
+    StateStore._load = lenient  # type: ignore[method-assign]
+
+
+BROKEN: dict[str, Callable[[], None]] = {
+    "deliver before commit": _deliver_before_commit,
+    "commit forgotten": _forget_the_commit,
+    "never deliver again": _never_deliver_again,
+    "clean-up too eager": _clean_too_much,
+    "blocks not verified": _believe_every_block,
+    "starts empty in doubt": _start_again_when_in_doubt,
+    "sink appends": lambda: None,
+    "sink not atomic": lambda: None,
+}
+_SINKS: dict[str | None, type[KillingSink]] = {"sink appends": _Appending, "sink not atomic": _Torn}
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+def open_store(root: Path, moment: Moment, *, fsync: bool) -> StateStore:
+    """As `StateStore.open`, on a storage that can kill."""
+    prepare(root)
+    lock = WriterLock(root)
+    inner = LocalStorage(root, fsync=fsync)
+    inner.create()
+    return StateStore(KillingStorage(inner, moment), lock=lock)
+
+
+def work(job: dict[str, Any]) -> None:
+    """One run, from where the state is to the end of the rows, unless it dies."""
+    broken = job.get("broken")
+    if broken:
+        BROKEN[broken]()
+    folder = Path(job["folder"])
+    moment = Moment(*job.get("kill", ()), log=Path(job["log"]) if job.get("log") else None)
+    table = events()
+    sink = _SINKS.get(broken, KillingSink)(folder / "out", moment)
+    store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
+    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, store=store)
+    while not run.driver.closed:
+        at = store.last.totals["in"] if store.last else 0
+        if at >= table.num_rows:
+            run.end()
+        else:
+            run.epoch(table.slice(at, job["cut"]), splitters=2)
+    run.close()
+
+
+class Nursery:
+    """Forks a child per job. Nothing but imports has happened in it, so its children are as good as new."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(Path(__file__).resolve())]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, **job: Any) -> int:
+        """How the child ended: 0, an exit code, or minus a signal."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(job, default=str) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+def _serve() -> None:
+    queries()  # records only; a child opens its own connection to DuckDB
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _child(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _child(job: dict[str, Any]) -> None:
+    try:
+        work(job)
+    except BaseException as error:
+        Path(job["folder"], "error.txt").write_text(f"{type(error).__name__}: {error}")
+        os._exit(3)
+    os._exit(0)
+
+
+# --- the check -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reader of the sink has in the end, against the sequential answer."""
+
+    lost: int
+    duplicated: int
+    trouble: str | None = None  # a run that ended badly, a file that cannot be read, a block that is not there
+
+    @property
+    def good(self) -> bool:
+        return (self.lost, self.duplicated, self.trouble) == (0, 0, None)
+
+
+Rows = Counter[tuple[Any, ...]]
+
+
+def rows_of(table: pa.Table) -> Rows:
+    plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table.columns]
+    return Counter(zip(*(column.to_pylist() for column in plain), strict=True))
+
+
+def expected() -> dict[str, Rows]:
+    return {name: rows_of(reference(query)) for name, query in zip(RESULTS, queries(), strict=True)}
+
+
+def delivered(out: Path) -> dict[str, Rows]:
+    """What a reader finds: every file whose name does not begin with `_`."""
+    found: dict[str, Rows] = {name: Counter() for name in RESULTS}
+    for name in RESULTS:
+        for path in sorted((out / name).glob("[!_]*.parquet")):
+            found[name] += rows_of(pq.ParquetFile(path).read())
+    return found
+
+
+def compare(wanted: dict[str, Rows], out: Path) -> Outcome:
+    try:
+        found = delivered(out)
+    except (pa.ArrowException, OSError) as error:
+        return Outcome(0, 0, f"a result cannot be read: {error}")
+    lost = sum((wanted[name] - found[name]).total() for name in wanted)
+    return Outcome(lost, sum((found[name] - wanted[name]).total() for name in wanted))
+
+
+def state_trouble(root: Path) -> str | None:
+    """What is wrong with a state folder right now; every block that the newest manifest needs is read and verified."""
+    if not (root / "manifests").is_dir():
+        return None
+    try:
+        store = StateStore.open(root, read_only=True)
+        reader = BlockReader(store.storage)
+        for block in store.last.live_blocks() if store.last else ():
+            reader.open(block)
+    except HeadraceError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterable[Any], **job: Any) -> Outcome:
+    """Die at each of these moments in turn, then run to the end: what came of it."""
+    folder.mkdir()
+    for attempt, kill in enumerate(kills):
+        code = nursery.run(folder=folder, slots=1 + attempt % 3, cut=40 - 11 * (attempt % 3), kill=kill, **job)
+        if code not in (0, -signal.SIGKILL):
+            return Outcome(0, 0, f"a run ended with {code}: {_error(folder)}")
+        if trouble := state_trouble(folder / "state"):
+            return Outcome(0, 0, trouble)
+    code = nursery.run(folder=folder, slots=3, cut=23, **job)
+    if code != 0:
+        return Outcome(0, 0, f"the last run ended with {code}: {_error(folder)}")
+    if trouble := state_trouble(folder / "state"):
+        return Outcome(0, 0, trouble)
+    return compare(wanted, folder / "out")
+
+
+def _error(folder: Path) -> str:
+    path = folder / "error.txt"
+    return path.read_text() if path.exists() else "killed"
+
+
+if __name__ == "__main__":
+    _serve()
