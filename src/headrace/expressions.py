@@ -108,6 +108,7 @@ class Predicate:
     sql: str
     keys: tuple[Key, ...]
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
+    ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     columns: frozenset[tuple[str, ...]]
 
 
@@ -151,7 +152,12 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     tree = _tree(text, what)
     keys = [_key(part, left, right) for part in _conjuncts(tree)]
     return Predicate(
-        text, found.sql, tuple(key for key in keys if key), _safe(tree, {"l": left, "r": right}), found.columns
+        text=text,
+        sql=found.sql,
+        keys=tuple(key for key in keys if key),
+        safe=_safe(tree, {"l": left, "r": right}),
+        ranges=all(_is_range(part) for part in _conjuncts(tree)),
+        columns=found.columns,
     )
 
 
@@ -430,6 +436,19 @@ def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
     l, r = _own_name(left, named["l"]), _own_name(right, named["r"])
     common = _common_type(left.field(l).type, right.field(r).type)
     return Key(l, r, common) if common is not None else None
+
+
+_INEQUALITIES = frozenset(
+    ("COMPARE_LESSTHAN", "COMPARE_GREATERTHAN", "COMPARE_LESSTHANOREQUALTO", "COMPARE_GREATERTHANOREQUALTO")
+)
+
+
+def _is_range(tree: Tree) -> bool:
+    """An inequality with one side of the join on each side of it."""
+    if tree.get("type") not in _INEQUALITIES:
+        return False
+    sides = [{path[0].lower() for path in _columns(tree[part])} for part in ("left", "right")]
+    return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
 
 
 def _own_name(schema: pa.Schema, name: str) -> str:

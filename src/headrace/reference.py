@@ -64,10 +64,15 @@ def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = 
 
     With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
     """
-    root = node_of(query)
-    arrived = _arrived(root, epochs)
+    return references([query], epochs, end)[0]
+
+
+def references(queries: Sequence[Stream], epochs: Sequence[Epoch] | None = None, end: bool = True) -> list[pa.Table]:
+    """The sequential answers to queries over the same sources; what they share is computed once."""
+    roots = [node_of(query) for query in queries]
+    arrived = _arrived(roots, epochs)
     answers: dict[int, Answer] = {}
-    for node in nodes.walk(root):
+    for node in nodes.walk(*roots):
         if isinstance(node, nodes.Source):
             admitted = _admit(node, arrived[id(node)])
             answer = Answer(admitted.accepted, math.inf if end else admitted.watermark)
@@ -75,13 +80,13 @@ def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = 
             inputs = [answers[id(child)] for child in node.inputs]
             answer = Answer(_result(node, inputs).cast(node.schema), _watermark(node, inputs))
         answers[id(node)] = answer
-    return answers[id(root)].table
+    return [answers[id(root)].table for root in roots]
 
 
 def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Table, pa.Table]]:
     """Per source the tuples that came too late and those that were rejected."""
     root = node_of(query)
-    arrived = _arrived(root, epochs)
+    arrived = _arrived([root], epochs)
     fates = {name: _admit(s, arrived[id(s)]) for name, s in nodes.named_sources(root).items()}
     return {name: (fate.late, fate.rejected) for name, fate in fates.items()}
 
@@ -89,9 +94,9 @@ def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Ta
 # --- sources: what arrived, and what of it is accepted ------------------------------------------------------
 
 
-def _arrived(root: nodes.Node, epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
+def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
     """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
-    named = nodes.named_sources(root)
+    named = nodes.named_sources(*roots)
     cut = [_bounded(named)] if epochs is None else [_by_name(epoch, named) for epoch in epochs]
     return {id(s): [conform(epoch[n], s) for epoch in cut if n in epoch] for n, s in named.items()}
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.compile import plan as p
 from headrace.query import nodes
 
-RANK_COLUMNS = [pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()), pa.field("__pos", pa.int64())]
+RANK_COLUMNS = [pa.field("__rank", pa.int64()), pa.field("__other", pa.int64())]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class _Cutter:
             node.on.sql,
             node.on.text,
             node.on.safe,
+            node.on.ranges,
             node.columns,
             node.w1,
             node.w2,
@@ -148,6 +149,7 @@ class _Cutter:
             node.on.sql,
             node.on.text,
             node.on.safe,
+            node.on.ranges,
             node.columns,
             node.n1,
             node.n2,

@@ -82,6 +82,7 @@ class JoinOperator(Operator):
     sql: str
     text: str
     safe: bool
+    ranges: bool
     columns: tuple[tuple[str, str, str], ...]
 
 

@@ -56,6 +56,12 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.streaming.metricsEnabled": "false",
+        # a run has no end: what Spark remembers of past jobs must not grow with it
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.cleaner.periodicGC.interval": "5min",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),

@@ -23,8 +23,8 @@ def release(held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
 def rank(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Table, pa.Table]:
     """Number released tuples of two streams that are walked together; at equal times L comes before R.
 
-    `__rank` is a tuple's number in its own stream, `__other` how many of the other stream came before it, `__pos` its
-    place in the walk; `given` are the numbers given in earlier epochs.
+    `__rank` is a tuple's number in its own stream, `__other` how many of the other stream came before it; `given` are
+    the numbers given in earlier epochs.
     """
     lt, rt = times(left), times(right)
     return (
@@ -35,6 +35,6 @@ def rank(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Ta
 
 def _with_ranks(table: pa.Table, start: int, other: Numbers) -> pa.Table:
     ranks = start + np.arange(table.num_rows)
-    for name, values in (("__rank", ranks), ("__other", other), ("__pos", ranks + other)):
+    for name, values in (("__rank", ranks), ("__other", other)):
         table = table.append_column(name, pa.array(values, pa.int64()))
     return table
