@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +47,7 @@ class Settings:
     best_effort: bool = False
     bounded: bool = False
     keep_late: bool = False
+    static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
     layouts: Callable[[p.Operator, int, int], Layout | None] | None = None  # a test's own choice
     groups: int | None = None
 
@@ -62,6 +64,9 @@ class Driver:
 
     def __post_init__(self) -> None:
         last = self.store.last
+        self.progress.sources = {s.name: 0 for s in self.plan.sources}
+        self.progress.watermark = {s.name: None for s in self.plan.sources}
+        self.progress.results = dict.fromkeys(self.plan.results, 0)
         if last is not None:
             self._check_query(last)
             self.progress.restore(last)
@@ -113,7 +118,9 @@ class Driver:
             self.ledgers[name].accept(ledgers[name], files)
         self._deliver(manifest)
         self.store.clean()
-        self.progress.update(manifest, reports, begun, time.time())
+        after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
+        after.update(manifest, reports, begun, time.time())
+        self.progress = after
 
     def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
         last = self.store.last
@@ -131,7 +138,7 @@ class Driver:
             layouts={o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators},
             state=state,
             merges=self._merges(state),
-            final=final,
+            ended=tuple(clocks) if final else self.settings.static,
             bounded=self.settings.bounded,
             best_effort=self.settings.best_effort,
             keep_late=self.settings.keep_late,
@@ -182,7 +189,7 @@ class Driver:
         for report in reports:
             for source, largest in report.get("seen", {}).items():
                 seen[source] = max(largest, seen.get(source, largest))
-        clocks = wm.advance(self.plan, epoch.clocks, seen, final=epoch.final)
+        clocks = wm.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
         operators = self._operators(epoch, reports, clocks)
@@ -199,7 +206,7 @@ class Driver:
             outbox=outbox,
             totals=self._totals(sources, outbox),
             decisions=[],
-            closed=epoch.final,
+            closed=len(epoch.ended) == len(self.plan.sources),
         )
 
     def _source(self, name: str, clock: wm.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -292,10 +299,22 @@ def _live(
             Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side)
         )
     merges = [m for r in reports for m in r["merged"] if m[0] == operator.name and side in m[1]]
-    gone = {name for _, _, names, _ in merges for name in names}
+    gone = Counter(name for _, _, names, _ in merges for name in names)
     new = [Block.from_json(b) for r in reports for name, s, b in r["blocks"] if (name, s) == (operator.name, side)]
-    blocks = [b for b in before if b.name not in gone] + [Block.from_json(m[3]) for m in merges] + new
+    blocks = _less(before, gone) + [Block.from_json(m[3]) for m in merges] + new
     return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+
+
+def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
+    """Without as many copies of a block as were merged: a stream united with itself holds each block twice."""
+    left = Counter(gone)
+    kept = []
+    for block in blocks:
+        if left[block.name]:
+            left[block.name] -= 1
+        else:
+            kept.append(block)
+    return kept
 
 
 def _outbox(reports: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:

@@ -50,7 +50,7 @@ class Epoch:
     layouts: Mapping[str, Layout]
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
-    final: bool = False  # the input ends with this epoch
+    ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
     bounded: bool = False  # nothing is late
     best_effort: bool = False
     keep_late: bool = False
@@ -175,7 +175,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
-    clocks = wm.advance(epoch.plan, epoch.clocks, inbox.seen, final=epoch.final)
+    clocks = wm.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         for output, table in run_operator(epoch, operator, task, inbox, clocks, outlet.report):
             outlet.put(operator.name, output, table)

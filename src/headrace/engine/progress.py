@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.engine.time import NEVER
 from headrace.state.manifest import Manifest
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
@@ -37,6 +38,8 @@ class Progress:
     late: int = 0
     rejected: int = 0
     accepted: int = 0
+    sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
+    results: dict[str, int] = field(default_factory=dict)  # results out, by result
     watermark: dict[str, int | None] = field(default_factory=dict)
     state_bytes: int = 0
     blocks: int = 0
@@ -51,8 +54,10 @@ class Progress:
         self.epoch = manifest.number
         self.tuples_in, self.accepted = totals["in"], totals["accepted"]
         self.late, self.rejected = totals["late"], totals["rejected"]
-        self.results_out = sum(count for name, count in totals.items() if name.startswith("result-"))
-        self.watermark = {name: s["watermark"] for name, s in manifest.sources.items()}
+        self.sources = {name: s["in"] for name, s in manifest.sources.items()}
+        self.results = {name: count for name, count in totals.items() if name.startswith("result-")}
+        self.results_out = sum(self.results.values())
+        self.watermark = {name: _known(s["watermark"]) for name, s in manifest.sources.items()}
         live = {b.name: b.bytes for state in manifest.operators.values() for i in state.inputs for b in i}
         self.state_bytes, self.blocks = sum(live.values()), len(live)
 
@@ -64,7 +69,8 @@ class Progress:
         results: dict[str, int] = {}
         for output in manifest.outbox:
             results[output.result] = results.get(output.result, 0) + output.block.rows
-        self.last = EpochProgress(
+        self._sample(counted, begun, ended)
+        self.last = EpochProgress(  # set last: who sees it sees all of its epoch
             manifest.number,
             ended - begun,
             self.tuples_in - before[0],
@@ -75,7 +81,6 @@ class Progress:
             {name: count for name, count in results.items() if not name.startswith("late:")},
             sum(report["cpu"] for report in reports),
         )
-        self._sample(counted, begun, ended)
 
     def _sample(self, counted: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:
         for sources in counted:
@@ -89,6 +94,11 @@ class Progress:
         from dataclasses import asdict
 
         return {k: v for k, v in asdict(self).items() if not k.startswith("_")}
+
+
+def _known(watermark: int) -> int | None:
+    """Microseconds; None before the first tuple."""
+    return None if watermark == NEVER else watermark
 
 
 def _quantile(samples: Sequence[tuple[float, int]], share: float) -> float:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,12 @@ def start(
     outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(plan.results, results, strict=True)}
     if late is not None:
         outlets |= {f"late:{name}": late for name in sources}
-    settings = Settings(_slots(slots, spark), best_effort=order == "best-effort", keep_late=late is not None)
+    settings = Settings(
+        _slots(slots, spark),
+        best_effort=order == "best-effort",
+        keep_late=late is not None,
+        static=tuple(name for name, source in sources.items() if not _is_stream(source)),
+    )
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
@@ -126,7 +132,7 @@ class Run:
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
         self._heard = dict.fromkeys(sources, time.monotonic())
-        self._static = {n: s for n, s in self._sources.items() if not _is_stream(s)}
+        self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if _is_stream(s) and n not in driver.ledgers}
 
     # --- what a user calls -----------------------------------------------------------------------------------------
@@ -134,9 +140,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         """Totals since this state began, the last epoch, watermarks, state size, latency."""
-        progress = self._driver.progress
-        progress.backlog = self._backlog()
-        return progress
+        return replace(self._driver.progress, backlog=self._backlog())
 
     @property
     def exception(self) -> BaseException | None:
@@ -146,6 +150,13 @@ class Run:
     @property
     def active(self) -> bool:
         return not self._ended.is_set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an epoch is under way, or input is known to wait for one."""
+        status = self._query.status if self._query is not None and self._query.isActive else {}
+        spark = status.get("isTriggerActive", False) or status.get("isDataAvailable", False)
+        return self._lock.locked() or bool(self._waiting) or spark
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
@@ -276,11 +287,12 @@ class Run:
     def _take(self) -> dict[str, list[File]]:
         """Files for the next epoch. A source that is far ahead of another with files waits for it."""
         waiting = {name: ledger.waiting() for name, ledger in self._driver.ledgers.items()}
-        self._waiting = sum(len(files) for files in waiting.values())
-        return {
+        taken = {
             name: self._driver.ledgers[name].choose(files) if files and not self._ahead(name, waiting) else []
             for name, files in waiting.items()
         }
+        self._waiting = sum(len(files) - len(taken[name]) for name, files in waiting.items())
+        return taken
 
     def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:
         last = self._driver.store.last

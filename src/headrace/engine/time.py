@@ -7,7 +7,7 @@ epoch), so the driver and every slot come to the same answer, and none of them l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,20 +38,25 @@ def minus(watermark: int, length: int) -> int:
     return watermark if watermark in (NEVER, FOREVER) else watermark - length
 
 
-def advance(plan: p.Plan, clocks: Mapping[str, Clock], seen: Mapping[str, int], *, final: bool) -> dict[str, Clock]:
-    """The clocks after an epoch in which each source delivered tuples up to `seen[source]`."""
-    moved = {s.name: _moved(clocks[s.name], seen.get(s.name), s.lateness, final=final) for s in plan.sources}
-    active = {name: clock for name, clock in moved.items() if not clock.idle}
+def advance(
+    plan: p.Plan, clocks: Mapping[str, Clock], seen: Mapping[str, int], *, ended: Collection[str] = ()
+) -> dict[str, Clock]:
+    """The clocks after an epoch in which each source delivered tuples up to `seen[source]`.
+
+    Nothing more comes from the sources in `ended`: theirs stand at the end of time.
+    """
+    moved = {s.name: _moved(clocks[s.name], seen.get(s.name), s.lateness) for s in plan.sources}
+    active = {name: clock for name, clock in moved.items() if not clock.idle and name not in ended}
     for name, clock in moved.items():
-        if clock.idle and not final:
+        if name in ended:
+            moved[name] = Clock(clock.largest, FOREVER)
+        elif clock.idle:
             reached = [active[peer].watermark for peer in peers(plan, name) if peer in active]
             moved[name] = Clock(clock.largest, max([clock.watermark, *reached]), idle=True)
     return moved
 
 
-def _moved(clock: Clock, seen: int | None, lateness: int, *, final: bool) -> Clock:
-    if final:
-        return Clock(clock.largest if seen is None else max(seen, clock.largest or seen), FOREVER)
+def _moved(clock: Clock, seen: int | None, lateness: int) -> Clock:
     if seen is None:
         return clock
     largest = seen if clock.largest is None else max(seen, clock.largest)

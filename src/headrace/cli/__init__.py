@@ -1,0 +1,235 @@
+"""The command line: `headrace run`, `headrace demo`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headrace.errors import HeadraceError
+from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.cli.loading import Results
+    from headrace.cli.stopping import Stop
+    from headrace.engine.run import Run
+
+app = typer.Typer(
+    name="headrace",
+    help="Continuous queries over data streams, in parallel on Apache Spark, with exactly the sequential answer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Order(StrEnum):
+    """How a run treats tuples that arrive out of order."""
+
+    transparent = "transparent"
+    best_effort = "best-effort"
+
+
+Traceback = Annotated[
+    bool, typer.Option("--traceback", metavar="", help="Show where in the program an error came from.")
+]
+Slots = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Tasks that work side by side.", show_default="one per core")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
+            metavar="FILE",
+        ),
+    ],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder that belongs to this run; start again with the same one to continue.",
+            show_default="<FILE without .py>.checkpoint",
+        ),
+    ] = None,
+    slots: Slots = None,
+    epoch: Annotated[str, typer.Option(metavar="TIME", help="Shortest time between two epochs.")] = "1 second",
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark master.", show_default="this machine")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"),
+    ] = None,
+    order: Annotated[
+        Order,
+        typer.Option(help="transparent: exactly the sequential answer. best-effort: does not wait, may miss results."),
+    ] = Order.transparent,
+    late: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for late and rejected tuples, as Parquet.", show_default="they are only counted"
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
+    ] = None,
+    until_idle: Annotated[
+        bool,
+        typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Run the query of a Python file continuously.
+
+    It goes on until Ctrl-C (or --seconds, --until-idle). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
+    """
+    from headrace import sinks
+    from headrace.cli.loading import load, results
+
+    with _reporting(traceback):
+        module = load(file)
+        default = sinks.parquet(out) if out else sinks.console(file=sys.stderr if json else None)
+        options: dict[str, Any] = {
+            "checkpoint": checkpoint or file.parent / f"{file.stem}.checkpoint",
+            "epoch": epoch,
+            "slots": slots if slots or master else cores(),
+            "order": order.value,
+            "late": sinks.parquet(late) if late else None,
+        }
+        with _spark(slots or cores(), master, quiet=json) as spark:
+            found = results(module, file, spark, default, given=out is not None)
+            _follow(found, options, _limits(seconds, until_idle), title=file.name, json=json)
+
+
+@app.command()
+def demo(
+    rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 400,
+    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long calls are made.")] = 30,
+    slots: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks that work side by side.")] = 2,
+    keep: Annotated[
+        bool, typer.Option("--keep", metavar="", help="Keep the folder with calls, results and state.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option(metavar="", help="Compare with the sequential reference, which takes a while at high rates.")
+    ] = True,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other calls.")] = 7,
+    traceback: Traceback = False,
+) -> None:
+    """Telephone fraud: make up calls, find the planted frauds live, compare with the sequential answer.
+
+    Takes about a minute, and needs nothing but this machine.
+    """
+    from headrace.demo.show import Options, show
+
+    with _reporting(traceback):
+        options = Options(rate, seconds, slots, keep, verify, seed)
+        with _spark(slots, None) as spark:
+            good = show(spark, options, Console(highlight=False))
+        if not good:
+            raise typer.Exit(1)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _reporting(traceback: bool) -> Iterator[None]:
+    """Errors as one message, and exit code 1; being stopped is no error."""
+    from headrace.cli.stopping import terminable
+
+    try:
+        with terminable():
+            yield
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped")
+        raise typer.Exit(0) from None
+    except HeadraceError as error:
+        if traceback:
+            raise
+        message = Console(stderr=True, highlight=False, soft_wrap=True)
+        message.print(f"error: {error}", style="bold red", markup=False)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _spark(slots: int, master: str | None, *, quiet: bool = False) -> Iterator[Any]:
+    from headrace.cli.sessions import session
+
+    console = Console()  # not stderr, which is Spark's while it starts
+    waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
+    with ExitStack() as stack:
+        with waiting:
+            spark = stack.enter_context(session(slots, master))
+        yield spark
+
+
+def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
+    """When a run has done what was asked."""
+    from headrace.cli.live import Idle
+
+    began, idle = time.monotonic(), Idle()
+    return lambda run: (seconds is not None and time.monotonic() - began >= seconds) or (until_idle and idle(run))
+
+
+def _follow(found: Results, options: dict[str, Any], enough: Callable[[Run], bool], title: str, json: bool) -> None:
+    """Start, show, stop, and say how far it came."""
+    import headrace
+    from headrace.cli import live
+    from headrace.cli.stopping import stoppable
+
+    console = Console(highlight=False)
+    names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
+    with stoppable() as stop, headrace.start(found, **options) as started:
+        display = live.JsonLines(sys.stdout) if json else live.for_console(console, title, names)
+        live.watch(started, lambda run: stop.asked or enough(run), display=display)
+        started.stop()
+        _say_farewell(Console(stderr=True, highlight=False, soft_wrap=True) if json else console, started, stop)
+
+
+def _say_farewell(console: Console, ended: Run, stop: Stop) -> None:
+    progress = ended.progress
+    if stop.asked:
+        where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"
+        console.print(f"{where}; start again with the same checkpoint to continue", soft_wrap=True)
+        return
+    done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
+    console.print(f"ended after epoch {progress.epoch}: {done}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    app()

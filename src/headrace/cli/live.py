@@ -1,0 +1,310 @@
+"""What a run is doing, for people: a live table on a terminal, lines anywhere else, JSON for programs.
+
+    run = query.start(sink, checkpoint="ckpt/")
+    live.watch(run, stop_when=lambda run: run.progress.results_out >= 100)
+
+Everything shown comes from `Run.progress`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TextIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+
+POLL = 0.05  # seconds between two looks at a run
+FRAMES = 4  # per second, of the live table
+REMEMBERED = 6  # epochs that a rate is taken over
+SILENT = 10.0  # seconds without an epoch after which a rate is zero
+LINES_EVERY = 1.0  # seconds, at least, between two plain lines
+
+
+class Display(Protocol):
+    """Shows a run. `show` is called all the time, `close` once."""
+
+    def show(self, progress: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def watch(
+    run: Run,
+    stop_when: Callable[[Run], bool] | None = None,
+    console: Console | None = None,
+    *,
+    display: Display | None = None,
+) -> None:
+    """Show a run until it ends (raising what ended it) or `stop_when(run)` is true. Does not stop the run."""
+    shown = display or for_console(console or Console())
+    try:
+        while not run.wait(POLL):
+            shown.show(run.progress)
+            if stop_when is not None and stop_when(run):
+                return
+    finally:
+        shown.show(run.progress)
+        shown.close()
+
+
+def for_console(
+    console: Console,
+    title: str = "headrace",
+    names: Mapping[str, str] | None = None,
+    below: Callable[[], RenderableType] | None = None,
+    transient: bool = False,
+) -> Display:
+    """A live table on a terminal, else plain lines.
+
+    names: what to call sources and results; below: what else to show; transient: the table goes away at the end.
+    """
+    if console.is_terminal:
+        return LiveTable(console, title, names or {}, below, transient)
+    return PlainLines(console)
+
+
+class Idle:
+    """True once nothing has come in for some seconds and nothing waits; for `stop_when`."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self._epoch: int | None = None
+        self._since = time.monotonic()
+
+    def __call__(self, run: Run) -> bool:
+        last = run.progress.last
+        if last is not None and last.epoch != self._epoch:
+            if self._epoch is None or last.tuples_in:
+                self._since = time.monotonic()
+            self._epoch = last.epoch
+        return time.monotonic() - self._since >= self.seconds and not run.busy
+
+
+@dataclass
+class Rates:
+    """Tuples per second over the last epochs, by source and result."""
+
+    _samples: deque[tuple[float, int, dict[str, int]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def see(self, progress: Progress) -> None:
+        epoch = progress.last.epoch if progress.last else progress.epoch
+        if not self._samples or epoch != self._samples[-1][1]:
+            self._samples.append((time.monotonic(), epoch, {**progress.sources, **progress.results}))
+
+    def of(self, *names: str) -> float:
+        """Together, for these sources or results."""
+        first, last = self._samples[0], self._samples[-1]
+        if last[0] == first[0] or time.monotonic() - last[0] > SILENT:
+            return 0.0
+        return sum(last[2].get(n, 0) - first[2].get(n, 0) for n in names) / (last[0] - first[0])
+
+
+# --- on a terminal -------------------------------------------------------------------------------------------------
+
+
+class LiveTable:
+    """A table that stays in its place."""
+
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        names: Mapping[str, str],
+        below: Callable[[], RenderableType] | None,
+        transient: bool,
+    ) -> None:
+        self._title, self._names, self._below = title, names, below
+        self._rates = Rates()
+        self._began, self._painted = time.monotonic(), 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=transient)
+        self._live.start()
+
+    def show(self, progress: Progress) -> None:
+        self._rates.see(progress)
+        if time.monotonic() - self._painted >= 1 / FRAMES:
+            self._paint(progress)
+        self._progress = progress
+
+    def close(self) -> None:
+        self._paint(self._progress)
+        self._live.stop()
+
+    def _paint(self, progress: Progress) -> None:
+        self._painted = time.monotonic()
+        parts: list[RenderableType] = [self._head(progress), self._flows(progress), _condition(progress)]
+        if self._below is not None:
+            parts.append(self._below())
+        spaced = [item for part in parts for item in (part, "")]
+        self._live.update(Group(*spaced[:-1]), refresh=True)
+
+    def _head(self, progress: Progress) -> Text:
+        running = str(timedelta(seconds=int(time.monotonic() - self._began)))
+        head = Text.assemble((self._title, "bold"), "  ", (f"running {running}", "dim"), "  ")
+        if progress.last is None:
+            return head.append("waiting for the first epoch", "yellow")
+        return head.append(f"epoch {progress.epoch:,} took {seconds(progress.last.seconds)}")
+
+    def _flows(self, progress: Progress) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+        for heading, how in (("", "left"), ("", "left"), ("per second", "right"), ("total", "right"), ("", "left")):
+            table.add_column(heading, justify=how)  # type: ignore[arg-type]
+        for name, total in progress.sources.items():
+            until = f"complete until {clock(progress.watermark.get(name))}"
+            table.add_row(Text("in", "green"), *self._flow(name, total), Text(until, "dim"))
+        for name, total in progress.results.items():
+            table.add_row(Text("out", "cyan"), *self._flow(name, total), "")
+        return table
+
+    def _flow(self, name: str, total: int) -> tuple[str, str, str]:
+        return self._names.get(name, name), rate(self._rates.of(name)), f"{total:,}"
+
+
+def _condition(progress: Progress) -> Table:
+    """How the run is doing: one line per subject."""
+    table = Table.grid(padding=(0, 2, 0, 1))
+    waiting = [] if progress.backlog is None else [("backlog", _files(progress.backlog))]
+    lost = Text(f"{progress.late:,} late, {progress.rejected:,} rejected", "yellow" if _lost(progress) else "")
+    subjects: list[tuple[str, RenderableType]] = [
+        ("latency", _latency(progress)),
+        *waiting,
+        ("dropped", lost),
+        ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
+    ]
+    for subject, text in subjects:
+        table.add_row(Text(subject, "dim"), text)
+    return table
+
+
+def _lost(progress: Progress) -> bool:
+    return bool(progress.late or progress.rejected)
+
+
+def _latency(progress: Progress) -> str:
+    if not progress.latency:
+        return "-"
+    return (
+        f"half of the tuples within {seconds(progress.latency['p50'])}, 99% within {seconds(progress.latency['p99'])}"
+    )
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'} waiting"
+
+
+# --- elsewhere -----------------------------------------------------------------------------------------------------
+
+
+class PlainLines:
+    """A line per epoch, at most one per second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._rates = console, Rates()
+        self._shown, self._at = -1, -LINES_EVERY
+        self._progress: Progress | None = None
+
+    def show(self, progress: Progress) -> None:
+        self._rates.see(progress)
+        self._progress = progress
+        if time.monotonic() - self._at >= LINES_EVERY:
+            self._print()
+
+    def close(self) -> None:
+        self._print()
+
+    def _print(self) -> None:
+        progress = self._progress
+        if progress is None or progress.last is None or progress.last.epoch == self._shown:
+            return
+        self._shown, self._at = progress.last.epoch, time.monotonic()
+        self._console.print(line(progress, self._rates), highlight=False, soft_wrap=True, markup=False)
+
+
+def line(progress: Progress, rates: Rates) -> str:
+    """All of a run on one line."""
+    assert progress.last is not None
+    parts = [
+        f"epoch {progress.epoch} {seconds(progress.last.seconds)}",
+        f"in {progress.tuples_in:,} ({rate(rates.of(*progress.sources))}/s)",
+        f"out {progress.results_out:,} ({rate(rates.of(*progress.results))}/s)",
+        f"late {progress.late:,} rejected {progress.rejected:,}",
+        *([] if progress.backlog is None else [_files(progress.backlog)]),
+        "complete until " + ", ".join(clock(w) for w in progress.watermark.values()),
+        f"state {size(progress.state_bytes)} in {progress.blocks} blocks",
+        f"latency p50 {seconds(progress.latency['p50'])} p99 {seconds(progress.latency['p99'])}",
+    ]
+    return "  ".join(parts)
+
+
+class JsonLines:
+    """One JSON object per epoch: what `Progress.to_json` says."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._shown = -1
+
+    def show(self, progress: Progress) -> None:
+        if progress.last is None or progress.last.epoch == self._shown:
+            return
+        self._shown = progress.last.epoch
+        print(json.dumps({"time": datetime.now(UTC).isoformat(), **progress.to_json()}), file=self._file, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+# --- values as text ------------------------------------------------------------------------------------------------
+
+
+def rate(value: float) -> str:
+    """
+    >>> rate(12345.6), rate(3.21), rate(0)
+    ('12,346', '3.2', '0')
+    """
+    return f"{value:.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+def seconds(value: float) -> str:
+    """
+    >>> seconds(0.0421), seconds(1.24)
+    ('42 ms', '1.2 s')
+    """
+    return f"{value * 1000:.0f} ms" if value < 0.995 else f"{value:.1f} s"
+
+
+def size(count: float) -> str:
+    """
+    >>> size(812), size(1536), size(3 << 30)
+    ('812 B', '1.5 KiB', '3.0 GiB')
+    """
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:,.1f} TiB"
+
+
+def clock(micros: int | None) -> str:
+    """A watermark as a UTC time; the ends of time as a dash.
+
+    >>> clock(1_700_000_000_500_000), clock(None)
+    ('2023-11-14 22:13:20 UTC', '-')
+    """
+    try:
+        moment: Any = None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        moment = None
+    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

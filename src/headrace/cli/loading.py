@@ -1,0 +1,92 @@
+"""A query file: Python that defines `query(spark)`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headrace import sinks
+from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.stream import Stream
+
+Results = list[tuple[Stream, sinks.Sink]]
+EXAMPLE = "def query(spark): return headrace.files(spark, 'calls/', time='start').filter('duration > 60')"
+
+
+class QueryFileError(HeadraceError):
+    """The user's own file failed; says where."""
+
+
+def load(path: Path) -> ModuleType:
+    """Run a query file and check that it defines `query`."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise QueryError(f"the query file {str(path)!r} {what}")
+    name = f"headrace_query_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise QueryError(f"{str(path)!r} is not a Python file; it must end in .py and define query(spark)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise _located(error, path) from error
+    if not callable(getattr(module, "query", None)):
+        raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
+    _travels_whole(module)
+    return module
+
+
+def _travels_whole(module: ModuleType) -> None:
+    """What the file defines is sent to Spark's workers itself: they could not import the file by name."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(module)
+
+
+def results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:
+    """What `query(spark)` returned, every stream with a sink. given: the user asked for the default sink."""
+    try:
+        returned = module.query(spark)
+    except Exception as error:
+        raise _located(error, path) from error
+    if isinstance(returned, Stream):
+        return [(returned, default)]
+    if isinstance(returned, (list, tuple)) and returned and all(_is_pair(item) for item in returned):
+        if given:
+            raise QueryError(f"query(spark) in {str(path)!r} says where its results go; leave out --out")
+        return [(stream, sink) for stream, sink in returned]
+    shown = f"{type(returned).__name__} {_short(returned)}" if returned is not None else "None (no return?)"
+    msg = f"query(spark) in {str(path)!r} must return a Stream, or a list of (Stream, sink); it returned {shown}"
+    raise QueryTypeError(msg)
+
+
+def _is_pair(item: Any) -> bool:
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and isinstance(item[0], Stream)
+        and hasattr(item[1], "deliver")
+    )
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _located(error: Exception, path: Path) -> HeadraceError:
+    """An error of the user's file with the line of that file it came from."""
+    if isinstance(error, SyntaxError):
+        return QueryFileError(f"{path}, line {error.lineno}: {error.msg}")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+    where = f"{path}, line {lines[-1]}" if lines else str(path)
+    what = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+    return QueryFileError(f"{where}: {what}")

@@ -1,0 +1,54 @@
+"""A Spark session that keeps its chatter off the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import EngineError
+
+SHOWN = 5  # last lines of Spark's log in an error
+
+
+@contextmanager
+def session(slots: int, master: str | None = None) -> Iterator[Any]:
+    """A session of our own; what Spark's JVM prints goes to a file that is shown only when Spark cannot start."""
+    import headrace
+
+    with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log:
+        try:
+            with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
+                spark = headrace.session(slots, master)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise EngineError(_reason(error, Path(log.name), master)) from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _reason(error: Exception, log: Path, master: str | None) -> str:
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-SHOWN:]
+    first = str(error).strip().splitlines()
+    where = f" on {master}" if master else ""
+    hint = "it needs Java 17 or newer: is `java` on the PATH, or JAVA_HOME set?"
+    return "\n  ".join([f"Spark did not start{where}: {first[0] if first else type(error).__name__}; {hint}", *said])
+
+
+@contextmanager
+def _stderr_to(target: int) -> Iterator[None]:
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,111 @@
+"""What the demo found: alarms as they come, planted frauds that were found, and the comparison at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich import box
+from rich.table import Table
+
+from headrace.demo.generator import BOX, CLONED, Fraud
+from headrace.engine.progress import Progress
+
+LATEST, TOP = 5, 5
+
+
+class Results:
+    """The results in a folder of the Parquet sink, read as files appear."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._tables = {"": schema.empty_table()}
+
+    def table(self) -> pa.Table:
+        for path in sorted(self._folder.glob("[!_]*.parquet")):
+            if path.name not in self._tables:
+                self._tables[path.name] = pq.read_table(path).cast(self._tables[""].schema)
+        return pa.concat_tables(self._tables.values())
+
+
+@dataclass(frozen=True)
+class Found:
+    """Planted frauds of one kind, and alarms that were raised."""
+
+    kind: str
+    planted: int
+    found: int
+    alarms: int
+    by_chance: int
+
+
+def compare(frauds: Sequence[Fraud], alarms: pa.Table, arrived: int) -> list[Found]:
+    """By kind: of the frauds whose calls are all among the first `arrived`, those with all of their alarms."""
+    raised = Counter((a["kind"], a["caller"], a["other"]) for a in alarms.to_pylist())
+    expected = {alarm for fraud in frauds for alarm in fraud.alarms}
+    found = []
+    for kind in (CLONED, BOX):
+        planted = [f for f in frauds if f.kind == kind and max(f.rows) < arrived]
+        complete = [f for f in planted if f.alarms <= raised.keys()]
+        own = {alarm: count for alarm, count in raised.items() if alarm[0] == kind}
+        chance = sum(count for alarm, count in own.items() if alarm not in expected)
+        found.append(Found(kind, len(planted), len(complete), sum(own.values()), chance))
+    return found
+
+
+def latest(alarms: pa.Table) -> Table:
+    """The newest alarms by the time of their calls; always of the same height."""
+    table = _titled("latest alarms", "call at", "alarm", "district", "caller", "")
+    newest = sorted(alarms.to_pylist(), key=lambda a: (a["ts"], a["caller"], a["other"]), reverse=True)[:LATEST]
+    for a in newest:
+        table.add_row(f"{a['ts']:%H:%M:%S}", a["kind"], a["district"], str(a["caller"]), a["other"])
+    for _ in range(LATEST - len(newest)):
+        table.add_row()
+    return table
+
+
+def top_districts(counts: pa.Table) -> Table:
+    """The districts and windows with most alarms."""
+    table = _titled("most alarms in 10 seconds", "district", "from", ">alarms")
+    ordered = sorted(counts.to_pylist(), key=lambda c: (-c["alarms"], c["window_start"], c["district"]))
+    for c in ordered[:TOP]:
+        table.add_row(c["district"], f"{c['window_start']:%H:%M:%S}", str(c["alarms"]))
+    return table
+
+
+def frauds_table(found: Sequence[Found]) -> Table:
+    table = _titled("frauds", "", ">planted", ">found", ">alarms", ">by chance")
+    for f in found:
+        style = "green" if f.found == f.planted else "bold red"
+        table.add_row(f.kind, str(f.planted), f"[{style}]{f.found}[/]", str(f.alarms), str(f.by_chance))
+    return table
+
+
+def run_table(progress: Progress, seconds: float, text: Any) -> Table:
+    """The run in numbers; `text` has the functions that write them."""
+    table = _titled("the run", "", "")
+    rate = progress.tuples_in / seconds if seconds else 0.0
+    table.add_row("calls in", f"{progress.tuples_in:,} in {progress.epoch + 1:,} epochs")
+    table.add_row("throughput", f"{text.rate(rate)} calls/s")
+    table.add_row("latency", f"p50 {text.seconds(_of(progress, 'p50'))}, p99 {text.seconds(_of(progress, 'p99'))}")
+    table.add_row("dropped", f"{progress.late:,} late, {progress.rejected:,} rejected")
+    table.add_row("state", f"{text.size(progress.state_bytes)} in {progress.blocks:,} blocks")
+    return table
+
+
+def _of(progress: Progress, quantile: str) -> float:
+    return progress.latency.get(quantile, 0.0)
+
+
+def _titled(title: str, *headings: str) -> Table:
+    """An empty table; a heading that begins with > is over numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    table.show_header = any(headings)
+    for heading in headings:
+        table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left", no_wrap=True)
+    return table

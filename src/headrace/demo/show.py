@@ -1,0 +1,179 @@
+"""The demo from beginning to end: a feed of calls, a run beside it, and a comparison when both are done."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.columns import Columns
+from rich.console import Console
+
+import headrace as hr
+from headrace.cli import live
+from headrace.cli.stopping import Stop, stoppable
+from headrace.demo import report
+from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed, generate
+from headrace.demo.query import fraud
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+from headrace.errors import HeadraceError
+from headrace.reference import difference, references
+from headrace.sources.files import FilesOrigin
+
+NAMES = {"result-0": "alarms", "result-1": "alarms per district"}
+WELCOME = """\
+[bold]Telephone fraud, live.[/] {rate:,} made-up calls per second for {seconds:g} s; two joins look for frauds planted among them:
+  [bold]cloned SIM[/]  one number calls from two places too far apart to travel between
+  [bold]SIM box[/]     different numbers call from within 5 m of each other at the same time: a join without any
+              equality, which Spark's own streaming joins refuse
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    rate: int
+    seconds: float
+    slots: int
+    keep: bool
+    verify: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class Places:
+    """The demo's folders."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.calls.mkdir()
+
+    @property
+    def calls(self) -> Path:
+        return self.root / "calls"
+
+    @property
+    def alarms(self) -> Path:
+        return self.root / "alarms"
+
+    @property
+    def districts(self) -> Path:
+        return self.root / "alarms-per-district"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+
+def show(spark: Any, options: Options, console: Console) -> bool:
+    """Whether all went well: every planted fraud was found, and the answer is the sequential one."""
+    console.print(WELCOME.format(rate=options.rate, seconds=options.seconds), soft_wrap=True)
+    with _folder(options.keep, console) as places:
+        streams = fraud(hr.files(spark, places.calls, time="start", lateness=LATENESS, name="calls", schema=SCHEMA))
+        results = [
+            report.Results(folder, stream.schema)
+            for folder, stream in zip((places.alarms, places.districts), streams, strict=True)
+        ]
+        with stoppable() as stop:
+            calls, progress, seconds = _stream(options, places, streams, results, console, stop)
+        good = _summary(console, calls, progress, seconds, results)
+        if stop.asked:
+            console.print(f"stopped after {progress.tuples_in:,} of {len(calls.arrivals):,} calls; not verified")
+        elif options.verify:
+            good &= _verified(places, streams, results, console)
+        return good
+
+
+@contextmanager
+def _folder(keep: bool, console: Console) -> Iterator[Places]:
+    root = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    try:
+        yield Places(root)
+    finally:
+        if keep:
+            console.print(f"kept {root}: calls/, alarms/, alarms-per-district/ and checkpoint/", soft_wrap=True)
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _stream(
+    options: Options,
+    places: Places,
+    streams: tuple[hr.Stream, hr.Stream],
+    results: list[report.Results],
+    console: Console,
+    stop: Stop,
+) -> tuple[Calls, Progress, float]:
+    """Feed and run side by side until all calls are through; how long it took."""
+    pairs = [(streams[0], hr.sinks.parquet(places.alarms)), (streams[1], hr.sinks.parquet(places.districts))]
+    with hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots) as run:
+        calls = generate(options.rate, options.seconds, options.seed, time.time())
+        feed, began = Feed(calls, places.calls), time.monotonic()
+        feed.start()
+        below = lambda: report.latest(results[0].table())  # noqa: E731
+        display = live.for_console(console, "headrace demo", NAMES, below, transient=True)
+        try:
+            live.watch(run, lambda run: stop.asked or _through(run, feed), display=display)
+        finally:
+            feed.stop()
+        run.stop()
+        return calls, run.progress, time.monotonic() - began
+
+
+def _through(run: Run, feed: Feed) -> bool:
+    if feed.error is not None:
+        raise HeadraceError(f"the demo could not write its calls: {feed.error}")
+    last = run.progress.last
+    return feed.done and last is not None and run.progress.tuples_in >= feed.written
+
+
+def _summary(console: Console, calls: Calls, progress: Progress, seconds: float, results: list[report.Results]) -> bool:
+    alarms, counts = (r.table() for r in results)
+    found = report.compare(calls.frauds, alarms, progress.tuples_in)
+    halves = [(report.run_table(progress, seconds, live), report.frauds_table(found))]
+    if alarms.num_rows:
+        halves.append((report.latest(alarms), report.top_districts(counts)))
+    for pair in halves:
+        console.print(Columns(pair, padding=(1, 5)))
+        console.print()
+    missed = [f for f in found if f.found < f.planted]
+    for f in missed:
+        console.print(
+            f"FAILED: {f.planted - f.found} of {f.planted} planted frauds ({f.kind}) not found", style="bold red"
+        )
+    return not missed
+
+
+def _verified(
+    places: Places, streams: tuple[hr.Stream, hr.Stream], results: list[report.Results], console: Console
+) -> bool:
+    """Compare both results with the sequential answer over all calls."""
+    everything = FilesOrigin(None, places.calls, None).table()
+    began = time.monotonic()
+    try:
+        with console.status("computing the sequential answer, pair by pair ..."):
+            expected = references(streams, epochs=[everything], end=False)
+    except KeyboardInterrupt:
+        console.print("stopped before the sequential answer was known; not verified")
+        return True
+    found = [r.table() for r in results]
+    differences = [difference(e, f) for e, f in zip(expected, found, strict=True)]
+    for name, text in zip(NAMES.values(), differences, strict=True):
+        if text is not None:
+            console.print(f"FAILED: {name}: not the sequential answer: {text}", style="bold red", markup=False)
+    if any(text is not None for text in differences):
+        return False
+    count = sum(table.num_rows for table in found)
+    how = f"({found[0].num_rows:,} alarms, {found[1].num_rows:,} counts per district; it took {_took(began)})"
+    console.print(f"[bold green]verified: {count:,} results equal the sequential reference[/] {how}", soft_wrap=True)
+    return True
+
+
+def _took(began: float) -> str:
+    return live.seconds(time.monotonic() - began)

@@ -1,0 +1,116 @@
+"""Several sources in one run: silent ones, static ones, one used twice; late tuples kept aside."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.reference import difference
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+
+
+def rows(*seconds: float, key: int = 1) -> pa.Table:
+    ts = pa.array([int(s * SECOND) for s in seconds], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": ts, "key": pa.array([key] * len(seconds), pa.int64())})
+
+
+def put(folder, number: int, table: pa.Table) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / f"_{number:03d}")
+    (folder / f"_{number:03d}").rename(folder / f"{number:03d}.parquet")
+
+
+def until(run, condition, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition(run.progress):
+        assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
+        run.wait(0.02)
+
+
+def test_a_silent_source_holds_the_others_back_unless_it_is_idle(spark, tmp_path):
+    put(tmp_path / "a", 0, rows(1, 2, 3, 30))
+    put(tmp_path / "b", 0, rows(1))
+    results = {}
+    for idle in (None, "500 milliseconds"):
+        a = hr.files(spark, tmp_path / "a", time="ts", name="a")
+        b = hr.files(spark, tmp_path / "b", time="ts", name="b", idle=idle)
+        counted = a.union(b).aggregate(by=["key"], window="10 seconds", n="count(*)")
+        sink = hr.sinks.memory()
+        with counted.start(sink, checkpoint=tmp_path / f"ckpt-{idle}", epoch="0 seconds", slots=2) as run:
+            until(run, lambda p: p.tuples_in == 5)
+            if idle:
+                until(run, lambda p: p.results_out > 0)
+            else:
+                time.sleep(1)
+        results[idle] = sink.table()
+    assert results[None] is None
+    assert results["500 milliseconds"].column("n").to_pylist() == [4]
+
+
+def test_an_idle_source_that_returns_is_late_where_the_others_have_been(spark, tmp_path):
+    put(tmp_path / "a", 0, rows(1, 30))
+    put(tmp_path / "b", 0, rows(1))
+    a = hr.files(spark, tmp_path / "a", time="ts", name="a")
+    b = hr.files(spark, tmp_path / "b", time="ts", name="b", idle="300 milliseconds")
+    late = hr.sinks.memory()
+    union = a.union(b).aggregate(by=["key"], window="10 seconds", n="count(*)")
+    with union.start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2, late=late) as run:
+        until(run, lambda p: p.watermark.get("b") == 30 * SECOND)
+        put(tmp_path / "b", 1, rows(2, 31))
+        until(run, lambda p: p.tuples_in == 5)
+        assert run.progress.late == 1
+    assert late.table().select(["_source", "_reason"]).to_pylist() == [{"_source": "b", "_reason": "late"}]
+
+
+def test_a_static_source_beside_files_is_read_once_and_whole(spark, tmp_path):
+    names = spark.createDataFrame([(1, "one"), (2, "two")], "key long, name string")
+    static = hr.stream(names.selectExpr("timestamp_micros(0) at", "*"), time="at", name="names")
+    put(tmp_path / "a", 0, rows(1, 2))
+    a = hr.files(spark, tmp_path / "a", time="ts", name="a")
+    joined = a.join(static, on="l.key = r.key", within="1 days")
+    sink = hr.sinks.memory()
+    for number in (0, 1):
+        with joined.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1 + number) as run:
+            until(run, lambda p, n=number: p.sources["a"] == 2 + n)
+            assert run.progress.sources["names"] == 2
+        put(tmp_path / "a", 1, rows(3))
+    assert sink.table().column("name").to_pylist() == ["one"] * 3
+
+
+def test_a_source_used_twice_is_read_once(spark, tmp_path):
+    put(tmp_path / "a", 0, rows(1, 2, 3))
+    a = hr.files(spark, tmp_path / "a", time="ts", name="a")
+    twice = a.join(a, on="l.key = r.key and l.ts < r.ts", within="9 seconds")
+    sink = hr.sinks.memory()
+    with twice.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds") as run:
+        until(run, lambda p: p.tuples_in >= 3)
+    assert run.progress.tuples_in == 3
+    assert difference(hr.reference(twice), sink.table()) is None
+
+
+def test_static_sources_alone_come_to_an_end_and_close_the_checkpoint(spark, tmp_path):
+    frame = spark.createDataFrame([(i,) for i in range(10)], "n long").selectExpr("n", "timestamp_seconds(n) at")
+    counted = hr.stream(frame, time="at").aggregate(by=[], window="4 seconds", n="count(*)")
+    sink = hr.sinks.memory(ordered=True)
+    run = counted.start(sink, checkpoint=tmp_path / "ckpt")
+    assert run.wait(60)
+    assert sink.table().column("n").to_pylist() == [4, 4, 2]
+    with pytest.raises(hr.StateMismatch, match="closed"):
+        counted.start(sink, checkpoint=tmp_path / "ckpt")
+
+
+def test_an_ordered_sink_delivers_by_ts_across_epochs(spark, tmp_path):
+    for number, seconds in enumerate([(1, 3, 2), (5, 4, 6), (9, 8, 7), (20,)]):
+        put(tmp_path / "a", number, rows(*seconds))
+    a = hr.files(spark, tmp_path / "a", time="ts", name="a", lateness="3 seconds", files_per_epoch=1)
+    sink = hr.sinks.memory(ordered=True)
+    with a.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=3) as run:
+        until(run, lambda p: p.tuples_in == 10)
+    assert sink.table().column("ts").cast(pa.int64()).to_pylist() == [s * SECOND for s in range(1, 10)]
