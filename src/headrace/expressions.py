@@ -255,6 +255,9 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
         raise ExpressionError(f"{what} = {text!r} is refused: it contains {_KINDS_REFUSED[kind]}")
     if kind == "FUNCTION":
         _check_function(node["function_name"].lower(), text, what, aggregates=aggregates)
+        if node["function_name"].lower() == "age" and len(node["arguments"]) == 1:
+            msg = f"{what} = {text!r} uses 'age' of one time, which is not a function of its arguments alone: it is taken from today; give it two times"
+            raise ExpressionError(msg)
 
 
 def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> None:

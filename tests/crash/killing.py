@@ -11,9 +11,11 @@ of its own size, so that a result delivered for an epoch that was never committe
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -43,6 +45,7 @@ from headrace.testing import LocalRun, table_stream
 ROWS = 120
 RESULTS = ("result-0", "result-1", "result-2")
 SECOND = 1_000_000
+SHAPES = ((2, 40), (3, 29), (1, 50))  # (slots, rows per epoch) of the first run, the next, ...
 
 
 def events(rows: int = ROWS) -> pa.Table:
@@ -241,6 +244,7 @@ def _deliver_before_commit() -> None:
 def _forget_the_commit() -> None:
     """The manifest is believed to be published, and is not."""
     StateStore._publish = lambda self, number, data: None  # type: ignore[method-assign]
+    StateStore.clean = lambda self, keep=3: 0  # type: ignore[method-assign]  # it would notice
 
 
 def _never_deliver_again() -> None:
@@ -324,11 +328,16 @@ def work(job: dict[str, Any]) -> None:
 
 
 class Nursery:
-    """Forks a child per job. Nothing but imports has happened in it, so its children are as good as new."""
+    """Forks a child per job. Nothing but imports has happened in it, so its children are as good as new.
+
+    The queries are built here and handed over: DuckDB must not be used before a fork, and building them takes a while.
+    """
 
     def __init__(self) -> None:
         command = [sys.executable, str(Path(__file__).resolve())]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin
+        self.process.stdin.write(base64.b64encode(pickle.dumps(queries())).decode() + "\n")
 
     def run(self, **job: Any) -> int:
         """How the child ended: 0, an exit code, or minus a signal."""
@@ -344,7 +353,8 @@ class Nursery:
 
 
 def _serve() -> None:
-    queries()  # records only; a child opens its own connection to DuckDB
+    built = pickle.loads(base64.b64decode(sys.stdin.readline()))
+    globals()["queries"] = lambda: built
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -422,16 +432,26 @@ def state_trouble(root: Path) -> str | None:
     return None
 
 
+def steps_of(nursery: Nursery, folder: Path) -> list[str]:
+    """Every step of a first run that is left alone."""
+    folder.mkdir()
+    slots, cut = SHAPES[0]
+    assert nursery.run(folder=folder, slots=slots, cut=cut, log=folder / "steps.txt") == 0, _error(folder)
+    return (folder / "steps.txt").read_text().splitlines()
+
+
 def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterable[Any], **job: Any) -> Outcome:
     """Die at each of these moments in turn, then run to the end: what came of it."""
     folder.mkdir()
     for attempt, kill in enumerate(kills):
-        code = nursery.run(folder=folder, slots=1 + attempt % 3, cut=40 - 11 * (attempt % 3), kill=kill, **job)
+        slots, cut = SHAPES[attempt % len(SHAPES)]
+        code = nursery.run(folder=folder, slots=slots, cut=cut, kill=kill, **job)
         if code not in (0, -signal.SIGKILL):
             return Outcome(0, 0, f"a run ended with {code}: {_error(folder)}")
         if trouble := state_trouble(folder / "state"):
             return Outcome(0, 0, trouble)
-    code = nursery.run(folder=folder, slots=3, cut=23, **job)
+    slots, cut = SHAPES[1]
+    code = nursery.run(folder=folder, slots=slots, cut=cut, **job)
     if code != 0:
         return Outcome(0, 0, f"the last run ended with {code}: {_error(folder)}")
     if trouble := state_trouble(folder / "state"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
@@ -136,7 +135,7 @@ def run(
 
 @app.command()
 def demo(
-    rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 400,
+    rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 300,
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long calls are made.")] = 30,
     slots: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks that work side by side.")] = 2,
     keep: Annotated[
@@ -200,10 +199,10 @@ def _spark(slots: int, master: str | None, *, quiet: bool = False) -> Iterator[A
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
     """When a run has done what was asked."""
-    from headrace.cli.live import Idle
+    from headrace.cli.live import After, Idle
 
-    began, idle = time.monotonic(), Idle()
-    return lambda run: (seconds is not None and time.monotonic() - began >= seconds) or (until_idle and idle(run))
+    idle, ends = Idle(), After(seconds)
+    return lambda run: ends(run) or (until_idle and idle(run))
 
 
 def _follow(found: Results, options: dict[str, Any], enough: Callable[[Run], bool], title: str, json: bool) -> None:
@@ -229,7 +228,3 @@ def _say_farewell(console: Console, ended: Run, stop: Stop) -> None:
         return
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
     console.print(f"ended after epoch {progress.epoch}: {done}", soft_wrap=True)
-
-
-if __name__ == "__main__":
-    app()

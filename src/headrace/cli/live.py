@@ -81,15 +81,28 @@ class Idle:
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
         self._epoch: int | None = None
-        self._since = time.monotonic()
+        self._since: float | None = None  # until the first look
 
     def __call__(self, run: Run) -> bool:
+        self._since = time.monotonic() if self._since is None else self._since
         last = run.progress.last
         if last is not None and last.epoch != self._epoch:
             if self._epoch is None or last.tuples_in:
                 self._since = time.monotonic()
             self._epoch = last.epoch
         return time.monotonic() - self._since >= self.seconds and not run.busy
+
+
+class After:
+    """True so many seconds after the first look, or never; for `stop_when`."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._since: float | None = None
+
+    def __call__(self, run: Run) -> bool:
+        self._since = time.monotonic() if self._since is None else self._since
+        return self.seconds is not None and time.monotonic() - self._since >= self.seconds
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks, the second insists."""
+"""Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -20,8 +20,8 @@ class Stop:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM is Ctrl-C."""
-    with _handling(lambda *_: _interrupt(), signal.SIGTERM):
+    """Every way to end is Ctrl-C."""
+    with _handling(lambda *_: _interrupt(), *ENDINGS):
         yield
 
 
@@ -38,7 +38,7 @@ def stoppable() -> Iterator[Stop]:
             _interrupt()
         stop.asked = True
 
-    with _handling(ask, *SIGNALS):
+    with _handling(ask, signal.SIGINT, *ENDINGS):
         yield stop
 
 

@@ -90,7 +90,7 @@ def run_table(progress: Progress, seconds: float, text: Any) -> Table:
     """The run in numbers; `text` has the functions that write them."""
     table = _titled("the run", "", "")
     rate = progress.tuples_in / seconds if seconds else 0.0
-    table.add_row("calls in", f"{progress.tuples_in:,} in {progress.epoch + 1:,} epochs")
+    table.add_row("calls in", f"{progress.tuples_in:,} (epochs: {progress.epoch + 1:,})")
     table.add_row("throughput", f"{text.rate(rate)} calls/s")
     table.add_row("latency", f"p50 {text.seconds(_of(progress, 'p50'))}, p99 {text.seconds(_of(progress, 'p99'))}")
     table.add_row("dropped", f"{progress.late:,} late, {progress.rejected:,} rejected")

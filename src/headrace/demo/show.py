@@ -28,10 +28,11 @@ from headrace.sources.files import FilesOrigin
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}
 WELCOME = """\
-[bold]Telephone fraud, live.[/] {rate:,} made-up calls per second for {seconds:g} s; two joins look for frauds planted among them:
+[bold]Telephone fraud, live[/]: {rate:,} made-up calls per second for {seconds:g} seconds, and two joins
+that look for the frauds planted among them.
   [bold]cloned SIM[/]  one number calls from two places too far apart to travel between
-  [bold]SIM box[/]     different numbers call from within 5 m of each other at the same time: a join without any
-              equality, which Spark's own streaming joins refuse
+  [bold]SIM box[/]     different numbers, within 5 m of each other, at the same time: a join
+              without any equality, which Spark's own streaming joins refuse
 """
 
 

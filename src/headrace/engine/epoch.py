@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class Epoch:
     bounded: bool = False  # nothing is late
     best_effort: bool = False
     keep_late: bool = False
+
+    @cached_property
+    def live(self) -> frozenset[str]:
+        """Names of the blocks that this epoch begins with."""
+        return frozenset(b.name for state in self.state.values() for blocks in state.inputs for b in blocks)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
     tuples = conform(window.rows, source)
     ts = tuples.column("ts")
     times = np.asarray(ts.cast(pa.int64()).fill_null(wm.FOREVER))
-    rejected = np.asarray(ts.is_null()) | (np.abs(times) > wm.FURTHEST)
+    rejected = np.asarray(ts.is_null()) | (times > wm.FURTHEST) | (times < -wm.FURTHEST)
     clock = epoch.clocks[source.name]
     late = np.zeros(len(times), dtype=bool)
     if not epoch.bounded:

@@ -58,7 +58,11 @@ def collect(query: Stream, *, slots: int | None = None, strategy: str = "subquer
         with StateStore.open(folder / "state", fsync=False) as store:
             result = sinks.memory()
             driver = Driver(
-                compile_query([root]), _fingerprint([root]), store, {"result-0": result}, Settings(count, bounded=True)
+                compile_query([root]),
+                _fingerprint([root], [False]),
+                store,
+                {"result-0": result},
+                Settings(count, bounded=True),
             )
             rows = engine.bounded_rows(spark, sources, count)
             sc = spark.sparkContext
@@ -93,7 +97,8 @@ def start(
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
     spark = _spark(sources)
-    plan = compile_query(roots, [sink.ordered for _, sink in results])
+    ordered = [sink.ordered for _, sink in results]
+    plan = compile_query(roots, ordered)
     outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(plan.results, results, strict=True)}
     if late is not None:
         outlets |= {f"late:{name}": late for name in sources}
@@ -108,7 +113,7 @@ def start(
     try:
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-        driver = Driver(plan, _fingerprint(roots), store, outlets, settings, files)
+        driver = Driver(plan, _fingerprint(roots, ordered), store, outlets, settings, files)
         run = Run(spark, sources, driver, folder / "spark", interval)
         run._begin()
     except BaseException:
@@ -131,6 +136,7 @@ class Run:
         self._query: Any = None
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
+        self._busy_thread: int | None = None  # the thread that runs an epoch
         self._heard = dict.fromkeys(sources, time.monotonic())
         self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if _is_stream(s) and n not in driver.ledgers}
@@ -154,9 +160,7 @@ class Run:
     @property
     def busy(self) -> bool:
         """Whether an epoch is under way, or input is known to wait for one."""
-        status = self._query.status if self._query is not None and self._query.isActive else {}
-        spark = status.get("isTriggerActive", False) or status.get("isDataAvailable", False)
-        return self._lock.locked() or bool(self._waiting) or spark
+        return self._lock.locked() or bool(self._waiting) or self._spark_is_busy()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
@@ -168,6 +172,8 @@ class Run:
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
         self._stopping.set()
+        if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
+            return
         with self._lock:
             self._driver.store.revoke()
         self._ended.wait()
@@ -224,12 +230,21 @@ class Run:
             rest = self._interval / 1e6 - (time.monotonic() - begun)
             self._stopping.wait(max(rest, 0.0 if worked else _tick(self._sources)))
         if self._query is not None:
+            with self._lock:  # let an epoch in progress commit; the next batch is refused by _process_batch
+                pass
             self._query.stop()
 
     def _start_spark(self) -> None:
         stream = engine.stream_rows(self._streaming)
         writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._checkpoint))
         self._query = writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
+
+    def _spark_is_busy(self) -> bool:
+        if not self._streaming or not self.active:
+            return False
+        status = self._query.status if self._query is not None else {"message": "Initializing"}
+        begun = not status["message"].startswith("Initializing")
+        return not begun or bool(status["isTriggerActive"] or status["isDataAvailable"])
 
     def _spark_goes_on(self) -> bool:
         if self._query is None or self._query.isActive:
@@ -278,7 +293,11 @@ class Run:
         if files:
             rows.append(engine.file_rows(sc, files, slots))
         united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
-        self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
+        self._busy_thread = threading.get_ident()
+        try:
+            self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
+        finally:
+            self._busy_thread = None
         last = self._driver.progress.last
         for name, count in last.sources.items() if last else ():
             if count:
@@ -432,8 +451,8 @@ def _is_stream(source: nodes.Source) -> bool:
     return isinstance(source.origin, FilesOrigin) or not source.origin.bounded
 
 
-def _fingerprint(roots: Sequence[nodes.Node]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(*roots)}))
+def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(roots, ordered)}))
     return found
 
 

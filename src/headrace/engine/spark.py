@@ -139,7 +139,7 @@ def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
 def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, float]], slots: int) -> RDD[Row]:
     """Names of files, (source, path, arrived), spread over tasks."""
     rows = [(name, "file", json.dumps({"path": str(p), "arrived": t}).encode()) for name, p, t in files]
-    return sc.parallelize(rows, max(1, min(len(rows), 4 * slots)))
+    return sc.parallelize(rows, max(1, min(len(rows), 2 * slots)))
 
 
 def as_rows(df: DataFrame) -> RDD[Row]:
@@ -246,6 +246,7 @@ def _task(epoch: Epoch, stage: int) -> Task:
     context = TaskContext.get()
     assert context is not None
     storage, reader = _reader(epoch.folder)
+    reader.keep_only(epoch.live)
     return Task(stage, context.partitionId(), context.taskAttemptId(), storage, reader)
 
 

@@ -7,7 +7,7 @@ Each record knows its inputs and its output schema, and nothing about how it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -313,7 +313,7 @@ def named_sources(*roots: Node) -> dict[str, Source]:
     return named
 
 
-def fingerprint(*roots: Node) -> list[dict[str, Any]]:
+def fingerprint(roots: Sequence[Node], ordered: Sequence[bool]) -> list[dict[str, Any]]:
     """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
     nodes = list(walk(*roots))
     numbers = {id(node): index for index, node in enumerate(nodes)}
@@ -325,7 +325,10 @@ def fingerprint(*roots: Node) -> list[dict[str, Any]]:
             "inputs": [numbers[id(child)] for child in node.inputs],
         }
         for node in nodes
-    ] + [{"operator": "result", "inputs": [numbers[id(root)]]} for root in roots]
+    ] + [
+        {"operator": "result", "ordered": sorts, "inputs": [numbers[id(root)]]}
+        for root, sorts in zip(roots, ordered, strict=True)
+    ]
 
 
 def show(root: Node) -> str:

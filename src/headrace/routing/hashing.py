@@ -91,7 +91,8 @@ def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _floats(array: pa.Array) -> Hashes:
-    values = np.array(array.cast(pa.float64()).fill_null(0.0), dtype=np.float64) + 0.0  # -0.0 + 0.0 = 0.0
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        values = np.array(array.cast(pa.float64()).fill_null(0.0), dtype=np.float64) + 0.0  # -0.0 + 0.0 = 0.0
     values[np.isnan(values)] = np.nan
     return _mix(values.view(np.uint64))
 

@@ -7,6 +7,7 @@ has already seen has every result exactly once. `parquet` and `memory` do.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import uuid
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Protocol, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from headrace.errors import QueryError, QueryTypeError
 
@@ -68,7 +70,7 @@ class _Parquet:
 
     def deliver(self, delivery: Delivery) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        final = self.path / f"epoch-{delivery.epoch:09d}-{delivery.query[:8]}.parquet"
+        final = self.path / f"epoch-{delivery.epoch:09d}-{_label(delivery.result)}-{delivery.query[:8]}.parquet"
         if final.exists():
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
@@ -82,6 +84,12 @@ class _Parquet:
 
     def __repr__(self) -> str:
         return f"parquet({str(self.path)!r})"
+
+
+def _label(result: str) -> str:
+    """A result's name as part of a file name; names that differ stay different."""
+    plain = re.sub(r"[^A-Za-z0-9-]", "-", result)[:40]
+    return plain if plain == result else f"{plain}-{xxhash.xxh32_hexdigest(result.encode())}"
 
 
 def _sync(path: Path) -> None:
@@ -107,7 +115,9 @@ class Memory:
     def table(self) -> pa.Table | None:
         """All results so far, epoch after epoch; None before the first."""
         ordered = [self.epochs[key] for key in sorted(self.epochs)]
-        return pa.concat_tables(ordered) if ordered else None
+        return (
+            pa.concat_tables(ordered, promote_options="permissive") if ordered else None
+        )  # late tuples differ in schema
 
     def __repr__(self) -> str:
         return "memory()"

@@ -6,6 +6,7 @@ name that begins with `_` or `.`, then rename it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,15 @@ class FilesOrigin:
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are there now, in order of (modification time, name)."""
-        with os.scandir(self.folder) as entries:
-            found = [(Path(entry.path), entry.stat()) for entry in entries if _is_window(entry)]
+        found: list[tuple[Path, os.stat_result]] = []
+        try:
+            with os.scandir(self.folder) as entries:
+                for entry in filter(_is_window, entries):
+                    with contextlib.suppress(FileNotFoundError):  # removed while we looked
+                        found.append((Path(entry.path), entry.stat()))
+        except OSError as error:
+            msg = f"the folder {str(self.folder)!r} cannot be listed: {error.strerror}; put it back and start again"
+            raise SourceError(msg) from None
         return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0].name))
 
     def listing(self) -> list[Path]:

@@ -12,7 +12,7 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -246,6 +246,12 @@ class BlockReader:
             while len(self._open) > self.capacity:
                 self._open.popitem(last=False)
         return opened
+
+    def keep_only(self, names: Set[str]) -> None:
+        """Let go of blocks that are no longer live: a mapping would keep their deleted files on the disk."""
+        with self._lock:
+            for key in [key for key in self._open if key[0] not in names]:
+                del self._open[key]
 
     def _load(self, block: Block) -> OpenBlock:
         epoch_of(block.name)

@@ -1,0 +1,176 @@
+"""SIGKILL at every step of a run (F1 to F8): nothing lost, nothing twice, nothing damaged.
+
+The steps are those of a run that is left alone: writes, syncs, publications and deletions of the state, deliveries to
+the sink. Every step belongs to one fault of the table in RELIABILITY.md; together the tests below die at each (at some
+of the many that are alike). The run that follows has other slots and cuts the rest of the rows otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from . import killing
+from .killing import Nursery, Outcome, Rows, check
+
+GOOD = Outcome(0, 0)
+
+
+class Matrix:
+    """The moments of a run by what they do."""
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        storage = [step for step in steps if step.startswith("storage")]
+        self.writes = _numbers(storage, "write")
+        self.publishes = _numbers(storage, "publish")
+        self.deliveries = list(range(len(steps) - len(storage)))
+        self.first_writes = [k for k in self.writes if k == 0 or k - 1 not in self.writes]
+        self.commits = [k - 1 for k in self.publishes]  # the sync of the blocks, right before
+        self.clean_ups = [k for k in range(len(storage)) if k not in {*self.writes, *self.publishes, *self.commits}]
+
+
+def _numbers(steps: Sequence[str], what: str) -> list[int]:
+    return [k for k, step in enumerate(steps) if step.split()[1] == what]
+
+
+@pytest.fixture(scope="module")
+def matrix(steps: list[str]) -> Matrix:
+    return Matrix(steps)
+
+
+@pytest.fixture
+def survives(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
+    """Die at each of these moments, each time from the start, and come back."""
+
+    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
+        moments = list(moments)
+        assert moments
+        for k in moments:
+            folder = tmp_path / f"{kind}-{when}-{k}"
+            outcome = check(nursery, folder, wanted, [(kind, k, when)])
+            assert outcome == GOOD, f"killed {when} {kind} step {k}"
+            shutil.rmtree(folder)
+
+    return survive
+
+
+def test_the_matrix_has_every_kind_of_step(matrix: Matrix):
+    assert len(matrix.publishes) == 4
+    assert len(matrix.first_writes) >= 4
+    assert len(matrix.writes) > 20
+    assert len(matrix.deliveries) > 6
+    assert len(matrix.clean_ups) > 8
+
+
+def test_an_unkilled_run_gives_the_reference_answer(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
+    assert check(nursery, tmp_path / "run", wanted, []) == GOOD
+
+
+def test_f01_killed_before_any_block(matrix: Matrix, survives):
+    survives("storage", "before", matrix.first_writes)
+
+
+def test_f02_killed_after_some_blocks(matrix: Matrix, survives):
+    survives("storage", "before", [k for k in matrix.writes if k not in matrix.first_writes][::3])
+
+
+def test_f02_killed_within_a_block(matrix: Matrix, survives):
+    survives("storage", "torn", matrix.writes[1::8])
+
+
+def test_f03_killed_after_all_blocks_before_the_manifest(matrix: Matrix, survives):
+    survives("storage", "before", matrix.commits)
+    survives("storage", "after", matrix.commits[:2])
+
+
+@pytest.mark.parametrize("when", ["before", "torn", "unlinked"])
+def test_f04_killed_while_the_manifest_is_written(matrix: Matrix, survives, when: str):
+    survives("storage", when, matrix.publishes)
+
+
+@pytest.mark.parametrize("when", ["linked", "after"])
+def test_f05_killed_after_the_commit_before_delivery(matrix: Matrix, survives, when: str):
+    survives("storage", when, matrix.publishes)
+
+
+def test_f05_killed_before_a_delivery(matrix: Matrix, survives):
+    survives("sink", "before", matrix.deliveries[::2])
+
+
+def test_f06_killed_within_a_delivery(matrix: Matrix, survives):
+    survives("sink", "within", matrix.deliveries[::2])
+
+
+def test_f06_killed_after_a_delivery(matrix: Matrix, survives):
+    survives("sink", "after", matrix.deliveries[1::2])
+
+
+def test_f08_killed_during_clean_up(matrix: Matrix, survives):
+    survives("storage", "before", matrix.clean_ups[::4])
+    survives("storage", "after", matrix.clean_ups[2::8])
+
+
+# --- F7: the recovery dies as well ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_f07_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
+    """Ten runs in a row die, each somewhere: before a step, within it, after it."""
+    rng = random.Random(seed)
+    kills = [
+        ("storage", rng.randrange(25), rng.choice(["before", "after", "torn", "linked", "unlinked"]))
+        if rng.random() < 0.8
+        else ("sink", rng.randrange(3), rng.choice(["before", "within", "after"]))
+        for _ in range(10)
+    ]
+    assert check(nursery, tmp_path / "run", wanted, kills) == GOOD, kills
+
+
+@pytest.mark.parametrize("when", ["before", "within", "after"])
+def test_f07_tenth_recovery_equals_the_first(
+    nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], matrix: Matrix, when: str
+):
+    """A recovery that dies in its first delivery changes neither state nor results, however often."""
+    kills = [("storage", matrix.publishes[1], "linked")] + [("sink", 0, when)] * 10
+    folder = tmp_path / "run"
+    folder.mkdir()
+    seen = []
+    for kill in kills:
+        assert nursery.run(folder=folder, slots=2, cut=40, kill=kill) == -9
+        assert killing.state_trouble(folder / "state") is None
+        seen.append((_files(folder / "state" / "manifests"), _files(folder / "state" / "blocks"), _tables(folder)))
+    assert seen[1:] == [seen[1]] * 10
+    assert nursery.run(folder=folder, slots=1, cut=29) == 0
+    assert killing.compare(wanted, folder / "out") == GOOD
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """What counts in a folder; temporary files are left by whoever dies and go with the next clean-up."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("_")}
+
+
+def _tables(folder: Path) -> dict[str, object]:
+    return {str(path): pq.read_table(path).to_pylist() for path in sorted((folder / "out").rglob("[!_]*.parquet"))}
+
+
+def test_f08_what_a_kill_leaves_behind_is_cleaned_up(nursery: Nursery, tmp_path: Path, matrix: Matrix):
+    """Orphan blocks and temporary manifests are gone once later epochs have been committed."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for kill in [("storage", matrix.writes[9], "torn"), ("storage", 12, "torn"), ("storage", 5, "before")]:
+        nursery.run(folder=folder, slots=2, cut=40, kill=kill)
+    assert nursery.run(folder=folder, slots=2, cut=40) == 0
+    store = killing.StateStore.open(folder / "state", read_only=True)
+    names = [name for kind in ("blocks", "manifests") for name in store.storage.list(kind)]
+    assert not [name for name in names if killing.storage_module.is_temporary(name)]
+    assert len(store.storage.list("manifests")) <= 3
+    retained = [
+        killing.Manifest.from_bytes(store.storage.read(name), name) for name in store.storage.list("manifests")
+    ]
+    needed = {block.name for manifest in retained for block in manifest.live_blocks()}
+    assert set(store.storage.list("blocks")) == needed

@@ -1,0 +1,153 @@
+"""Driving `LocalRun` through a cut: reopened, with other slots, with other layouts."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import sinks
+from headrace.compile import plan as p
+from headrace.routing.layout import Diagonal, Layout, Rectangles
+from headrace.state.manifest import Manifest
+from headrace.state.store import StateStore
+from headrace.stream import Stream
+from headrace.testing import LocalRun
+
+SLOTS = (1, 2, 3, 5)
+LATE = ("_source", "_reason")
+
+
+@dataclass
+class Driven:
+    """A run that may be closed and opened again; results and late tuples of all its lives together."""
+
+    query: Stream
+    folder: Path
+    options: dict[str, Any]
+    results: sinks.Memory = field(default_factory=sinks.memory)
+    late: dict[str, sinks.Memory] = field(default_factory=dict)
+    most_blocks: int = 0
+    run: LocalRun | None = None
+
+    def open(self, slots: int) -> None:
+        store = StateStore.open(self.folder, fsync=False)
+        self.run = LocalRun(self.query, self.folder, slots=slots, sink=self.results, store=store, **self.options)
+        for name, sink in self.run.late.items():
+            known = self.late.setdefault(name, sink)
+            known.epochs.update(sink.epochs)  # delivered again on opening
+            sink.epochs = known.epochs
+
+    def epoch(self, tables: Any = None, *, splitters: int = 1, final: bool = False) -> None:
+        assert self.run is not None
+        self.run.epoch(tables, splitters=splitters, final=final)
+        self.most_blocks = max(self.most_blocks, len(self.last.live_blocks()))
+
+    @property
+    def last(self) -> Manifest:
+        assert self.run is not None and self.run.store.last is not None
+        return self.run.store.last
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.close()
+            self.run = None
+
+    def table(self) -> pa.Table:
+        found = self.results.table()
+        return self.query.schema.empty_table() if found is None else found
+
+    def late_of(self, source: str, reason: str, schema: pa.Schema) -> pa.Table:
+        found = self.late[f"late:{source}"].table()
+        if found is None:
+            return schema.empty_table()
+        assert set(found["_source"].to_pylist()) == {source}
+        chosen = found.filter(pa.array([r == reason for r in found["_reason"].to_pylist()], pa.bool_()))
+        return chosen.drop_columns(list(LATE))
+
+
+@contextmanager
+def driven(query: Stream, slots: int, **options: Any) -> Iterator[Driven]:
+    with tempfile.TemporaryDirectory(prefix="headrace-oracle-") as folder:
+        run = Driven(query, Path(folder) / "state", options)
+        run.open(slots)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def drive(
+    query: Stream,
+    epochs: Sequence[dict[str, pa.Table]],
+    seed: int,
+    *,
+    end: bool = True,
+    reopen: float = 0.3,
+    change_slots: float = 0.0,
+    check: Callable[[Driven], None] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Results of a run over these epochs; restarts and changes of slots are drawn from the seed."""
+    r = np.random.default_rng(seed)
+    with driven(query, int(r.choice(SLOTS)), **options) as run:
+        for number, tables in enumerate(epochs):
+            if number and r.random() < reopen:
+                run.close()
+                run.open(int(r.choice(SLOTS)))
+            if r.random() < change_slots:
+                run.run.driver.settings.slots = int(r.choice(SLOTS))  # type: ignore[union-attr]
+            run.epoch(tables, splitters=int(r.integers(1, 4)))
+        if end:
+            run.epoch(final=True)
+        if check is not None:
+            check(run)
+        return run.table()
+
+
+def random_layouts(seed: int) -> Callable[[p.Operator, int, int], Layout | None]:
+    """Another layout at every call, so at every epoch and for every operator."""
+    r = np.random.default_rng(seed)
+
+    def choose(operator: p.Operator, groups: int, slots: int) -> Layout | None:
+        cells = int(r.integers(1, slots + 1))
+        join = isinstance(operator, p.JoinOperator)
+        if join and (not operator.keys or r.random() < 0.3):
+            return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
+        return Diagonal(tuple(int(s) for s in r.integers(0, cells, groups)), cells)
+
+    return choose
+
+
+def composition(r: np.random.Generator, total: int) -> tuple[int, ...]:
+    """Numbers, each at least one, whose sum is `total`: every such tuple is as likely as any other."""
+    borders = np.flatnonzero(r.random(total - 1) < 0.5) + 1
+    return tuple(int(n) for n in np.diff([0, *borders, total]))
+
+
+def shrink(
+    epochs: Sequence[dict[str, pa.Table]], fails: Callable[[list[dict[str, pa.Table]]], bool], seconds: float = 20
+) -> list[dict[str, pa.Table]]:
+    """Fewer rows, in the same epochs, for which it still fails: halves are left out as long as that works."""
+    kept, stop = [dict(epoch) for epoch in epochs], time.monotonic() + seconds
+    for number, name in [(n, name) for n, epoch in enumerate(kept) for name in epoch]:
+        size = -(-kept[number][name].num_rows // 2)
+        start = 0
+        while size and time.monotonic() < stop:
+            rows = kept[number][name]
+            less = pa.concat_tables([rows.slice(0, start), rows.slice(start + size)])
+            tried = [{**epoch, name: less} if n == number else epoch for n, epoch in enumerate(kept)]
+            if start < rows.num_rows and fails(tried):
+                kept = tried
+            else:
+                start += size
+            if start >= kept[number][name].num_rows:
+                start, size = 0, size // 2
+    return kept

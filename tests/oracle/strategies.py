@@ -1,0 +1,407 @@
+"""Random streams, random queries over them and random cuts into epochs, each from one seed.
+
+Plain seeded generators rather than Hypothesis strategies: of 180 cases that Hypothesis drew, half were repeated
+queries and a third had no result; here nearly every query is another one and has an answer. `driving.shrink` makes
+the rows of a failing case few.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.query import nodes
+from headrace.query.types import TS_TYPE
+from headrace.reference import reference
+from headrace.stream import Stream, node_of
+from headrace.testing import table_stream
+
+SECOND = 1_000_000
+MOST_RESULTS = 1500  # of an operator inside a query: keeps a case short
+TEXTS = ["a", "b", "B", "", "ä", "Ω≈ç", "a'b", '"', "日本", "\U0001f600", "z" * 40]
+DOUBLES = [0.0, -0.0, 0.25, 0.5, -1.5, 2.0, 3.75, 100.0]
+ODD_DOUBLES = [*DOUBLES, float("nan"), float("inf"), -float("inf"), -float("nan")]
+PREDICATES = {
+    "equal": ("l.{a} = r.{b}", "any"),
+    "equal and less": ("l.{a} = r.{b} and l.{c} < r.{d}", "any"),
+    "two equal": ("l.{a} = r.{b} and l.{c} = r.{d}", "any"),
+    "equal and a sum": ("r.{b} = l.{a} and (l.{i} + r.{j}) % 2 = 0", "any"),
+    "less": ("l.{a} <= r.{b}", "any"),
+    "band": ("l.{i} <= r.{j} and r.{j} < l.{i} + 7", "int"),
+    "any": ("(l.{i} + 2 * r.{j}) % 3 = 1", "int"),
+    "distance": ("abs(l.{i} - r.{j}) < 4 or l.{i} is null", "int"),
+    "not distinct": ("l.{a} is not distinct from r.{b}", "any"),
+    "or": ("l.{a} = r.{b} or l.{i} = r.{j}", "int"),
+    "not equal": ("l.{a} <> r.{b}", "any"),
+    "true": ("true", "any"),
+    "time": ("l.ts < r.ts", "any"),
+    "same time": ("l.ts = r.ts", "any"),
+    "one side": ("l.{i} % 2 = 0", "int"),
+}
+
+
+@dataclass
+class Table:
+    """The rows of one source in order of arrival; none is later than `lateness` behind an earlier one."""
+
+    name: str
+    rows: pa.Table
+    lateness: str
+
+
+@dataclass
+class Case:
+    query: Stream
+    tables: dict[str, Table]  # of the sources that the query really uses
+    inexact: frozenset[str]  # columns that hold rounded doubles
+
+    def __repr__(self) -> str:
+        shown = "\n".join(f"{t.name} (lateness {t.lateness}):\n{t.rows.to_pylist()}" for t in self.tables.values())
+        return f"Case\n{self.query!r}\n{shown}"
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.tables)
+
+    @property
+    def single_time_join(self) -> bool:
+        kinds = [type(node) for node in nodes.walk(node_of(self.query))]
+        stateful = (nodes.TimeJoin, nodes.CountJoin, nodes.TimeAggregate, nodes.CountAggregate)
+        return [k for k in kinds if issubclass(k, stateful)] == [nodes.TimeJoin]
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+def make_table(
+    seed: int,
+    rows: int,
+    *,
+    small: bool = False,
+    odd: bool = False,
+    start: int = 0,
+    span: int = 30 * SECOND,
+    grain: int = SECOND,
+    lateness: int = 0,
+    disorder: int | None = None,
+) -> pa.Table:
+    """Rows in order of arrival; event times are whole grains, rows are out of order by at most `disorder`."""
+    r = np.random.default_rng(seed)
+    ts = start + r.integers(0, max(span // grain, 1), rows) * grain
+    disorder = lateness if disorder is None else disorder
+    arrival = ts + (r.integers(0, disorder + 1, rows) if disorder else 0)
+    ts = ts[np.lexsort((r.random(rows), arrival))]
+    keys = np.minimum(r.geometric(0.4, rows), 6)  # few keys, the first of them hot
+    columns: dict[str, Any] = {
+        "ts": pa.array(ts, pa.int64()).cast(TS_TYPE),
+        "k": pa.array(keys, pa.int32() if small else pa.int64(), mask=r.random(rows) < 0.12),
+        "x": pa.array(r.integers(-20, 60, rows), pa.int64(), mask=r.random(rows) < (0.1 if odd else 0)),
+        "f": pa.array(r.choice(ODD_DOUBLES if odd else DOUBLES, rows), mask=r.random(rows) < 0.1),
+    }
+    if not small:
+        texts = [None if r.random() < 0.15 else TEXTS[i] for i in r.integers(0, len(TEXTS), rows)]
+        columns["s"] = pa.array(texts, pa.string())
+        columns["b"] = pa.array(r.random(rows) < 0.5, mask=r.random(rows) < 0.1)
+    if odd and not small:
+        cents = [None if r.random() < 0.1 else Decimal(int(c)) / 100 for c in r.integers(-300, 300, rows)]
+        columns["d"] = pa.array(cents, pa.decimal128(12, 2))
+        days = [datetime.date(2024, 1, 1) + datetime.timedelta(int(d)) for d in r.integers(0, 4, rows)]
+        columns["day"] = pa.array(days, pa.date32())
+    return pa.table(columns)
+
+
+def source_tables(r: random.Random, most: int = 120, disorder: int | None = None) -> list[Table]:
+    """One source or two; of other speed, schema, lateness and place in time."""
+    grain = r.choice([SECOND, SECOND, 250_000, 7, 1])
+    start = r.choice([0, 1_700_000_000 * SECOND, -15 * SECOND, -3_600 * SECOND + 1])
+    found = []
+    for name in r.choice([("a",), ("a", "b"), ("a", "b")]):
+        rows = r.choice([0, 1, 12, 30, 45, 60, 60, 80, 100, most] if name == "a" else [0, 2, 10, 25, 40, 70])
+        lateness = r.choice([0, 0, SECOND, 4 * SECOND, 20 * SECOND])
+        table = make_table(
+            r.getrandbits(32),
+            min(rows, most),
+            small=name == "b" and r.random() < 0.5,
+            odd=r.random() < 0.5,
+            start=start + r.choice([0, 0, 0, 0, 10 * SECOND, 60 * SECOND]),
+            span=r.choice([30, 30, 12, 60, 1]) * SECOND,
+            grain=grain,
+            lateness=lateness,
+            disorder=disorder,
+        )
+        found.append(Table(name, table, f"{lateness // 1000} milliseconds"))
+    return found
+
+
+# --- queries -------------------------------------------------------------------------------------------------------
+
+T = pa.types
+COMPARABLE = {
+    "int": T.is_integer,
+    "float": T.is_floating,
+    "text": T.is_string,
+    "bool": T.is_boolean,
+    "decimal": T.is_decimal,
+    "date": T.is_date32,
+    "list": T.is_list,
+}
+
+
+def kind_of(kind: pa.DataType) -> str | None:
+    if T.is_decimal(kind) and kind.precision == 38:
+        return "huge"  # sums of whole numbers
+    return next((name for name, test in COMPARABLE.items() if test(kind)), None)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass
+class Part:
+    """A stream under construction."""
+
+    stream: Stream
+    inexact: frozenset[str] = frozenset()
+
+    def columns(self, *kinds: str) -> list[str]:
+        """Names of exact columns, of these kinds or of any."""
+        fields = [f for f in self.stream.schema if f.name not in self.inexact and f.name != "ts"]
+        return [f.name for f in fields if kind_of(f.type) in (kinds or COMPARABLE)]
+
+    def exact(self) -> Part:
+        """Without rounded doubles: what depends on the order of tuples must not see them."""
+        if not self.inexact:
+            return self
+        return Part(self.stream.map(*[n for n in self.stream.columns if n not in self.inexact]))
+
+
+class Maker:
+    def __init__(self, r: random.Random, sources: list[Part]) -> None:
+        self.r = r
+        self.sources = sources
+        self.count = 0
+
+    def pick(self, options: Any) -> Any:
+        return self.r.choice(list(options))
+
+    def name(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def query(self, operators: int, allowed: tuple[str, ...]) -> Part:
+        parts = list(self.sources)
+        for _ in range(operators):
+            made = getattr(self, self.pick(allowed))(self.pick(parts[-2:]), parts)
+            parts.append(made)
+        return parts[-1]
+
+    # --- stateless
+
+    def map(self, part: Part, parts: list[Part]) -> Part:
+        keep = [n for n in part.stream.columns if n == "ts" or self.pick((True, True, False))]
+        new = {self.name(): self.pick(self.values(part)) for _ in range(self.pick((1, 2)))}
+        return Part(part.stream.map(*keep, **new), part.inexact & set(keep))
+
+    def values(self, part: Part) -> list[str]:
+        found = ["1", "'constant'", "epoch_ms(ts) % 5"]
+        for n in map(quoted, part.columns("int")):
+            found += [f"{n} + 1", f"{n} % 7", f"coalesce({n}, -1)", f"{n} > 3", f"CASE WHEN {n} > 9 THEN 'hi' END"]
+        for n in map(quoted, part.columns("float")):
+            found += [f"{n} * 2", f"-{n}", f"isnan({n})"]
+        for n in map(quoted, part.columns("text")):
+            found += [f"upper({n})", f"{n} || '!'", f"length({n})"]
+        for n in map(quoted, part.columns("decimal", "date")):
+            found += [f"{n}", f"coalesce({n}, NULL)"]
+        return found
+
+    def tests(self, part: Part) -> list[str]:
+        found = ["true", "epoch_ms(ts) % 3 < 2"]
+        for n in map(quoted, part.columns("int")):
+            found += [f"{n} > 2", f"{n} % 2 = 0", f"{n} IS NOT NULL", f"{n} IN (1, 2, 3)", f"NOT ({n} < 5)"]
+        found += [f"{quoted(n)} >= 0.25" for n in part.columns("float")]
+        found += [f"{quoted(n)} < 'b'" for n in part.columns("text")]
+        found += [quoted(n) for n in part.columns("bool")]
+        return found
+
+    def filter(self, part: Part, parts: list[Part]) -> Part:
+        return Part(part.stream.filter(self.pick(self.tests(part))), part.inexact)
+
+    def case(self, part: Part, parts: list[Part]) -> Part:
+        branches = part.stream.case(*[self.pick(self.tests(part)) for _ in range(self.pick((1, 2)))])
+        return Part(self.pick(branches), part.inexact)
+
+    def union(self, part: Part, parts: list[Part]) -> Part:
+        other = self.pick([part, *parts])
+        if other.stream.schema.equals(part.stream.schema):
+            if self.pick((True, False)):
+                other = self.filter(other, parts)
+            return self.small_enough(Part(part.stream.union(other.stream), part.inexact | other.inexact), part)
+        first, second = ((p.columns("int") or [None])[0] for p in (part, other))
+        if first is None or second is None:
+            branches = part.stream.case(self.pick(self.tests(part)), self.pick(self.tests(part)))
+            return Part(branches[0].union(branches[2]), part.inexact)
+        aligned = [p.stream.map(n=f"CAST({quoted(c)} AS BIGINT)") for p, c in ((part, first), (other, second))]
+        return Part(aligned[0].union(aligned[1]))
+
+    # --- joins
+
+    def predicate(self, left: Part, right: Part) -> str:
+        text, need = self.pick(PREDICATES.values())
+        if need == "int" and not (left.columns("int") and right.columns("int")):
+            text = "true"
+        kinds = [k for k in COMPARABLE if left.columns(k) and right.columns(k) and k != "list"]
+        if "{i}" in text and "int" not in kinds:
+            text = "true"
+        if "{a}" in text and not kinds:
+            text = "true"
+        names = {}
+        if kinds:
+            for one, other in (("a", "b"), ("c", "d")):
+                kind = self.pick(kinds)
+                names[one], names[other] = (quoted(self.pick(p.columns(kind))) for p in (left, right))
+        if "int" in kinds:
+            names["i"], names["j"] = (quoted(self.pick(p.columns("int"))) for p in (left, right))
+        return text.format(**names)
+
+    def sides(self, part: Part, parts: list[Part]) -> tuple[Part, Part]:
+        other = self.pick([part, *parts])
+        if self.pick((False, False, True)):
+            other = self.filter(other, parts)
+        return (part, other) if self.pick((True, False)) else (other, part)
+
+    def time_join(self, part: Part, parts: list[Part]) -> Part:
+        left, right = self.sides(part, parts)
+        within = self.pick(["2 seconds", "5 seconds", "0.25 seconds", ("1 second", "3 seconds")])
+        if isinstance(within, str) and self.pick((False, True)):
+            within = (within, self.pick(["0.001 milliseconds", "1 second", "4 seconds"]))
+        joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within)
+        return self.small_enough(Part(joined, _joined_inexact(joined, left, right)), part)
+
+    def count_join(self, part: Part, parts: list[Part]) -> Part:
+        left, right = (side.exact() for side in self.sides(part, parts))
+        last = self.pick([1, 2, 5, (3, 1), (1, 8), (20, 20), 1000])
+        joined = left.stream.join(right.stream, on=self.predicate(left, right), last=last)
+        return self.small_enough(Part(joined), part)
+
+    def small_enough(self, made: Part, instead: Part) -> Part:
+        return made if reference(made.stream).num_rows <= MOST_RESULTS else self.filter(instead, [])
+
+    # --- aggregates
+
+    def calls(self, part: Part, *, exact: bool) -> list[tuple[str, bool]]:
+        """Aggregate expressions, and whether their value is a rounded double."""
+        found = [("count(*)", False), ("max(ts)", False), ("count(*) FILTER (WHERE epoch_ms(ts) % 2 = 0)", False)]
+        for n in map(quoted, part.columns("int")):
+            found += [(f"{f}({n})", False) for f in ("count", "sum", "min", "max", "median", "list", "mode", "first")]
+            found += [(f"{f}({n})", True) for f in ("avg", "stddev")]
+            found += [(f"sum({n}) / count(*)", True), (f"quantile_cont({n}, 0.25)", True)]
+            found += [(f"max({n}) - min({n})", False), (f"count(DISTINCT {n})", False), (f"bool_or({n} > 40)", False)]
+            found += [(f"sum({n}) FILTER (WHERE {n} > 3)", False), (f"avg({n}) FILTER (WHERE {n} % 2 = 0)", True)]
+            found += [(f"list({n} ORDER BY {n} DESC)", False), (f"coalesce(sum({n}), 0) + count({n})", False)]
+            found += [(f"last({n})", False), (f"list(DISTINCT {n})", False)]
+        for n in map(quoted, part.columns("float")):
+            found += [(f"{f}({n})", True) for f in ("sum", "avg")]
+            found += [(f"{f}({n})", False) for f in ("min", "max", "count", "list", "count", "first")]
+            found += [(f"count(DISTINCT {n})", False)]
+        for n in map(quoted, part.columns("text")):
+            found += [(f"{f}({n})", False) for f in ("count", "min", "max", "list", "first", "mode")]
+            found += [(f"string_agg({n}, ',')", False), (f"count(DISTINCT {n})", False)]
+            found += [(f"arg_max({n}, {quoted(c)})", False) for c in part.columns("int")]
+        for n in map(quoted, part.columns("bool")):
+            found += [(f"bool_and({n})", False), (f"bool_or({n})", False), (f"count(*) FILTER (WHERE {n})", False)]
+        for n in map(quoted, part.columns("decimal", "date")):
+            found += [(f"min({n})", False), (f"max({n})", False), (f"count(DISTINCT {n})", False)]
+        for n in map(quoted, part.columns("decimal")):
+            found += [(f"sum({n})", False), (f"avg({n})", True)]
+        return found
+
+    def functions(self, part: Part) -> tuple[dict[str, str], frozenset[str]]:
+        chosen = {self.name(): self.pick(self.calls(part, exact=False)) for _ in range(self.pick((1, 1, 2, 3)))}
+        return {n: text for n, (text, _) in chosen.items()}, frozenset(n for n, (_, rounded) in chosen.items() if rounded)
+
+    def by(self, part: Part) -> list[str]:
+        names = [n for n in part.columns() if n not in ("window_start", "window_end")]
+        count = self.pick((0, 1, 1, 1, 2))
+        return list(dict.fromkeys(self.pick(names) for _ in range(count))) if names else []
+
+    def time_aggregate(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        functions, inexact = self.functions(part)
+        window, every = self.pick(
+            [
+                ("5 seconds", None),
+                ("10 seconds", "5 seconds"),
+                ("10 seconds", "4 seconds"),
+                ("7 seconds", "3 seconds"),
+                ("3 seconds", "1 second"),
+                ("1 second", "0.75 seconds"),
+                ("1 day", "12 hours"),
+            ]
+        )
+        made = part.stream.aggregate(by=self.by(part), window=window, every=every, **functions)
+        return Part(made, inexact)
+
+    def count_aggregate(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        functions, inexact = self.functions(part)
+        last, every = self.pick([(1, None), (3, None), (5, 2), (4, 3), (10, 1), (7, 7), (2, 1)])
+        return Part(part.stream.aggregate(by=self.by(part), last=last, every=every, **functions), inexact)
+
+
+def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
+    node = node_of(joined)
+    assert isinstance(node, nodes.Join)
+    sides = {"l": left.inexact, "r": right.inexact}
+    return frozenset(out for out, side, name in node.columns if name in sides[side])
+
+
+STATELESS = ("map", "filter", "case", "union")
+JOINS = ("time_join", "time_join", "count_join")
+AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate")
+ALL = (*STATELESS, *JOINS, *AGGREGATES)
+
+
+def make_case(
+    seed: object,
+    operators: tuple[str, ...] = ALL,
+    *,
+    most: int = 120,
+    depth: tuple[int, ...] = (1, 2, 2, 3, 3, 4),
+    disorder: int | None = None,
+    ahead: str | None = None,
+    suitable: Callable[[Case], bool] = lambda case: True,
+) -> Case:
+    """A query of up to four operators and the rows of its sources; few have no result."""
+    r = random.Random(f"{seed}")
+    while True:
+        tables = source_tables(r, most, disorder)
+        sources = [Part(table_stream(t.rows, lateness=t.lateness, ahead=ahead, name=t.name)) for t in tables]
+        made = Maker(r, sources).query(r.choice(depth), operators)
+        used = {s.name for s in nodes.sources(node_of(made.stream))}
+        case = Case(made.stream, {t.name: t for t in tables if t.name in used}, made.inexact)
+        if suitable(case) and (r.random() < 0.05 or reference(case.query).num_rows):
+            return case
+
+
+# --- cuts ----------------------------------------------------------------------------------------------------------
+
+
+def cut(tables: dict[str, Table], epochs: int, seed: int) -> list[dict[str, pa.Table]]:
+    """The rows of every source in order of arrival, cut at random places; an epoch may lack a source."""
+    r = np.random.default_rng(seed)
+    found: list[dict[str, pa.Table]] = [{} for _ in range(epochs)]
+    for table in tables.values():
+        rows = table.rows
+        borders = [0, *sorted(r.integers(0, rows.num_rows + 1, epochs - 1).tolist()), rows.num_rows]
+        for number, (low, high) in enumerate(zip(borders, borders[1:], strict=False)):
+            if high > low or r.random() < 0.5:
+                found[number][table.name] = rows.slice(low, high - low)
+    return found

@@ -1,0 +1,178 @@
+"""Can these tests see anything? Each canary breaks the engine on purpose, in one place; the cases must notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.compile import plan as p
+from headrace.engine import driver, epoch, outlet, runs, slots
+from headrace.engine import time as wm
+from headrace.errors import HeadraceError
+from headrace.kernels import aggregate, join, order
+from headrace.reference import difference, reference
+from headrace.routing import hashing
+from headrace.routing.layout import Rectangles
+
+from .driving import drive
+from .strategies import SECOND, cut, make_case
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+CASES = 200  # within so many cases a canary must be seen
+
+
+def noticed(seed: int, operators: tuple[str, ...], disorder: int | None) -> bool:
+    case = make_case(f"canary-{seed}", operators, depth=(1, 1, 2, 3), disorder=disorder)
+    arrived = cut(case.tables, 5, seed)
+    expected = reference(case.query, epochs=arrived)
+    try:
+        return difference(expected, drive(case.query, arrived, seed)) is not None
+    except HeadraceError:
+        return True
+
+
+def forgets_old_times_new(patch: pytest.MonkeyPatch) -> None:
+    def half(self: Any, operator: p.JoinOperator) -> slots.Results:
+        new = [self._read(self._new(side), side) for side in (0, 1)]
+        old = self._read(self._old(1), 1)
+        right = [table for table in (new[1], old) if table is not None]
+        if new[0] is not None and right:
+            yield 0, join.join(operator, new[0], pa.concat_tables(right))
+
+    patch.setattr(slots._Slot, "join", half)
+
+
+def expires_too_early(patch: pytest.MonkeyPatch) -> None:
+    real = wm.keep_from
+    patch.setattr(wm, "keep_from", lambda o, inputs, extra: [b + 2 * SECOND for b in real(o, inputs, extra)])
+
+
+def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
+    real = aggregate._in_closing_windows
+
+    def more(table: pa.Table, positions: Any, window: int, every: int, before: int, after: int) -> pa.Table:
+        return real(table, positions, window, every, max(before - every, wm.NEVER), after)
+
+    patch.setattr(aggregate, "_in_closing_windows", more)
+
+
+def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
+    real = join.Band.sql.fget
+    assert real is not None
+    patch.setattr(join.Band, "sql", property(lambda band: real(band).replace("<=", "<")))
+
+
+def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
+    def floats(array: pa.Array) -> hashing.Hashes:
+        values = hashing.np.array(array.cast(pa.float64()).fill_null(0.0), dtype=hashing.np.float64)
+        return hashing._mix(values.view(hashing.np.uint64))
+
+    patch.setattr(hashing, "_floats", floats)
+
+
+def cells_leave_a_gap(patch: pytest.MonkeyPatch) -> None:
+    real = Rectangles.groups
+    patch.setattr(Rectangles, "groups", lambda self, slot, side: real(self, slot, side)[side:])
+
+
+def cells_overlap(patch: pytest.MonkeyPatch) -> None:
+    def wider(self: Rectangles, slot: int, side: int) -> list[int]:
+        low, high = self.cells[slot][side]
+        return list(range(max(low - 1, 0), high))
+
+    patch.setattr(Rectangles, "groups", wider)
+
+
+def late_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
+    real = wm._moved
+
+    def ahead(clock: wm.Clock, seen: int | None, lateness: int) -> wm.Clock:
+        return real(clock, seen, max(lateness - SECOND, 0))
+
+    patch.setattr(wm, "_moved", ahead)
+
+
+def ranks_start_again(patch: pytest.MonkeyPatch) -> None:
+    real = order.rank
+    patch.setattr(order, "rank", lambda left, right, given: real(left, right, (0, 0)))
+
+
+def releases_at_the_bound(patch: pytest.MonkeyPatch) -> None:
+    real = order.release
+    patch.setattr(order, "release", lambda held, bound: real(held, bound + 1))
+
+
+def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
+    real = epoch.write_merged
+    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(epoch, "write_merged", lambda e, task, o, side, blocks: real(e, task, o, side, blocks[1:]))
+
+
+def keeps_merged_blocks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(driver, "_less", lambda blocks, gone: list(blocks))
+
+
+def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
+    """The bug that these cases found: of a block held twice, a merge took one and both went."""
+
+    def by_name(blocks: Sequence[Any], gone: Mapping[str, int]) -> list[Any]:
+        return [b for b in blocks if b.name not in gone]
+
+    patch.setattr(runs, "FAN_IN", 3)
+    patch.setattr(driver, "_less", by_name)
+
+
+def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
+    real = join._cuts
+    patch.setattr(join, "FEW_PAIRS", 20)
+    patch.setattr(join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given)))
+
+
+def null_keys_are_lost(patch: pytest.MonkeyPatch) -> None:
+    real = outlet.write_grouped
+
+    def without(e: Any, task: Any, operator: Any, side: int, table: pa.Table) -> Any:
+        names = operator.groupings[side].columns
+        keep = [all(row[n] is not None for n in names) for row in table.select(list(names)).to_pylist()]
+        return real(e, task, operator, side, table.filter(pa.array(keep, pa.bool_())))
+
+    patch.setattr(outlet, "write_grouped", without)
+
+
+JOINS = ("time_join",)
+CANARIES: list[tuple[Patch, tuple[str, ...], int | None]] = [
+    (forgets_old_times_new, JOINS, None),
+    (expires_too_early, JOINS, None),
+    (closes_windows_twice, ("time_aggregate",), None),
+    (window_is_open_at_its_edge, ("time_join", "count_join"), None),
+    (hashes_negative_zero_apart, (*JOINS, "time_aggregate"), None),
+    (cells_leave_a_gap, JOINS, None),
+    (cells_overlap, JOINS, None),
+    (late_at_the_watermark, ("filter", "time_join"), 4 * SECOND),
+    (ranks_start_again, ("count_join",), None),
+    (releases_at_the_bound, ("count_join",), None),
+    (merges_lose_a_block, (*JOINS, "time_aggregate"), None),
+    (keeps_merged_blocks, (*JOINS, "time_aggregate"), None),
+    (drops_copies_by_name, ("union", "union", "time_aggregate"), None),
+    (slices_miss_the_last_tuple, ("time_join", "count_join"), None),
+    (null_keys_are_lost, ("time_aggregate",), None),
+]
+
+
+@pytest.mark.parametrize(("canary", "operators", "disorder"), CANARIES, ids=[c[0].__name__ for c in CANARIES])
+def test_a_broken_engine_is_seen(
+    canary: Patch, operators: tuple[str, ...], disorder: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary(monkeypatch)
+    seen = next((seed for seed in range(CASES) if noticed(seed, operators, disorder)), None)
+    assert seen is not None, f"{CASES} cases did not notice {canary.__name__}"
+    print(f"seen in case {seen}")
+
+
+@pytest.mark.parametrize("operators", sorted({operators for _, operators, _ in CANARIES}))
+def test_a_sound_engine_is_not_accused(operators: tuple[str, ...]) -> None:
+    assert not [seed for seed in range(8) if noticed(seed, operators, None)]

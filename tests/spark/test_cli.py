@@ -1,0 +1,107 @@
+"""`headrace run` as a program of its own, on Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.demo.generator import LATENESS, Calls, generate, write_file
+from headrace.demo.query import fraud
+from headrace.reference import difference, reference, references
+from headrace.stream import Stream
+from headrace.testing import table_stream
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def command(example: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "headrace.cli", "run", str(EXAMPLES / example), *options]
+
+
+def options(folder: Path) -> dict[str, Any]:
+    return {"cwd": folder, "env": {**os.environ, "CALLS": str(folder / "calls")}, "text": True}
+
+
+def run(folder: Path, example: str, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = command(example, "--checkpoint", "checkpoint", "--slots", "2", *more)
+    return subprocess.run(arguments, capture_output=True, timeout=120, **options(folder))
+
+
+def made_up(folder: Path) -> Calls:
+    (folder / "calls").mkdir()
+    return generate(100, 30.0, 7, 1_700_000_000.0)
+
+
+def write(folder: Path, calls: Calls, number: int, begin: float, end: float) -> None:
+    first, last = calls.until(begin), calls.until(end)
+    write_file(calls.table.slice(first, last - first), folder / "calls", number)
+
+
+def stored(folder: Path, schema: pa.Schema) -> pa.Table:
+    files = sorted(folder.glob("*.parquet"))
+    return pa.concat_tables([schema.empty_table(), *(pq.read_table(f).cast(schema) for f in files)])
+
+
+def stream_of(calls: Calls) -> Stream:
+    return table_stream(calls.table, "start", lateness=LATENESS, name="calls")
+
+
+def test_a_second_start_continues_where_the_first_ended(tmp_path: Path) -> None:
+    calls = made_up(tmp_path)
+    write(tmp_path, calls, 1, 0, 8)
+    write(tmp_path, calls, 2, 8, 16)
+    first = run(tmp_path, "busy.py", "--out", "out", "--until-idle", "--json")
+    assert first.returncode == 0, first.stderr
+    write(tmp_path, calls, 3, 16, 30)
+    second = run(tmp_path, "busy.py", "--out", "out", "--until-idle", "--json")
+    assert second.returncode == 0, second.stderr
+    lines = [json.loads(line) for line in (first.stdout + second.stdout).splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(len(lines)))
+    assert lines[-1]["tuples_in"] == lines[-1]["sources"]["calls"] == calls.table.num_rows
+    assert lines[-1]["backlog"] == 0
+    assert f"ended after epoch {len(lines) - 1}: {calls.table.num_rows:,} tuples in" in second.stderr
+    query = stream_of(calls).aggregate(by=["district"], window="10 seconds", calls="count(*)", longest="max(duration)")
+    expected = reference(query, epochs=[calls.table], end=False)
+    assert expected.num_rows
+    assert difference(expected, stored(tmp_path / "out", query.schema)) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    calls = made_up(tmp_path)
+    write(tmp_path, calls, 1, 0, 30)
+    arguments = command("fraud.py", "--checkpoint", "checkpoint", "--json")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options(tmp_path)) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert first["tuples_in"] == calls.table.num_rows
+    assert "stopped after epoch 0; start again with the same checkpoint to continue" in said
+    assert "Traceback" not in said
+    streams = fraud(stream_of(calls))
+    expected = references(streams, epochs=[calls.table], end=False)
+    for name, stream, answer in zip(("alarms", "alarms-per-district"), streams, expected, strict=True):
+        assert difference(answer, stored(tmp_path / name, stream.schema)) is None
+
+
+def test_what_stops_a_run_is_one_message(tmp_path: Path) -> None:
+    calls = made_up(tmp_path)
+    write(tmp_path, calls, 1, 0, 1)
+    (tmp_path / "calls" / "zz.parquet").write_text("not parquet")
+    found = run(tmp_path, "busy.py", "--out", "out", "--seconds", "60")
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: cannot read ")
+    assert found.stderr.count("\n") == 1

@@ -1,0 +1,325 @@
+"""The command line without Spark: help, errors, the display of a run that is played to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import cli
+from headrace.cli import live, loading
+from headrace.cli.stopping import stoppable
+from headrace.engine.progress import EpochProgress, Progress
+
+runner = CliRunner()
+
+
+def call(*arguments: str) -> Any:
+    return runner.invoke(cli.app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+
+
+def query_file(folder: Path, text: str) -> Path:
+    path = folder / "my_query.py"
+    path.write_text(text)
+    return path
+
+
+def table_query(returns: str) -> str:
+    return f"""
+import pyarrow as pa
+import headrace as hr
+from headrace.testing import table_stream
+s = table_stream(pa.table({{"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": [1, 2]}}))
+def query(spark):
+    return {returns}
+"""
+
+
+# --- help, version, errors -----------------------------------------------------------------------------------------
+
+
+def test_version() -> None:
+    assert call("--version").stdout == f"headrace {hr.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["run", "demo", "--version"]),
+        ([], ["run", "demo"]),
+        (
+            ["run", "--help"],
+            [
+                "FILE",
+                "--checkpoint",
+                "--slots",
+                "--epoch",
+                "--master",
+                "--out",
+                "--order",
+                "--late",
+                "--seconds",
+                "--until-idle",
+                "--json",
+            ],
+        ),
+        (["demo", "-h"], ["--rate", "--seconds", "--slots", "--keep"]),
+    ],
+)
+def test_help_names_everything(arguments: list[str], words: list[str]) -> None:
+    shown = call(*arguments).output
+    assert [word for word in words if word not in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "does not exist"),
+        ("x = 1", "no function 'query'"),
+        ("query = 3", "no function 'query'"),
+        ("def query(spark)\n    pass", "line 1: expected ':'"),
+        ("import no_such_module_anywhere", "line 1: ModuleNotFoundError"),
+        ("\n\n1 / 0", "line 3: ZeroDivisionError"),
+    ],
+)
+def test_a_file_that_is_no_query(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "absent.py" if text is None else query_file(tmp_path, text)
+    found = call("run", str(path))
+    assert found.exit_code == 1
+    assert message in found.stderr
+    assert found.stderr.startswith("error: ")
+    assert path.name in found.stderr
+    assert "Traceback" not in found.output
+
+
+def test_a_folder_and_another_kind_of_file_are_no_query(tmp_path: Path) -> None:
+    assert "is a folder" in call("run", str(tmp_path)).stderr
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "not a Python file" in call("run", str(tmp_path / "notes.txt")).stderr
+
+
+def test_traceback_is_shown_when_asked_for(tmp_path: Path) -> None:
+    found = call("run", str(tmp_path / "absent.py"), "--traceback")
+    assert found.exit_code == 1
+    assert isinstance(found.exception, hr.QueryError)
+
+
+def test_being_interrupted_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(_: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+
+    monkeypatch.setattr(loading, "load", interrupted)
+    found = call("run", str(tmp_path / "q.py"))
+    assert (found.exit_code, found.stderr) == (0, "stopped\n")
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["run", "x.py", "--order", "fast"], ["demo", "--rate", "0"], ["fly"]])
+def test_wrong_usage(arguments: list[str]) -> None:
+    assert call(*arguments).exit_code == 2
+
+
+# --- what query(spark) returns -------------------------------------------------------------------------------------
+
+
+def returned(folder: Path, returns: str, *, given: bool = False) -> loading.Results:
+    path = query_file(folder, table_query(returns))
+    return loading.results(loading.load(path), path, None, hr.sinks.memory(), given=given)
+
+
+def test_a_stream_gets_the_default_sink(tmp_path: Path) -> None:
+    ((stream, sink),) = returned(tmp_path, "s.filter('x > 1')", given=True)
+    assert stream.columns == ["ts", "x"]
+    assert repr(sink) == "memory()"
+
+
+def test_pairs_keep_their_sinks(tmp_path: Path) -> None:
+    pairs = returned(tmp_path, "[(s, hr.sinks.console()), (s.map(y='x'), hr.sinks.memory())]")
+    assert [repr(sink) for _, sink in pairs] == ["console()", "memory()"]
+
+
+@pytest.mark.parametrize("what", ["None", "42", "[]", "[s]", "[(s, 'out/')]", "[(s, hr.sinks.memory(), 1)]"])
+def test_anything_else_is_refused(tmp_path: Path, what: str) -> None:
+    with pytest.raises(hr.QueryTypeError, match=r"must return a Stream, or a list of \(Stream, sink\)"):
+        returned(tmp_path, what)
+
+
+def test_out_and_own_sinks_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(hr.QueryError, match="leave out --out"):
+        returned(tmp_path, "[(s, hr.sinks.memory())]", given=True)
+
+
+def test_an_error_of_the_query_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(loading.QueryFileError, match=r"my_query.py, line 7: .*nope"):
+        returned(tmp_path, "s.filter('nope > 1')")
+
+
+# --- display -------------------------------------------------------------------------------------------------------
+
+
+def at_epoch(number: int) -> Progress:
+    done = number + 1
+    return Progress(
+        epoch=number,
+        tuples_in=1000 * done,
+        results_out=3 * done,
+        sources={"calls": 1000 * done},
+        results={"result-0": 2 * done, "result-1": done},
+        watermark={"calls": 1_700_000_000_000_000},
+        state_bytes=3 << 20,
+        blocks=7,
+        backlog=2,
+        last=EpochProgress(number, 0.25, 1000, 3, 0, 0, {"calls": 1000}, {"result-0": 2, "result-1": 1}, 0.1),
+        latency={"p50": 0.5, "p99": 1.25},
+    )
+
+
+@dataclass
+class Played:
+    """A run that is one epoch further at every look, and then ends."""
+
+    epochs: int
+    error: Exception | None = None
+    busy: bool = False
+    looks: int = 0
+    moments: list[Progress] = field(default_factory=lambda: [Progress()])
+
+    def wait(self, timeout: float) -> bool:
+        self.looks += 1
+        if self.looks > self.epochs:
+            if self.error is not None:
+                raise self.error
+            return True
+        self.moments.append(at_epoch(self.looks - 1))
+        return False
+
+    @property
+    def progress(self) -> Progress:
+        return self.moments[-1]
+
+
+def played(epochs: int, **more: Any) -> Any:
+    return Played(epochs, **more)
+
+
+def test_json_has_one_line_per_epoch() -> None:
+    out = io.StringIO()
+    live.watch(played(5), display=live.JsonLines(out))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["epoch"] for line in lines] == [0, 1, 2, 3, 4]
+    assert lines[-1]["sources"] == {"calls": 5000}
+    assert lines[-1]["last"]["tuples_in"] == 1000
+    assert set(lines[0]) >= {"time", "tuples_in", "results_out", "late", "rejected", "watermark", "backlog", "latency"}
+
+
+def test_plain_lines_come_at_most_once_a_second_and_the_last_always() -> None:
+    out = io.StringIO()
+    live.watch(played(5), console=Console(file=out, width=80))
+    first, last = out.getvalue().splitlines()
+    assert first.startswith("epoch 0 250 ms  in 1,000 (")
+    assert last.startswith("epoch 4 250 ms  in 5,000 (")
+    for part in (
+        "late 0 rejected 0",
+        "2 files waiting",
+        "complete until 2023-11-14 22:13:20 UTC",
+        "3.0 MiB in 7 blocks",
+    ):
+        assert part in last
+    assert last.endswith("latency p50 500 ms p99 1.2 s")
+
+
+def test_the_live_table_shows_everything() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=120, force_terminal=True, no_color=True)
+    display = live.for_console(console, "my query", {"result-0": "alarms"}, lambda: "below the table")
+    live.watch(played(3), display=display)
+    shown = out.getvalue()
+    for part in ("my query", "epoch 2 took 250 ms", "calls", "3,000", "alarms", "result-1", "2023-11-14 22:13:20 UTC"):
+        assert part in shown
+    for part in ("within 500 ms", "1.2 s", "2 files waiting", "0 late", "3.0 MiB", "below the table"):
+        assert part in shown
+
+
+def test_a_run_that_has_not_begun_can_be_shown() -> None:
+    out = io.StringIO()
+    live.watch(played(0), console=Console(file=out, force_terminal=True, width=100))
+    assert "waiting for the first epoch" in out.getvalue()
+    out = io.StringIO()
+    live.watch(played(0), console=Console(file=out))
+    assert out.getvalue() == ""
+
+
+def test_watch_ends_when_it_should_and_raises_what_ended_the_run() -> None:
+    run = played(100)
+    live.watch(run, lambda r: r.progress.epoch >= 3, display=live.JsonLines(io.StringIO()))
+    assert run.progress.epoch == 3
+    with pytest.raises(hr.DataError, match="broken"):
+        live.watch(played(2, error=hr.DataError("broken")), console=Console(file=io.StringIO(), force_terminal=True))
+
+
+def test_rates_are_per_second_of_the_last_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    rates = live.Rates()
+    for number in range(20):
+        rates.see(at_epoch(number))
+        now[0] += 2.0
+    assert rates.of("calls") == pytest.approx(500.0)
+    assert rates.of("result-0", "result-1") == pytest.approx(1.5)
+    assert rates.of("unknown") == 0.0
+    now[0] += 60.0
+    assert rates.of("calls") == 0.0
+
+
+def test_idle_means_no_input_for_a_while_and_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    run, idle = played(9), live.Idle(2.0)
+    assert not idle(run)
+    now[0] += 5.0
+    run.busy = True
+    assert not idle(run), "the first epoch is under way"
+    run.busy = False
+    run.wait(0)
+    assert not idle(run), "it has just ended"
+    now[0] += 1.0
+    run.wait(0)
+    assert not idle(run)
+    now[0] += 1.9
+    assert not idle(run)
+    now[0] += 0.2
+    assert idle(run)
+
+
+def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    after, never = live.After(3.0), live.After(None)
+    now[0] += 60.0
+    assert not after(played(1))
+    now[0] += 3.0
+    assert after(played(1))
+    assert not never(played(1))
+
+
+# --- signals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_the_second_insists(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), stoppable() as stop:
+        assert not stop.asked
+        os.kill(os.getpid(), number)
+        assert stop.asked
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before

@@ -1,0 +1,324 @@
+"""Folders of columnar files as a source: order, names, formats, damage, and what has been taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.engine.run import Run
+from headrace.errors import QueryError, SourceError
+from headrace.sources import ledger as ledger_module
+from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
+from headrace.sources.ledger import RUNS, File, Ledger
+from headrace.state import BlockReader, LocalStorage
+
+SECOND = 1_000_000
+
+
+def table(*values: int) -> pa.Table:
+    times = pa.array([v * SECOND for v in values], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "v": pa.array(values, pa.int64())})
+
+
+def write(path: Path, rows: pa.Table, age: int | None = None) -> Path:
+    """Write a file under a hidden name and rename it; with `age`, as if modified so many nanoseconds after 1970."""
+    hidden = path.with_name("_" + path.name)
+    if path.suffix == ".parquet":
+        pq.write_table(rows, hidden)
+    else:
+        feather.write_feather(rows, str(hidden), compression="uncompressed")
+    if age is not None:
+        os.utime(hidden, ns=(age, age))
+    return hidden.rename(path)
+
+
+def origin(folder: Path, files_per_epoch: int | None = None) -> FilesOrigin:
+    return FilesOrigin(None, folder, files_per_epoch)
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in origin(folder).listing()]
+
+
+# --- which files, in which order -------------------------------------------------------------------------------------
+
+
+def test_order_is_modification_time_then_name(tmp_path: Path):
+    for name, age in [("c", 10**18), ("a", 10**18 + 1), ("b", 10**18), ("z", 10**18 - 5)]:
+        write(tmp_path / f"{name}.parquet", table(1), age)
+    assert names(tmp_path) == ["z.parquet", "b.parquet", "c.parquet", "a.parquet"]
+
+
+def test_order_sees_single_nanoseconds(tmp_path: Path):
+    for index in (3, 1, 2):
+        write(tmp_path / f"{9 - index}.parquet", table(1), 1_700_000_000_000_000_000 + index)
+    assert names(tmp_path) == ["8.parquet", "7.parquet", "6.parquet"]
+
+
+def test_hidden_and_foreign_names_are_ignored(tmp_path: Path):
+    write(tmp_path / "good.parquet", table(1))
+    for name in ("_part.parquet", ".part.parquet", "notes.txt", "parquet", "x.parquet.tmp", "x.PARQUET", "_SUCCESS"):
+        (tmp_path / name).write_bytes(b"not for us")
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "dangling.parquet").symlink_to(tmp_path / "nowhere")
+    assert names(tmp_path) == ["good.parquet"]
+
+
+@pytest.mark.parametrize("name", ["a b.parquet", "a%20b.parquet", "ä'\"#?.arrow", "a=1.feather", "-rf.parquet", "x\ny.parquet"])
+def test_names_are_taken_as_they_are(tmp_path: Path, name: str):
+    write(tmp_path / name, table(1, 2))
+    found = origin(tmp_path)
+    assert found.listing() == [tmp_path / name]
+    assert found.table().equals(table(1, 2))
+
+
+def test_space_and_percent_twenty_are_two_files(tmp_path: Path):
+    write(tmp_path / "a b.parquet", table(1), 1)
+    write(tmp_path / "a%20b.parquet", table(2), 2)
+    assert origin(tmp_path).table()["v"].to_pylist() == [1, 2]
+
+
+def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path):
+    folder = tmp_path / "k=7"
+    folder.mkdir()
+    write(folder / "a.parquet", table(1))
+    assert read_file(folder / "a.parquet").column_names == ["ts", "v"]
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
+def test_every_format_gives_the_same_rows_and_schema(tmp_path: Path, ending: str):
+    path = write(tmp_path / f"a{ending}", table(1, 2, 3).replace_schema_metadata({"written": "by somebody"}))
+    assert read_file(path).equals(table(1, 2, 3))
+    assert read_file(path).schema.metadata is None
+    assert read_schema(path).equals(table().schema, check_metadata=True)
+
+
+def test_compressed_feather(tmp_path: Path):
+    feather.write_feather(table(1, 2), str(tmp_path / "a.feather"), compression="zstd")
+    assert read_file(tmp_path / "a.feather").equals(table(1, 2))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
+def test_a_file_without_rows(tmp_path: Path, ending: str):
+    assert read_file(write(tmp_path / f"a{ending}", table())).equals(table())
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _text(path: Path) -> None:
+    path.write_text("ts,v\n1,2\n" * 50)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
+@pytest.mark.parametrize("damage", [_empty, _truncate, _text])
+def test_a_damaged_file_is_named(tmp_path: Path, ending: str, damage: Callable[[Path], None]):
+    path = write(tmp_path / f"bad file{ending}", table(*range(100)))
+    damage(path)
+    for read in (read_file, read_schema):
+        with pytest.raises(SourceError) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+        assert "replace the file" in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"a\.parquet' is gone.*put it back"):
+        read_file(tmp_path / "a.parquet")
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    found = origin(folder)
+    folder.rmdir()
+    with pytest.raises(SourceError, match=r"the folder '.*in'"):
+        found.entries()
+
+
+def test_a_file_that_goes_while_the_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "stays.parquet", table(1))
+    gone = write(tmp_path / "goes.parquet", table(2))
+    scandir = os.scandir
+
+    def hasty(path: Any) -> Any:
+        entries = scandir(path)
+        listed = list(entries)
+        gone.unlink(missing_ok=True)
+        entries.close()
+        return _Entries(listed)
+
+    monkeypatch.setattr(os, "scandir", hasty)
+    assert names(tmp_path) == ["stays.parquet"]
+
+
+class _Entries(list):
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+# --- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_folder_needs_a_schema(tmp_path: Path):
+    with pytest.raises(QueryError, match="give schema="):
+        hr.files(None, tmp_path, time="ts")  # type: ignore[arg-type]
+    assert hr.files(None, tmp_path, time="ts", schema=table().schema).columns == ["ts", "v"]  # type: ignore[arg-type]
+    assert origin(tmp_path).listing() == []
+
+
+def test_a_folder_must_be_one(tmp_path: Path):
+    with pytest.raises(QueryError, match="does not exist"):
+        checked_folder(tmp_path / "nothing")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QueryError, match="is a file"):
+        checked_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "3"])
+def test_files_per_epoch_is_a_positive_number(tmp_path: Path, count: Any):
+    with pytest.raises(QueryError, match="files_per_epoch"):
+        hr.files(None, tmp_path, time="ts", files_per_epoch=count, schema=table().schema)  # type: ignore[arg-type]
+
+
+def test_a_growing_folder(tmp_path: Path):
+    found = origin(tmp_path)
+    ledger = Ledger(found, (), BlockReader(_storage(tmp_path / "state")))
+    assert ledger.waiting() == []
+    for round in range(3):
+        write(tmp_path / f"{round}.parquet", table(round), round + 1)
+        waiting = ledger.waiting()
+        assert [file.name for file in waiting] == [f"{round}.parquet"]
+        ledger.accept(ledger.record(_storage(tmp_path / "state"), round, waiting), waiting)
+    assert ledger.waiting() == []
+
+
+# --- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def _storage(root: Path) -> LocalStorage:
+    root.mkdir(exist_ok=True)
+    storage = LocalStorage(root, fsync=False)
+    storage.create()
+    return storage
+
+
+def _files(count: int, size: int = 10) -> list[File]:
+    return [File(f"{index:03d}.parquet", size, index) for index in range(count)]
+
+
+def test_files_per_epoch(tmp_path: Path):
+    ledger = Ledger(origin(tmp_path, 3), (), BlockReader(_storage(tmp_path / "state")))
+    assert [file.name for file in ledger.choose(_files(10))] == ["000.parquet", "001.parquet", "002.parquet"]
+    assert ledger.choose(_files(2)) == _files(2)
+    assert ledger.choose([]) == []
+
+
+def test_an_epoch_is_bounded_by_bytes_but_takes_at_least_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ledger_module, "MOST_BYTES", 35)
+    ledger = Ledger(origin(tmp_path), (), BlockReader(_storage(tmp_path / "state")))
+    assert len(ledger.choose(_files(10))) == 3
+    assert len(ledger.choose(_files(10, size=100))) == 1
+
+
+def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
+    storage = _storage(tmp_path / "state")
+    reader = BlockReader(storage)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    ledger, longest = Ledger(origin(folder), (), reader), 0
+    for epoch in range(4 * RUNS):
+        path = write(folder / f"{epoch}.parquet", table(epoch), epoch + 1)
+        waiting = ledger.waiting()
+        assert [file.name for file in waiting] == [path.name]
+        ledger.accept(ledger.record(storage, epoch, waiting), waiting)
+        longest = max(longest, len(ledger.blocks))
+    assert longest <= RUNS
+    again = Ledger(origin(folder), ledger.blocks, BlockReader(storage))
+    assert again.waiting() == []
+    taken = [name for b in ledger.blocks for name in reader.open(b).table["name"].to_pylist()]
+    assert sorted(taken) == sorted(f"{epoch}.parquet" for epoch in range(4 * RUNS))
+    write(folder / "new.parquet", table(1))
+    assert [file.name for file in again.waiting()] == ["new.parquet"]
+
+
+def test_an_epoch_without_files_keeps_the_ledger_as_it_is(tmp_path: Path):
+    storage = _storage(tmp_path / "state")
+    ledger = Ledger(origin(tmp_path), (), BlockReader(storage))
+    ledger.accept(ledger.record(storage, 0, _files(2)), _files(2))
+    before = list(ledger.blocks)
+    assert ledger.record(storage, 1, []) == before
+    assert storage.list("blocks") == [before[0].name]
+
+
+def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
+    """A file is complete when its name appears: what happens to it afterwards is not looked at."""
+    storage = _storage(tmp_path / "state")
+    ledger = Ledger(origin(tmp_path), (), BlockReader(storage))
+    write(tmp_path / "a.parquet", table(1), 1)
+    ledger.accept(ledger.record(storage, 0, ledger.waiting()), ledger.waiting())
+    write(tmp_path / "a.parquet", table(1, 2), 2)
+    assert ledger.waiting() == []
+
+
+# --- a source far ahead waits ------------------------------------------------------------------------------------------
+
+
+def _run(watermarks: dict[str, int], window: int | None) -> Any:
+    """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
+    operators = [] if window is None else [SimpleNamespace(window=window)]
+    sources = {name: {"watermark": mark} for name, mark in watermarks.items()}
+    driver = SimpleNamespace(store=SimpleNamespace(last=SimpleNamespace(sources=sources)), plan=None)
+    driver.plan = SimpleNamespace(operators=operators)
+    return SimpleNamespace(_driver=driver)
+
+
+def test_a_source_far_ahead_waits_for_the_one_behind():
+    run = _run({"slow": 0, "fast": 61 * SECOND}, 60 * SECOND)
+    waiting = {"slow": _files(1), "fast": _files(1)}
+    assert Run._ahead(run, "fast", waiting)
+    assert not Run._ahead(run, "slow", waiting)
+
+
+def test_a_source_ahead_by_no_more_than_the_longest_window_goes_on():
+    run = _run({"slow": 0, "fast": 60 * SECOND}, 60 * SECOND)
+    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+
+
+def test_a_source_does_not_wait_for_one_that_has_nothing():
+    run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND)
+    assert not Run._ahead(run, "fast", {"slow": [], "fast": _files(1)})
+
+
+def test_without_windows_nobody_waits():
+    run = _run({"slow": 0, "fast": 3600 * SECOND}, None)
+    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+
+
+def test_nobody_waits_before_the_first_epoch():
+    run = _run({}, 60 * SECOND)
+    run._driver.store.last = None
+    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})

@@ -1,0 +1,244 @@
+"""What a slot does with its tuples, and what happens when an expression fails on data."""
+
+from __future__ import annotations
+
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.compile import compile_query
+from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
+from headrace.errors import DataError
+from headrace.kernels import aggregate, join, order
+from headrace.kernels.stateless import sequence
+from headrace.query.types import TS_TYPE
+from headrace.reference import difference, reference
+from headrace.stream import Stream, node_of
+from headrace.testing import run_locally, table_stream
+
+SECOND = 1_000_000
+BIGGEST = 2**63 - 1
+
+
+def rows(ts: list[int], **columns: Any) -> pa.Table:
+    times = pa.array([t * SECOND for t in ts], pa.int64()).cast(TS_TYPE)
+    return pa.table({"ts": times, **columns})
+
+
+def stream(table: pa.Table, name: str = "a") -> Stream:
+    return table_stream(table, name=name)
+
+
+def run(query: Stream, slots: int = 2) -> pa.Table:
+    with tempfile.TemporaryDirectory() as folder:
+        return run_locally(query, Path(folder) / "state", slots=slots)
+
+
+# --- expressions that fail on data -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("few_pairs", [join.FEW_PAIRS, 1])
+@pytest.mark.parametrize("key", ["", "l.k = r.k and "])
+def test_a_cast_that_fails_only_outside_the_window_does_not_fail_the_join(
+    key: str, few_pairs: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every text that is no number is more than the window away from every tuple that it would be compared with."""
+    monkeypatch.setattr(join, "FEW_PAIRS", few_pairs)
+    left = rows([0, 1, 100, 101], s=["1", "2", "bad", "worse"], k=[1, 1, 1, 1])
+    right = rows([0, 1, 2, 50], n=pa.array([1, 2, 3, 4], pa.int64()), k=[1, 1, 1, 1])
+    query = stream(left, "a").join(stream(right, "b"), on=f"{key}CAST(l.s AS BIGINT) = r.n", within="5 seconds")
+    assert difference(reference(query), run(query, slots)) is None
+    assert run(query, slots).num_rows == 2
+
+
+def test_a_cast_that_fails_only_outside_a_count_window_does_not_fail_the_join() -> None:
+    left = rows([0, 10, 11], s=["bad", "1", "2"])
+    right = rows([20, 21], n=pa.array([1, 2], pa.int64()))
+    query = stream(left, "a").join(stream(right, "b"), on="CAST(l.s AS BIGINT) = r.n", last=(2, 2))
+    assert difference(reference(query), run(query)) is None
+    assert run(query).num_rows == 2
+
+
+def test_a_cast_that_fails_on_a_pair_of_the_window_names_expression_and_tuples() -> None:
+    left = rows([0, 1, 2], s=["1", "2", "bad"])
+    right = rows([0, 1, 2], n=pa.array([11, 12, 13], pa.int64()))
+    query = stream(left, "a").join(stream(right, "b"), on="CAST(l.s AS BIGINT) = r.n", within="1 second")
+    for engine in (run, reference):
+        with pytest.raises(DataError, match=r"CAST\(l.s AS BIGINT\) = r.n") as caught:
+            engine(query)
+        assert "bad" in str(caught.value)
+
+
+FAILING = {
+    "a cast": ("CAST(s AS INTEGER)", "s=bad"),
+    "an overflow": (f"x + {BIGGEST}", "x=7"),
+    "a product": (f"x * {BIGGEST}", "x=7"),
+    "a division by zero": ("x // (x - 7)", "x=7"),
+    "a remainder by zero": ("x % (x - 7)", "x=7"),
+}
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_an_expression_that_fails_names_itself_and_the_tuple(what: str) -> None:
+    text, shown = FAILING[what]
+    table = rows([0, 1, 2, 3], s=["1", "2", "bad", "3"], x=pa.array([0, -1, 7, -2], pa.int64()))
+    for query in (stream(table).map("s", "x", y=text), stream(table).filter(f"({text}) IS NULL OR true")):
+        for engine in (run, reference):
+            with pytest.raises(DataError) as caught:
+                engine(query)
+            assert text.split("(")[0] in str(caught.value)
+            assert shown in str(caught.value), caught.value
+
+
+def test_an_aggregate_that_fails_names_its_expression() -> None:
+    query = stream(rows([0, 1], s=["1", "bad"])).aggregate(window="1 day", t="sum(CAST(s AS INTEGER))")
+    with pytest.raises(DataError, match=r"sum\(CAST\(s AS INTEGER\)\)"):
+        run(query)
+
+
+def test_a_later_step_never_sees_what_an_earlier_one_dropped() -> None:
+    table = rows([0, 1, 2], s=["1", "bad", "3"])
+    query = stream(table).filter("s <> 'bad'").map(n="CAST(s AS INTEGER)")
+    assert sorted(run(query)["n"].to_pylist()) == [1, 3]
+
+
+def test_a_case_is_asked_only_about_tuples_that_no_earlier_predicate_took() -> None:
+    table = rows([0, 1, 2], s=["1", "bad", "3"])
+    _, threes, others = stream(table).case("s = 'bad'", "CAST(s AS INTEGER) = 3")
+    assert run(threes)["s"].to_pylist() == ["3"]
+    assert run(others)["s"].to_pylist() == ["1"]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [{"window": "1 day"}, {"last": 3}])
+def test_a_sum_of_whole_numbers_widens(window: dict[str, Any]) -> None:
+    table = rows([0, 1, 2], x=pa.array([BIGGEST, BIGGEST, 1], pa.int64()))
+    query = stream(table).aggregate(t="sum(x)", a="avg(x)", **window)
+    found = run(query)
+    assert found["t"].to_pylist() == [Decimal(2 * BIGGEST + 1)]
+    assert found["a"].to_pylist() == pytest.approx([(2 * BIGGEST + 1) / 3])
+    assert difference(reference(query), found) is None
+
+
+def test_a_sum_widens_over_panes_of_several_epochs(tmp_path: Path) -> None:
+    from headrace.testing import LocalRun
+
+    table = rows([0, 5, 10, 15], x=pa.array([BIGGEST] * 4, pa.int64()))
+    query = stream(table).aggregate(window="1 day", every="6 hours", t="sum(x)", n="count(*)")
+    local = LocalRun(query, tmp_path / "state", slots=2)
+    for start in range(4):
+        local.epoch(table.slice(start, 1))
+    local.end()
+    found = local.results()
+    local.close()
+    assert difference(reference(query), found) is None
+    assert set(found["t"].to_pylist()) == {Decimal(4 * BIGGEST)}
+
+
+def test_arithmetic_on_aggregates_does_not_wrap() -> None:
+    table = rows([0, 1], x=pa.array([BIGGEST, BIGGEST], pa.int64()))
+    with pytest.raises(DataError, match="Overflow"):
+        run(stream(table).aggregate(window="1 day", t="max(x) + min(x)"))
+
+
+# --- joins along the band --------------------------------------------------------------------------------------------
+
+
+def operator_of(query: Stream) -> JoinOperator:
+    plan = compile_query([node_of(query)])
+    return next(o for o in plan.operators if isinstance(o, JoinOperator))
+
+
+@pytest.mark.parametrize("few_pairs", [1, 7, 50, 10**9])
+@pytest.mark.parametrize("on", ["l.x % 3 = r.x % 3", "l.x = r.x", "l.x <= r.x and r.x < l.x + 3", "true"])
+def test_slices_hold_every_pair_once(on: str, few_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "FEW_PAIRS", few_pairs)
+    r = np.random.default_rng(few_pairs)
+    left = rows(sorted(r.integers(0, 40, 50).tolist()), x=r.integers(0, 9, 50))
+    right = rows(r.integers(0, 40, 35).tolist(), x=r.integers(0, 9, 35))
+    query = stream(left, "a").join(stream(right, "b"), on=on, within=("3 seconds", "1 second"))
+    operator = operator_of(query)
+    assert isinstance(operator, TimeJoinOperator)
+    assert difference(reference(query), join.join(operator, left, right)) is None
+
+
+def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
+    """-1, 0 and +1 microsecond around either edge."""
+    w1, w2 = 3 * SECOND, 2 * SECOND
+    offsets = [-w2 - 1, -w2, -w2 + 1, -1, 0, 1, w1 - 1, w1, w1 + 1]
+    left = pa.table({"ts": pa.array([10 * SECOND], pa.int64()).cast(TS_TYPE), "x": [0]})
+    right = pa.table({"ts": pa.array([10 * SECOND + o for o in offsets], pa.int64()).cast(TS_TYPE), "y": offsets})
+    query = stream(left, "a").join(stream(right, "b"), on="true", within=("3 seconds", "2 seconds"))
+    assert sorted(run(query)["y"].to_pylist()) == offsets[1:-1]
+
+
+def test_empty_sides_give_an_empty_result() -> None:
+    left, right = rows([0], x=[1]), rows([], x=pa.array([], pa.int64()))
+    operator = operator_of(stream(left, "a").join(stream(right, "b"), on="l.x = r.x", within="1 second"))
+    assert join.join(operator, left, right).num_rows == 0
+    assert join.join(operator, left, right).schema.equals(operator.schema)
+
+
+# --- order and ranks -------------------------------------------------------------------------------------------------
+
+
+def test_sequence_is_time_then_columns_nulls_last_nan_above_numbers_text_by_bytes() -> None:
+    table = pa.table(
+        {
+            "ts": pa.array([1, 0, 0, 0, 0, 0, 0], pa.int64()).cast(TS_TYPE),
+            "f": pa.array([0.0, None, float("nan"), float("inf"), -1.0, -1.0, -1.0]),
+            "s": pa.array(["a", "a", "a", "a", None, "b", "B"]),
+        }
+    )
+    found = sequence(table, table.column_names)
+    shown = [(f if f is None else str(f), s) for f, s in zip(found["f"].to_pylist(), found["s"].to_pylist(), strict=True)]
+    assert shown == [("-1.0", "B"), ("-1.0", "b"), ("-1.0", None), ("inf", "a"), ("nan", "a"), (None, "a"), ("0.0", "a")]
+
+
+def test_release_leaves_what_stands_at_the_bound() -> None:
+    released, waiting = order.release(rows([3, 1, 2], x=[3, 1, 2]), 2 * SECOND)
+    assert released["x"].to_pylist() == [1]
+    assert sorted(waiting["x"].to_pylist()) == [2, 3]
+
+
+def test_ranks_walk_both_streams_left_first_at_equal_times() -> None:
+    left, right = order.rank(rows([0, 1, 1], x=[0, 0, 0]), rows([1, 2], x=[0, 0]), (10, 20))
+    assert left["__rank"].to_pylist() == [10, 11, 12]
+    assert left["__other"].to_pylist() == [20, 20, 20]
+    assert right["__rank"].to_pylist() == [20, 21]
+    assert right["__other"].to_pylist() == [13, 13]
+
+
+def test_count_joins_have_two_bands() -> None:
+    table = rows([0, 1], x=[1, 2])
+    operator = operator_of(stream(table).join(stream(table, "b"), on="true", last=(3, 5)))
+    assert isinstance(operator, CountJoinOperator)
+    assert {band.moving for band in join.bands(operator)} == {0, 1}
+
+
+# --- windows of aggregates -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [-11, -10, -1, 0, 1, 9, 10, 11])
+@pytest.mark.parametrize(("window", "every"), [(10, 10), (10, 4), (7, 3), (3, 1)])
+def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int, every: int) -> None:
+    """Whatever steps the watermark takes, before 1970 too."""
+    table = pa.table({"ts": pa.array([position], pa.int64()).cast(TS_TYPE)})
+    expected = [k * every for k in range(-40, 40) if k * every <= position < k * every + window]
+    for steps in ([-60, 60], [-60, -8, 0, 3, 4, 60], list(range(-60, 61))):
+        closed = [
+            start
+            for before, after in zip(steps, steps[1:], strict=False)
+            for start in aggregate._in_closing_windows(table, np.array([position]), window, every, before, after)[
+                "__start"
+            ].to_pylist()
+        ]
+        assert sorted(closed) == expected
