@@ -109,6 +109,7 @@ class Predicate:
     keys: tuple[Key, ...]
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
+    plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
     columns: frozenset[tuple[str, ...]]
 
 
@@ -150,13 +151,15 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     found = _scalar(text, {"l": left, "r": right}, what)
     _demand_boolean(found.type, text, what)
     tree = _tree(text, what)
-    keys = [_key(part, left, right) for part in _conjuncts(tree)]
+    parts = list(_conjuncts(tree))
+    keys = [key for key in (_key(part, left, right) for part in parts) if key]
     return Predicate(
         text=text,
         sql=found.sql,
-        keys=tuple(key for key in keys if key),
+        keys=tuple(keys),
         safe=_safe(tree, {"l": left, "r": right}),
-        ranges=all(_is_range(part) for part in _conjuncts(tree)),
+        ranges=all(_is_range(part) for part in parts),
+        plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
         columns=found.columns,
     )
 
@@ -439,6 +442,10 @@ def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
     l, r = _own_name(left, named["l"]), _own_name(right, named["r"])
     common = _common_type(left.field(l).type, right.field(r).type)
     return Key(l, r, common) if common is not None else None
+
+
+def _compares_its_own_way(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
 _INEQUALITIES = frozenset(

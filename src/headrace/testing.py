@@ -98,8 +98,12 @@ class LocalRun:
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(slots, best_effort, bounded, keep_late=True, layouts=layouts, groups=groups)
         fingerprint = json.loads(json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots))}))
-        self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
-        self.driver.deliver_again()
+        try:
+            self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
+            self.driver.deliver_again()
+        except BaseException:
+            self.store.close()
+            raise
 
     def epoch(
         self, tables: pa.Table | Mapping[str, pa.Table] | None = None, *, final: bool = False, splitters: int = 1

@@ -16,7 +16,7 @@ from .test_kill_matrix import GOOD, Matrix
 # what is broken -> (where to die, what the check must report)
 CANARIES = {
     "deliver before commit": (lambda m: ("storage", m.publishes[1], "unlinked"), "wrong"),
-    "commit forgotten": (lambda m: ("sink", 5, "after"), "wrong"),
+    "commit forgotten": (lambda m: ("sink", 5, "after"), "trouble"),
     "never deliver again": (lambda m: ("storage", m.publishes[1], "linked"), "lost"),
     "clean-up too eager": (lambda m: ("sink", 4, "after"), "trouble"),
     "sink appends": (lambda m: ("sink", 4, "after"), "duplicated"),
@@ -43,10 +43,12 @@ def test_canary(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], matri
 def damaged(nursery: Nursery, wanted: dict[str, Rows], folder: Path, **job: str) -> killing.Outcome:
     """Die, have a bit of every value of a live block flipped, come back: a stop that names the block, or a wrong answer."""
     folder.mkdir()
-    nursery.run(folder=folder, slots=2, cut=40, kill=("sink", 6, "after"), **job)
+    nursery.run(folder=folder, slots=2, cut=40, kill=("sink", 3, "after"), **job)
     store = StateStore.open(folder / "state", read_only=True)
     assert store.last is not None
-    for block in store.last.operators["join-1"].inputs[0]:
+    blocks = store.last.operators["join-1"].inputs[0]
+    assert blocks
+    for block in blocks:
         path = folder / "state" / block.name
         data = bytearray(path.read_bytes())
         values = pa.ipc.open_file(path).read_all()["v"].combine_chunks().to_numpy()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -325,7 +326,9 @@ class Maker:
 
     def functions(self, part: Part) -> tuple[dict[str, str], frozenset[str]]:
         chosen = {self.name(): self.pick(self.calls(part, exact=False)) for _ in range(self.pick((1, 1, 2, 3)))}
-        return {n: text for n, (text, _) in chosen.items()}, frozenset(n for n, (_, rounded) in chosen.items() if rounded)
+        return {n: text for n, (text, _) in chosen.items()}, frozenset(
+            n for n, (_, rounded) in chosen.items() if rounded
+        )
 
     def by(self, part: Part) -> list[str]:
         names = [n for n in part.columns() if n not in ("window_start", "window_end")]
@@ -391,6 +394,24 @@ def make_case(
             return case
 
 
+def transplanted(query: Stream, sources: dict[str, Stream]) -> Stream:
+    """The same query over other sources of the same names and schemas: on Spark instead of in a table."""
+    done: dict[int, nodes.Node] = {}
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, tuple) and value and all(isinstance(item, nodes.Node) for item in value):
+            return tuple(done[id(item)] for item in value)
+        return done[id(value)] if isinstance(value, nodes.Node) else value
+
+    for node in nodes.walk(node_of(query)):
+        if isinstance(node, nodes.Source):
+            done[id(node)] = node_of(sources[str(node.name)])
+            assert done[id(node)].schema.equals(node.schema), (done[id(node)].schema, node.schema)
+        else:
+            done[id(node)] = replace(node, **{f.name: moved(getattr(node, f.name)) for f in fields(node)})
+    return Stream(done[id(node_of(query))])
+
+
 # --- cuts ----------------------------------------------------------------------------------------------------------
 
 
@@ -401,7 +422,7 @@ def cut(tables: dict[str, Table], epochs: int, seed: int) -> list[dict[str, pa.T
     for table in tables.values():
         rows = table.rows
         borders = [0, *sorted(r.integers(0, rows.num_rows + 1, epochs - 1).tolist()), rows.num_rows]
-        for number, (low, high) in enumerate(zip(borders, borders[1:], strict=False)):
+        for number, (low, high) in enumerate(pairwise(borders)):
             if high > low or r.random() < 0.5:
                 found[number][table.name] = rows.slice(low, high - low)
     return found

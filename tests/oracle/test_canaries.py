@@ -35,14 +35,8 @@ def noticed(seed: int, operators: tuple[str, ...], disorder: int | None) -> bool
 
 
 def forgets_old_times_new(patch: pytest.MonkeyPatch) -> None:
-    def half(self: Any, operator: p.JoinOperator) -> slots.Results:
-        new = [self._read(self._new(side), side) for side in (0, 1)]
-        old = self._read(self._old(1), 1)
-        right = [table for table in (new[1], old) if table is not None]
-        if new[0] is not None and right:
-            yield 0, join.join(operator, new[0], pa.concat_tables(right))
-
-    patch.setattr(slots._Slot, "join", half)
+    real = slots._Slot._reachable
+    patch.setattr(slots._Slot, "_reachable", lambda self, o, side, others: real(self, o, side, others) if side else [])
 
 
 def expires_too_early(patch: pytest.MonkeyPatch) -> None:

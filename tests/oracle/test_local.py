@@ -192,7 +192,7 @@ def test_best_effort_time_joins_give_no_wrong_result(seed: int) -> None:
     )
     arrived = cut(case.tables, 4, seed)
     found = drive(case.query, arrived, seed, best_effort=True)
-    missing, extra = _leftover(reference(case.query, epochs=arrived), found)
+    _, extra = _leftover(reference(case.query, epochs=arrived), found)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
 
 
@@ -241,9 +241,7 @@ def test_many_tiny_epochs_keep_few_blocks(name: str) -> None:
         "a": make_table(1, 600, span=120 * SECOND, grain=250_000, lateness=SECOND),
         "b": make_table(2, 300, span=120 * SECOND, grain=250_000, small=True),
     }
-    query = LONG_RUNS[name](
-        table_stream(rows["a"], lateness="1 second", name="a"), table_stream(rows["b"], name="b")
-    )
+    query = LONG_RUNS[name](table_stream(rows["a"], lateness="1 second", name="a"), table_stream(rows["b"], name="b"))
     used = nodes.named_sources(node_of(query))
     with driven(query, 3) as run:
         for number in range(60):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -247,6 +248,21 @@ def test_the_live_table_shows_everything() -> None:
         assert part in shown
     for part in ("within 500 ms", "1.2 s", "2 files waiting", "0 late", "3.0 MiB", "below the table"):
         assert part in shown
+
+
+def test_what_others_print_appears_above_the_table() -> None:
+    out = io.StringIO()
+    display = live.for_console(Console(file=out, width=120, force_terminal=True, no_color=True), "title")
+    display.show(at_epoch(0))
+    table = pa.table({"a_column_wider_than_the_title": [42]})
+    hr.sinks.console().deliver(hr.sinks.Delivery("q", 3, "result-0", table))
+    display.show(at_epoch(1))
+    display.close()
+    before, after = out.getvalue().split("epoch 3: 1 results")
+    assert "title" in before and "title" in after
+    assert "42" in after
+    print("as before")
+    assert "as before" not in out.getvalue()
 
 
 def test_a_run_that_has_not_begun_can_be_shown() -> None:

@@ -168,14 +168,14 @@ def test_the_message_names_columns_and_types(stream: Stream) -> None:
 
 @pytest.mark.parametrize("text", ["INTERVAL 1 DAY", "NULL", "ts - ts", "union_value(a := 1)"])
 def test_values_that_streams_do_not_carry(stream: Stream, text: str) -> None:
-    with pytest.raises(QueryTypeError, match="column 'y' has type .*, which streams do not carry"):
+    with pytest.raises(QueryTypeError, match=r"column 'y' has type .*, which streams do not carry"):
         stream.map(y=text)
 
 
 @pytest.mark.parametrize("text", ["x", "x + 1", "s", "f * 2"])
 def test_a_predicate_must_be_true_or_false(stream: Stream, text: str) -> None:
     for build in (stream.filter, lambda t: stream.case("b", t)):
-        with pytest.raises(ExpressionError, match="must be true or false; its type is .*; compare it with something"):
+        with pytest.raises(ExpressionError, match=r"must be true or false; its type is .*; compare it with something"):
             build(text)
 
 
@@ -303,8 +303,16 @@ def test_which_aggregates_are_kept_as_partials(stream: Stream, text: str, partia
 
 @pytest.mark.parametrize(
     ("text", "ordered"),
-    [("list(x)", True), ("mode(s)", True), ("arg_max(s, x)", True), ("first(x)", True), ("string_agg(s, ',')", True)]
-    + [("sum(x)", False), ("median(x)", False), ("count(DISTINCT s)", False)],
+    [
+        ("list(x)", True),
+        ("mode(s)", True),
+        ("arg_max(s, x)", True),
+        ("first(x)", True),
+        ("string_agg(s, ',')", True),
+        ("sum(x)", False),
+        ("median(x)", False),
+        ("count(DISTINCT s)", False),
+    ],
 )
 def test_which_aggregates_depend_on_order(stream: Stream, text: str, ordered: bool) -> None:
     from headrace.expressions import aggregate
@@ -315,26 +323,59 @@ def test_which_aggregates_depend_on_order(stream: Stream, text: str, ordered: bo
 # --- everything else that is known when a query is built -------------------------------------------------------------
 
 Build = Callable[[Stream], object]
+TWINS = {"\u00e9": "x", "e\u0301": "k"}
 
 WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
-    "outer join": (lambda s: s.join(s, on="true", within="1 second", how="left"), QueryError, "inner joins; found how='left'"),
+    "outer join": (
+        lambda s: s.join(s, on="true", within="1 second", how="left"),
+        QueryError,
+        "inner joins; found how='left'",
+    ),
     "join without window": (lambda s: s.join(s, on="true"), QueryError, "exactly one window"),
-    "join with two windows": (lambda s: s.join(s, on="true", within="1 second", last=1), QueryError, "exactly one window"),
+    "join with two windows": (
+        lambda s: s.join(s, on="true", within="1 second", last=1),
+        QueryError,
+        "exactly one window",
+    ),
     "aggregate without window": (lambda s: s.aggregate(by=["k"], n="count(*)"), QueryError, "exactly one window"),
-    "aggregate with two windows": (lambda s: s.aggregate(window="1 day", last=2, n="count(*)"), QueryError, "exactly one"),
-    "window zero": (lambda s: s.aggregate(window="0 seconds", n="count(*)"), QueryError, "more than zero; found '0 seconds'"),
-    "window negative": (lambda s: s.join(s, on="true", within="-1 second"), QueryError, "more than zero; found '-1 second'"),
+    "aggregate with two windows": (
+        lambda s: s.aggregate(window="1 day", last=2, n="count(*)"),
+        QueryError,
+        "exactly one",
+    ),
+    "window zero": (
+        lambda s: s.aggregate(window="0 seconds", n="count(*)"),
+        QueryError,
+        "more than zero; found '0 seconds'",
+    ),
+    "window negative": (
+        lambda s: s.join(s, on="true", within="-1 second"),
+        QueryError,
+        "more than zero; found '-1 second'",
+    ),
     "one of two windows zero": (
         lambda s: s.join(s, on="true", within=("1 second", "0 seconds")),
         QueryError,
         "more than zero",
     ),
-    "months": (lambda s: s.aggregate(window="1 month", n="count(*)"), QueryError, "length varies; found '1 month'; use days"),
+    "months": (
+        lambda s: s.aggregate(window="1 month", n="count(*)"),
+        QueryError,
+        "length varies; found '1 month'; use days",
+    ),
     "years": (lambda s: s.aggregate(window="2 years", n="count(*)"), QueryError, "length varies"),
     "unknown unit": (lambda s: s.aggregate(window="2 parsecs", n="count(*)"), QueryError, "unknown unit 'parsecs'"),
     "no unit": (lambda s: s.aggregate(window="2", n="count(*)"), QueryError, "is not a duration; found '2'"),
-    "window as a number": (lambda s: s.aggregate(window=60, n="count(*)"), QueryTypeError, "write it like '60 seconds'"),
-    "too fine": (lambda s: s.aggregate(window="0.0001 milliseconds", n="count(*)"), QueryError, "finer than a microsecond"),
+    "window as a number": (
+        lambda s: s.aggregate(window=60, n="count(*)"),
+        QueryTypeError,
+        "write it like '60 seconds'",
+    ),
+    "too fine": (
+        lambda s: s.aggregate(window="0.0001 milliseconds", n="count(*)"),
+        QueryError,
+        "finer than a microsecond",
+    ),
     "slide longer than window": (
         lambda s: s.aggregate(window="1 second", every="2 seconds", n="count(*)"),
         QueryError,
@@ -356,7 +397,11 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
         f"by names an unknown column 'q'; there are {COLUMNS}",
     ),
     "result called like its key": (lambda s: s.aggregate(by=["k"], window="1 day", k="count(*)"), QueryError, "'k'"),
-    "result called window_start": (lambda s: s.aggregate(window="1 day", window_start="count(*)"), QueryError, "window_start"),
+    "result called window_start": (
+        lambda s: s.aggregate(window="1 day", window_start="count(*)"),
+        QueryError,
+        "window_start",
+    ),
     "ts redefined": (lambda s: s.map(ts="x"), QueryError, "cannot redefine 'ts'"),
     "ts in capitals": (lambda s: s.map(TS="x"), QueryError, "differ only in case"),
     "name twice": (lambda s: s.map("x", x="k"), QueryError, "names a column twice; found x, x"),
@@ -365,7 +410,11 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
     "not text": (lambda s: s.map(3), QueryTypeError, "column names as text; found 3"),
     "expression not text": (lambda s: s.map(y=3), ExpressionError, "must be an expression as text; found 3"),
     "case twins": (lambda s: s.map("x", X="k"), QueryError, "'x' and 'X' differ only in case"),
-    "Unicode twins": (lambda s: s.map(**{"\u00e9": "x", "e\u0301": "k"}), QueryError, "Unicode form; rename one"),
+    "Unicode twins": (
+        lambda s: s.map(**TWINS),
+        QueryError,
+        "Unicode form; rename one",
+    ),
     "reserved name": (lambda s: s.map(__y="x"), QueryError, "begin with '__' are headrace's own; found '__y'"),
     "empty name": (lambda s: s.map(**{"": "x"}), QueryError, "must not be empty"),
     "name with a space at its end": (lambda s: s.map(**{"a ": "x"}), QueryError, "begin or end with a space"),
@@ -383,15 +432,27 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
         QueryTypeError,
         "nanoseconds; event time is kept in microseconds",
     ),
-    "another ts": (lambda s: source({"t": T, "ts": [1, 2]}, "t"), QueryError, "a column 'ts' beside its time column 't'"),
-    "source with case twins": (lambda s: source({"ts": T, "a": [1, 2], "A": [1, 2]}), QueryError, "differ only in case"),
+    "another ts": (
+        lambda s: source({"t": T, "ts": [1, 2]}, "t"),
+        QueryError,
+        "a column 'ts' beside its time column 't'",
+    ),
+    "source with case twins": (
+        lambda s: source({"ts": T, "a": [1, 2], "A": [1, 2]}),
+        QueryError,
+        "differ only in case",
+    ),
     "source with a reserved name": (lambda s: source({"ts": T, "__a": [1, 2]}), QueryError, "headrace's own"),
     "source with durations": (
         lambda s: source({"ts": T, "a": pa.array([1, 2], pa.duration("us"))}),
         QueryTypeError,
         "column 'a' has type duration[us]",
     ),
-    "negative lateness": (lambda s: source({"ts": T}, lateness="-1 second"), QueryError, "lateness must be zero or more"),
+    "negative lateness": (
+        lambda s: source({"ts": T}, lateness="-1 second"),
+        QueryError,
+        "lateness must be zero or more",
+    ),
 }
 
 

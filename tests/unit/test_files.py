@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -140,6 +141,28 @@ def test_a_damaged_file_is_named(tmp_path: Path, ending: str, damage: Callable[[
             read(path)
         assert str(path) in str(caught.value)
         assert "replace the file" in str(caught.value)
+
+
+def _text_array(offsets: list[int], data: bytes) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32).tobytes()), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path, ending: str):
+    path = write(tmp_path / f"a{ending}", pa.table({"k": _text_array([0, 2], b"\xff\xfe")}))
+    with pytest.raises(SourceError, match=f"a{ending}'.*UTF8"):
+        read_file(path)
+
+
+def test_offsets_that_lead_out_of_the_file_are_refused(tmp_path: Path):
+    path = write(tmp_path / "a.arrow", pa.table({"k": _text_array([0, 1, 2, 3], b"abc")}))
+    data = path.read_bytes()
+    good = np.array([0, 1, 2, 3], np.int32).tobytes()
+    assert data.count(good) == 1
+    path.write_bytes(data.replace(good, np.array([0, 1, 1_000_000, 3], np.int32).tobytes()))
+    with pytest.raises(SourceError, match=r"a\.arrow'"):
+        read_file(path)
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,10 @@ FAILING = {
 def test_an_expression_that_fails_names_itself_and_the_tuple(what: str) -> None:
     text, shown = FAILING[what]
     table = rows([0, 1, 2, 3], s=["1", "2", "bad", "3"], x=pa.array([0, -1, 7, -2], pa.int64()))
-    for query in (stream(table).map("s", "x", y=text), stream(table).filter(f"({text}) IS NULL OR true")):
+    queries = [stream(table).map("s", "x", y=text)]
+    if what not in ("an overflow", "a product"):  # DuckDB moves constants across a comparison, exactly
+        queries.append(stream(table).filter(f"({text}) > 0"))
+    for query in queries:
         for engine in (run, reference):
             with pytest.raises(DataError) as caught:
                 engine(query)
@@ -199,8 +203,18 @@ def test_sequence_is_time_then_columns_nulls_last_nan_above_numbers_text_by_byte
         }
     )
     found = sequence(table, table.column_names)
-    shown = [(f if f is None else str(f), s) for f, s in zip(found["f"].to_pylist(), found["s"].to_pylist(), strict=True)]
-    assert shown == [("-1.0", "B"), ("-1.0", "b"), ("-1.0", None), ("inf", "a"), ("nan", "a"), (None, "a"), ("0.0", "a")]
+    shown = [
+        (f if f is None else str(f), s) for f, s in zip(found["f"].to_pylist(), found["s"].to_pylist(), strict=True)
+    ]
+    assert shown == [
+        ("-1.0", "B"),
+        ("-1.0", "b"),
+        ("-1.0", None),
+        ("inf", "a"),
+        ("nan", "a"),
+        (None, "a"),
+        ("0.0", "a"),
+    ]
 
 
 def test_release_leaves_what_stands_at_the_bound() -> None:
@@ -236,7 +250,7 @@ def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int,
     for steps in ([-60, 60], [-60, -8, 0, 3, 4, 60], list(range(-60, 61))):
         closed = [
             start
-            for before, after in zip(steps, steps[1:], strict=False)
+            for before, after in pairwise(steps)
             for start in aggregate._in_closing_windows(table, np.array([position]), window, every, before, after)[
                 "__start"
             ].to_pylist()

@@ -8,10 +8,12 @@ Everything shown comes from `Run.progress`.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TextIO
@@ -124,6 +126,22 @@ class Rates:
         return sum(last[2].get(n, 0) - first[2].get(n, 0) for n in names) / (last[0] - first[0])
 
 
+class Above(io.TextIOBase):
+    """A text file whose lines appear above a live table. Sinks print from another thread: rich has a lock."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._begun = console, ""
+
+    def write(self, text: str) -> int:
+        whole, newline, self._begun = (self._begun + text).rpartition("\n")
+        if newline:
+            self._console.print(Text.from_ansi(whole), soft_wrap=True)
+        return len(text)
+
+    def isatty(self) -> bool:
+        return True
+
+
 # --- on a terminal -------------------------------------------------------------------------------------------------
 
 
@@ -141,8 +159,13 @@ class LiveTable:
         self._title, self._names, self._below = title, names, below
         self._rates = Rates()
         self._began, self._painted = time.monotonic(), 0.0
-        self._live = Live(console=console, auto_refresh=False, transient=transient)
+        console.file = console.file  # pinned: what others print goes above the table
+        self._live = Live(
+            console=console, auto_refresh=False, transient=transient, redirect_stdout=False, redirect_stderr=False
+        )
         self._live.start()
+        self._above = redirect_stdout(Above(console))
+        self._above.__enter__()
 
     def show(self, progress: Progress) -> None:
         self._rates.see(progress)
@@ -151,6 +174,7 @@ class LiveTable:
         self._progress = progress
 
     def close(self) -> None:
+        self._above.__exit__(None, None, None)
         self._paint(self._progress)
         self._live.stop()
 

@@ -83,6 +83,7 @@ class JoinOperator(Operator):
     text: str
     safe: bool
     ranges: bool
+    plain_keys: bool
     columns: tuple[tuple[str, str, str], ...]
 
 

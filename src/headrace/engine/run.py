@@ -223,16 +223,18 @@ class Run:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
         if self._streaming:
             self._start_spark()
-        while not self._stopping.is_set() and self._error is None and self._spark_goes_on():
-            begun = time.monotonic()
-            with self._lock:
-                worked = not self._stopping.is_set() and self._own_epoch()
-            rest = self._interval / 1e6 - (time.monotonic() - begun)
-            self._stopping.wait(max(rest, 0.0 if worked else _tick(self._sources)))
-        if self._query is not None:
-            with self._lock:  # let an epoch in progress commit; the next batch is refused by _process_batch
-                pass
-            self._query.stop()
+        try:
+            while not self._stopping.is_set() and self._error is None and self._spark_goes_on():
+                begun = time.monotonic()
+                with self._lock:
+                    worked = not self._stopping.is_set() and self._own_epoch()
+                rest = self._interval / 1e6 - (time.monotonic() - begun)
+                self._stopping.wait(max(rest, 0.0 if worked else _tick(self._sources)))
+        finally:  # also when an epoch of our own failed: Spark's query must not go on without us
+            if self._query is not None:
+                with self._lock:  # let an epoch in progress commit; the next batch is refused by _process_batch
+                    pass
+                self._query.stop()
 
     def _start_spark(self) -> None:
         stream = engine.stream_rows(self._streaming)

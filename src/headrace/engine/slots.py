@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.compile import plan as p
 from headrace.engine import time as wm
 from headrace.engine.writing import Task, write_grouped, write_rows
 from headrace.kernels import aggregate, order
+from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import join
 from headrace.state.blocks import Block
 
@@ -74,32 +76,37 @@ class _Slot:
         state = self.epoch.state.get(self.operator.name)
         return state.inputs[side] if state else ()
 
-    def _read(self, blocks: Sequence[Block], side: int) -> pa.Table | None:
+    def _tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+        """This slot's groups of each block that has some."""
         groups = self._groups(side)
         tables = [self.task.reader.open(block).slice(groups) for block in blocks] if groups else []
-        tables = [table for table in tables if table.num_rows]
-        return pa.concat_tables(tables) if tables else None
+        return [table for table in tables if table.num_rows]
 
     # --- joins -----------------------------------------------------------------------------------------------------
 
     def join(self, operator: p.JoinOperator) -> Results:
         """New x (new + old), then old x new: disjoint, and together every pair whose later tuple arrived now."""
-        new = [self._read(self._new(side), side) for side in (0, 1)]
-        old = [self._read(self._reachable(operator, side, new[1 - side]), side) for side in (0, 1)]
-        right = [table for table in (new[1], old[1]) if table is not None]
-        pairs = [(new[0], pa.concat_tables(right) if right else None), (old[0], new[1])]
-        for left_table, right_table in pairs:
-            if left_table is not None and right_table is not None:
-                yield 0, join(operator, left_table, right_table)
+        new = [self._tables(self._new(side), side) for side in (0, 1)]
+        if operator.keys:
+            new = [[one_run(tables)] if tables else [] for tables in new]
+        old = [self._tables(self._reachable(operator, side, new[1 - side]), side) for side in (0, 1)]
+        if operator.keys:
+            pairs = [(l, r) for l in new[0] for r in [*new[1], *old[1]]] + [(l, r) for l in old[0] for r in new[1]]
+            for l, r in pairs:
+                yield from ((0, found) for found in equijoin(operator, l, r))
+            return
+        for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
+            if left and right:
+                yield 0, join(operator, pa.concat_tables(left), pa.concat_tables(right))
 
-    def _reachable(self, operator: p.JoinOperator, side: int, others: pa.Table | None) -> list[Block]:
+    def _reachable(self, operator: p.JoinOperator, side: int, others: Sequence[pa.Table]) -> list[Block]:
         """The old blocks of one side that the other side's new tuples can reach in time."""
-        if others is None:
+        if not others:
             return []
         blocks = list(self._old(side))
         if not isinstance(operator, p.TimeJoinOperator):
             return blocks
-        times = aggregate.times(others)
+        times = np.concatenate([aggregate.times(table) for table in others])
         back, ahead = (operator.w1, operator.w2) if side == 0 else (operator.w2, operator.w1)
         low, high = int(times.min()) - back, int(times.max()) + ahead
         return [b for b in blocks if b.high is not None and b.low is not None and b.high >= low and b.low <= high]
@@ -111,9 +118,10 @@ class _Slot:
         if after <= before:
             return
         blocks = [*self._old(0), *self._new(0)]
-        held = self._read([b for b in blocks if b.low is not None and b.low < after], 0)
-        if held is None:
+        tables = self._tables([b for b in blocks if b.low is not None and b.low < after], 0)
+        if not tables:
             return
+        held = pa.concat_tables(tables)
         if isinstance(operator, p.PaneAggregateOperator):
             yield 0, aggregate.close_panes(operator, held, before, after)
         else:

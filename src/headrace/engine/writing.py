@@ -1,7 +1,8 @@
 """Blocks as tasks write them: grouped state, and plain rows.
 
-Invariant: a grouped block is sorted by (group, position); rows of group g are offsets[g] .. offsets[g + 1] - 1. The
-position is what an operator's state is ordered and expires by: event time, the start of a pane, or a rank.
+Invariant: a grouped block is sorted by group, and within it by position, or for a join with an equality by the hash of
+the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. The position is what an operator's state expires by: event
+time, the start of a pane, or a rank.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.compile import plan as p
-from headrace.kernels.aggregate import PANE, merge_partials
-from headrace.routing.hashing import Groups, groups_of
+from headrace.kernels.aggregate import PANE, Numbers, merge_partials
+from headrace.kernels.equijoin import HASH
+from headrace.routing.hashing import Groups, groups_of, hash_rows, scale
 from headrace.state.blocks import Block, BlockReader, Offsets, block_name, write_block
 from headrace.state.storage import Storage
 
@@ -62,13 +64,28 @@ def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, tab
     grouping = operator.groupings[side]
     if grouping.drop_null:
         table = _without_null(table, grouping.columns)
-    groups = group_numbers(epoch, operator, side, table)
     positions = np.asarray(table.column(position(operator)).cast(pa.int64()))
-    order = np.lexsort((positions, groups))
+    if sorted_by_hash(operator):
+        table, groups, order = _by_hash(epoch, grouping, table)
+    else:
+        groups = group_numbers(epoch, operator, side, table)
+        order = np.lexsort((positions, groups))
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
     return write_block(task.storage, name, table.take(pa.array(order)), offsets, low, high), offsets
+
+
+def sorted_by_hash(operator: p.Operator) -> bool:
+    return isinstance(operator, p.JoinOperator) and bool(operator.keys)
+
+
+def _by_hash(epoch: Epoch, grouping: p.Grouping, table: pa.Table) -> tuple[pa.Table, Groups, Numbers]:
+    """With the hash of the key beside every tuple; groups are ranges of hashes."""
+    if HASH not in table.column_names:
+        table = table.append_column(HASH, pa.array(hash_rows(table, grouping.columns, grouping.types)))
+    hashes = np.asarray(table.column(HASH))
+    return table, scale(hashes, epoch.groups), np.argsort(hashes, kind="stable")
 
 
 def write_merged(epoch: Epoch, task: Task, operator: p.Operator, side: int, blocks: Sequence[Block]) -> Block:

@@ -1,4 +1,4 @@
-"""Joins of two windows of tuples on any predicate.
+"""Joins of two windows of tuples on any predicate (those with an equality: `headrace.kernels.equijoin`).
 
 Invariant: of the pairs (l, r) of the two tables, exactly those are returned that the window admits and for which the
 predicate is true; the predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
@@ -52,7 +52,7 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> pa.Table:
     found = [
         evaluate(_sql(operator, band), {"l": l, "r": r}, operator.text)
         for band in bands(operator)
-        for l, r in slices(band, *sides, keyed=bool(operator.keys))
+        for l, r in slices(band, *sides)
     ]
     return pa.concat_tables([conform(table, operator.schema) for table in found] or [operator.schema.empty_table()])
 
@@ -65,10 +65,10 @@ def bands(operator: JoinOperator) -> tuple[Band, ...]:
     return (Band(1, "__other", "__rank", operator.n1, -1), Band(0, "__other", "__rank", operator.n2, -1))
 
 
-def slices(band: Band, left: pa.Table, right: pa.Table, *, keyed: bool) -> Iterator[tuple[pa.Table, pa.Table]]:
+def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Pairs of parts of the two tables that together hold every pair the band admits, each once."""
     moving, still = (left, right) if band.moving == 0 else (right, left)
-    if not _worth_slicing(band, moving, still, keyed=keyed):
+    if moving.num_rows * still.num_rows <= FEW_PAIRS:
         yield left, right
         return
     moving, places = _sorted(moving, band.place)
@@ -79,14 +79,6 @@ def slices(band: Band, left: pa.Table, right: pa.Table, *, keyed: bool) -> Itera
         if first < last:
             parts = (moving.slice(start, stop - start), still.slice(first, last - first))
             yield parts if band.moving == 0 else (parts[1], parts[0])
-
-
-def _worth_slicing(band: Band, moving: pa.Table, still: pa.Table, *, keyed: bool) -> bool:
-    if moving.num_rows * still.num_rows <= FEW_PAIRS:
-        return False
-    places = np.asarray(moving.column(band.place))
-    span = int(places.max()) - int(places.min())
-    return span > (4 if keyed else 0) * (band.back + band.ahead)
 
 
 def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
@@ -123,15 +115,8 @@ def _sql(operator: JoinOperator, band: Band) -> str:
 def _condition(operator: JoinOperator, band: Band) -> str:
     """The join condition in the form that DuckDB runs fastest without changing what may be evaluated."""
     window = band.sql
-    if operator.keys:
-        keys = [f"l.{duck.quote(key.left)} = r.{duck.quote(key.right)}" for key in operator.keys]
-        return " AND ".join([*keys, window, _guarded(operator, window)])
     if not operator.safe:
-        return _guarded(operator, window)
+        return f"CASE WHEN {window} THEN {operator.sql} ELSE false END"
     if operator.ranges:  # a range join on the predicate; the window is kept out of the optimiser's sight
         return f"{operator.sql} AND CASE WHEN l.{TIME} IS NOT NULL THEN {window} ELSE false END"
     return f"CASE WHEN {operator.sql} THEN {window} ELSE false END"
-
-
-def _guarded(operator: JoinOperator, window: str) -> str:
-    return operator.sql if operator.safe else f"CASE WHEN {window} THEN {operator.sql} ELSE false END"

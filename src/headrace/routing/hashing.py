@@ -33,8 +33,11 @@ def groups_of(
     table: pa.Table, columns: Sequence[str], groups: int, types: Sequence[pa.DataType] | None = None
 ) -> Groups:
     """The group of every row by the given columns, each first cast to its type in `types`."""
-    hashes = hash_rows(table, columns, types)
-    # the upper half of the hash, scaled to the number of groups
+    return scale(hash_rows(table, columns, types), groups)
+
+
+def scale(hashes: Hashes, groups: int) -> Groups:
+    """Groups are equal ranges of the upper half of the hash, so tuples sorted by hash are sorted by group."""
     scaled = ((hashes >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
     return scaled.astype(np.int32)
 

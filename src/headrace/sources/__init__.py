@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import SourceError
+from headrace.errors import QueryTypeError, SourceError
 from headrace.query.types import TS, plain_type
 
 
@@ -53,7 +53,7 @@ class TableOrigin:
 def conform(raw: pa.Table, source: Described) -> pa.Table:
     """Delivered rows as tuples of the stream: time renamed, types plain, columns in the order of the schema."""
     check_schema(raw.schema, source)
-    columns = [_plain(raw.column(_raw_name(name, source)), kind) for name, kind in _fields(source.schema)]
+    columns = [_column(raw, _raw_name(name, source), kind, source) for name, kind in _fields(source.schema)]
     return pa.table(columns, schema=source.schema)
 
 
@@ -63,6 +63,9 @@ def check_schema(found: pa.Schema, source: Described) -> None:
     missing = [name for name in expected.names if name not in found.names]
     added = [name for name in found.names if name not in expected.names]
     label = source.name or "a source"
+    twice = sorted({name for name in found.names if found.names.count(name) > 1})
+    if twice:
+        raise SourceError(f"{label} delivers columns of the same name: {twice}; name each column once")
     if missing or added:
         msg = (
             f"the schema of {label} changed: missing {missing or 'nothing'}, new {added or 'nothing'};"
@@ -71,9 +74,16 @@ def check_schema(found: pa.Schema, source: Described) -> None:
         raise SourceError(msg)
     for field in expected:
         now = found.field(field.name).type
-        if plain_type(now, field.name) != plain_type(field.type, field.name):
+        if not _same_kind(now, field):
             msg = f"column {field.name!r} of {label} changed its type from {field.type} to {now}; build the query again"
             raise SourceError(msg)
+
+
+def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
+    try:
+        return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
+    except QueryTypeError:  # a type that no stream carries
+        return False
 
 
 def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
@@ -82,6 +92,14 @@ def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 
 def _raw_name(name: str, source: Described) -> str:
     return source.time if name == TS else name
+
+
+def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:
+    try:
+        return _plain(raw.column(name), kind)
+    except pa.ArrowInvalid as error:
+        msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
+        raise SourceError(msg) from None
 
 
 def _plain(column: Any, kind: pa.DataType) -> Any:

@@ -88,6 +88,7 @@ def read_file(path: Path) -> pa.Table:
     try:
         parquet = path.suffix == ".parquet"
         table = pq.read_table(path, partitioning=None) if parquet else feather.read_table(path)
+        table.validate(full=True)  # Arrow takes what it reads for valid: offsets, text as UTF-8
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from None
     return table.replace_schema_metadata(None)

@@ -26,7 +26,16 @@ GOLDEN: dict[str, tuple[pa.Array, list[int]]] = {
     "bool": (pa.array([True, False, None]), [0x5692161D100B05E5, 0, NULL]),
     "double": (
         pa.array([0.0, -0.0, 1.5, NAN, -NAN, INF, -INF, None]),
-        [0, 0, 0xE72B41D4576E3468, 0x469BF2DCC1AA179B, 0x469BF2DCC1AA179B, 0xCE5683AAAEDC68D0, 0xF35A23197F8FA277, NULL],
+        [
+            0,
+            0,
+            0xE72B41D4576E3468,
+            0x469BF2DCC1AA179B,
+            0x469BF2DCC1AA179B,
+            0xCE5683AAAEDC68D0,
+            0xF35A23197F8FA277,
+            NULL,
+        ],
     ),
     "float": (
         pa.array([0.0, -0.0, 1.5, NAN, None], pa.float32()),
@@ -121,7 +130,9 @@ def test_empty_columns_have_no_hash(kind: str) -> None:
 
 def test_whole_numbers_of_any_width_hash_alike() -> None:
     values = [0, 1, 7, 100]
-    found = {tuple(hashes(pa.array(values, kind))) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16())}
+    found = {
+        tuple(hashes(pa.array(values, kind))) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16())
+    }
     assert len(found) == 1
 
 

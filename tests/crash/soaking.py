@@ -1,0 +1,89 @@
+"""A streaming run on real Spark, as a program: reads what the parent puts into a folder until it is killed.
+
+    python soaking.py FOLDER SLOTS MODE TOTAL      MODE: files | stream; ends by itself once TOTAL rows are processed
+
+It says "epoch N ROWS" after every epoch, so that the parent knows how far it is.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace as hr
+from headrace import sinks
+from headrace.testing import table_stream
+
+SECOND = 1_000_000
+SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("v", pa.int64())])
+PER_FILE = 60
+
+
+def rows(number: int) -> pa.Table:
+    """The rows of file number n: one second of event time per file, up to a second of disorder."""
+    rng = random.Random(number)
+    times = [number * SECOND + rng.randrange(-SECOND // 2, SECOND // 2) for _ in range(PER_FILE)]
+    return pa.table(
+        [
+            pa.array(times, pa.int64()).cast(SCHEMA.field("ts").type),
+            pa.array([rng.randrange(20) for _ in times], pa.int64()),
+            pa.array([number * PER_FILE + i for i in range(PER_FILE)], pa.int64()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def put(folder: Path, number: int) -> None:
+    """Add a file whole: written under a hidden name, then renamed."""
+    hidden = folder / f"_{number:06d}.parquet"
+    pq.write_table(rows(number), hidden)
+    hidden.rename(folder / f"{number:06d}.parquet")
+
+
+def results(source: hr.Stream) -> list[hr.Stream]:
+    joined = source.join(source, on="l.k = r.k", within="2 seconds").filter("l_v < r_v").map("l_v", "r_v", k="l_k")
+    counted = source.aggregate(by=["k"], window="5 seconds", every="2 seconds", n="count(*)", total="sum(v)")
+    return [joined, counted]
+
+
+def stream_of(spark: Any, folder: Path, mode: str) -> hr.Stream:
+    if mode == "files":
+        return hr.files(
+            spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA
+        )
+    df = spark.readStream.schema("ts timestamp, k bigint, v bigint").option("maxFilesPerTrigger", 3)
+    return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name="events")
+
+
+def local(table: pa.Table) -> list[hr.Stream]:
+    """The same queries on a table, for the reference."""
+    return results(table_stream(table, lateness="1 second", name="events"))
+
+
+def main(folder: Path, slots: int, mode: str, total: int) -> None:
+    spark = hr.session(slots=slots)
+    streams = results(stream_of(spark, folder / "in", mode))
+    outs = [sinks.parquet(folder / "out" / str(index)) for index in range(2)]
+    run = hr.start(
+        list(zip(streams, outs, strict=True)), checkpoint=folder / "ckpt", epoch="0 seconds", slots=slots
+    )
+    said = None
+    while run.active and run.progress.tuples_in < total:
+        if run.progress.epoch != said:
+            said = run.progress.epoch
+            print("epoch", said, run.progress.tuples_in, flush=True)
+        time.sleep(0.02)
+    if run.exception is not None:
+        raise run.exception
+    run.stop()
+    print("done", run.progress.epoch, run.progress.tuples_in, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

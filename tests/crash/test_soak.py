@@ -1,0 +1,154 @@
+"""Kill -9, again and again, of a streaming run on real Spark: nothing lost, nothing twice, the disk bounded."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.reference import reference
+from headrace.state import BlockReader, StateStore
+
+from . import soaking
+from .killing import Rows, rows_of
+
+pytestmark = [pytest.mark.soak, pytest.mark.spark]
+
+SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
+PATIENCE = 90.0  # seconds in which a run must show progress
+
+
+class Program:
+    """One run of soaking.py with everything it starts."""
+
+    def __init__(self, folder: Path, slots: int, mode: str, total: int) -> None:
+        command = [sys.executable, soaking.__file__, str(folder), str(slots), mode, str(total)]
+        with open(folder / "log.txt", "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.put(line.strip())
+        self.lines.put("")
+
+    def progress(self, folder: Path) -> str:
+        """The next line; an error when there is none."""
+        line = self.lines.get(timeout=PATIENCE)
+        if not line:
+            code = self.process.wait(10)
+            pytest.fail(f"the run ended by itself with {code}:\n{(folder / 'log.txt').read_text()[-3000:]}")
+        return line
+
+    def kill(self) -> None:
+        """The driver and the JVM; Python workers of Spark are in their own group and may write a little longer."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+
+@dataclass
+class Soak:
+    folder: Path
+    mode: str
+    files: int = 0
+
+    def feed(self, count: int) -> None:
+        for _ in range(count):
+            soaking.put(self.folder / "in", self.files)
+            self.files += 1
+
+    def cycle(self, rng: random.Random, slots: int, longest: float) -> None:
+        """Start, see progress, feed on for a moment, kill."""
+        program = Program(self.folder, slots, self.mode, 10**9)
+        try:
+            program.progress(self.folder)
+            end = time.monotonic() + rng.uniform(0.2, longest)
+            while time.monotonic() < end:
+                self.feed(1)
+                time.sleep(rng.uniform(0.05, 0.3))
+        finally:
+            program.kill()
+
+    def finish(self, slots: int) -> None:
+        program = Program(self.folder, slots, self.mode, self.files * soaking.PER_FILE)
+        try:
+            while not program.progress(self.folder).startswith("done"):
+                pass
+            assert program.process.wait(60) == 0
+        finally:
+            if program.process.poll() is None:
+                program.kill()
+
+    def compare(self) -> tuple[int, int]:
+        """(lost, duplicated) over both results."""
+        table = pa.concat_tables([soaking.rows(number) for number in range(self.files)])
+        lost = duplicated = 0
+        for index, query in enumerate(soaking.local(table)):
+            wanted, found = rows_of(reference(query, epochs=[table], end=False)), self._delivered(index)
+            assert wanted, "there was something to lose"
+            lost += (wanted - found).total()
+            duplicated += (found - wanted).total()
+        return lost, duplicated
+
+    def _delivered(self, index: int) -> Rows:
+        found = Rows()
+        for path in (self.folder / "out" / str(index)).glob("[!_]*.parquet"):
+            found += rows_of(pq.ParquetFile(path).read())
+        return found
+
+    def epochs(self) -> int:
+        """Checks the state that is left, and how much of it there is; the number of epochs."""
+        store = StateStore.open(self.folder / "ckpt" / "state", read_only=True)
+        assert store.last is not None
+        reader = BlockReader(store.storage)
+        for block in store.last.live_blocks():
+            reader.open(block)
+        totals = store.last.totals
+        assert totals["in"] == totals["accepted"] == self.files * soaking.PER_FILE
+        assert len(store.storage.list("manifests")) <= 3
+        assert len(store.storage.list("blocks")) < 150
+        return store.last.number + 1
+
+
+def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
+    rng = random.Random(SEED)
+    (folder / "in").mkdir()
+    running = Soak(folder, mode)
+    running.feed(6)
+    begun = time.monotonic()
+    for number in range(kills):
+        running.cycle(rng, 1 + number % 3, longest)
+    running.finish(2)
+    lost, duplicated = running.compare()
+    epochs = running.epochs()
+    report = f"{mode}: {kills} kills over {epochs} epochs; lost {lost}, duplicated {duplicated}; seed {SEED}"
+    print(f"{report}; {running.files} files, {time.monotonic() - begun:.0f} s")
+    assert (lost, duplicated) == (0, 0), report
+    return report
+
+
+def test_f34_files_survive_fifteen_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = soak(tmp_path, "files", kills=15, longest=3.0)
+    with capsys.disabled():
+        print(f"\n{report}")
+
+
+def test_f06_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = soak(tmp_path, "stream", kills=3, longest=4.0)
+    with capsys.disabled():
+        print(f"\n{report}")

@@ -1,0 +1,218 @@
+"""The same promise on real Spark: whatever the source, the cut, the slots and the restarts, the sequential answer."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.reference import _leftover, difference, reference
+from headrace.stream import Stream
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
+from tests.oracle.strategies import SECOND, Case, cut, make_case, make_table, transplanted
+
+pytestmark = pytest.mark.spark
+
+SLOTS = (1, 2, 3, 5)
+COLLECTED = 24
+STARTED = 8
+LONG = 120.0  # seconds that a wait may take
+
+
+def same(expected: pa.Table, found: pa.Table, what: Any) -> None:
+    assert found.schema.equals(expected.schema), f"{found.schema}\n{expected.schema}"
+    text = difference(expected, found)
+    assert text is None, f"{text}\n{what!r}"
+
+
+def write_files(folder: Path, parts: list[pa.Table], seed: int = 0) -> Path:
+    """One file per part, in this order of arrival, of any kind that headrace reads."""
+    folder.mkdir(parents=True)
+    for number, part in enumerate(parts):
+        path = folder / f"{number:04d}.{random.Random(seed + number).choice(['parquet', 'arrow', 'feather'])}"
+        if path.suffix == ".parquet":
+            pq.write_table(part, path)
+        else:
+            feather.write_feather(part, path, compression="uncompressed")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(folder.glob("*.parquet"))]
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+
+
+def until(run: Any, condition: Callable[[Any], bool]) -> None:
+    deadline = time.monotonic() + LONG
+    while not condition(run.progress):
+        assert time.monotonic() < deadline, f"waited {LONG} s: {run.progress}"
+        run.wait(0.02)
+
+
+# --- collect ---------------------------------------------------------------------------------------------------------
+
+
+def static(spark: Any, case: Case, name: str, folder: Path, seed: int) -> Stream:
+    table = case.tables[name]
+    df = spark.createDataFrame(table.rows).repartition(1 + seed % 3)
+    return hr.stream(df, time="ts", lateness=table.lateness, name=name)
+
+
+def files(spark: Any, case: Case, name: str, folder: Path, seed: int) -> Stream:
+    table = case.tables[name]
+    parts = [part[name] for part in cut({name: table}, 1 + seed % 4, seed) if name in part]
+    path = write_files(folder / name, parts or [table.rows], seed)
+    return hr.files(spark, path, time="ts", lateness=table.lateness, name=name, files_per_epoch=1)
+
+
+@pytest.mark.parametrize("seed", range(COLLECTED))
+def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: int) -> None:
+    case = make_case(f"spark-{seed}")
+    kinds = [static, files] if seed % 2 else [files, static]
+    sources = {n: kinds[i](spark, case, n, tmp_path, seed) for i, n in enumerate(case.tables)}
+    found = transplanted(case.query, sources).collect(slots=SLOTS[seed % 4])
+    same(reference(case.query), found, case)
+
+
+# --- start, stop, start again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(STARTED))
+def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, seed: int) -> None:
+    case = make_case(f"start-{seed}", suitable=lambda case: all(t.rows.num_rows > 5 for t in case.tables.values()))
+    sources = {n: files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables}
+    query = transplanted(case.query, sources)
+    total = sum(t.rows.num_rows for t in case.tables.values())
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    ordered = seed % 3 == 0
+    for slots, enough in ((SLOTS[seed % 4], total // 3), (SLOTS[(seed + 1) % 4], total)):
+        sink = hr.sinks.parquet(out, ordered=ordered)
+        with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
+            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+        assert run.exception is None
+    assert run.progress.tuples_in == total
+    assert run.progress.late == 0
+    whole = [{n: t.rows for n, t in case.tables.items()}]
+    expected, found = reference(case.query, epochs=whole, end=False), read_results(out, query.schema)
+    if not ordered:
+        same(expected, found, case)
+        return
+    # an ordered sink gets a result when none can come before it: what is missing is the end of the sequence
+    missing, extra = _leftover(expected, found)
+    times = found["ts"].to_pylist()
+    assert times == sorted(times)
+    assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
+    assert all(not times or ts >= times[-1] for ts in missing["ts"].to_pylist())
+
+
+# --- streaming DataFrames, through foreachBatch ----------------------------------------------------------------------
+
+
+def streaming(spark: Any, folder: Path, example: pa.Table, **how: Any) -> Stream:
+    schema = spark.createDataFrame(example.slice(0, 1)).schema
+    df = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return hr.stream(df, time="ts", **how)
+
+
+def parquet_files(folder: Path, table: pa.Table, parts: int) -> Path:
+    folder.mkdir(parents=True)
+    for number in range(parts):
+        start, stop = (table.num_rows * i // parts for i in (number, number + 1))
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(table.slice(start, stop - start), path)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+def run_twice(
+    results: Mapping[str, Stream], tmp_path: Path, total: int, slots: tuple[int, int] = (2, 3)
+) -> dict[str, pa.Table]:
+    """Start, stop in the middle, start again with other slots; what the sinks hold in the end."""
+    for count, enough in zip(slots, (total // 3, total), strict=True):
+        pairs = [(query, hr.sinks.parquet(tmp_path / "out" / name)) for name, query in results.items()]
+        with hr.start(pairs, checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=count) as run:
+            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+        assert run.exception is None
+    assert run.progress.tuples_in == total
+    return {name: read_results(tmp_path / "out" / name, query.schema) for name, query in results.items()}
+
+
+def test_a_streaming_dataframe_used_twice(spark: Any, tmp_path: Path) -> None:
+    table = make_table(11, 120, lateness=SECOND)
+    folder = parquet_files(tmp_path / "d", table, 5)
+    d = streaming(spark, folder, table, lateness="1 second", name="d")
+    results = {
+        "self-join": d.join(d.filter("x > 0"), on="l.k = r.k and l.x < r.x", within="3 seconds"),
+        "united": d.union(d).aggregate(by=["k"], window="5 seconds", every="2 seconds", n="count(*)", l="list(x)"),
+        "counted": d.aggregate(by=["s"], last=4, every=3, l="list(x)"),
+    }
+    found = run_twice(results, tmp_path, table.num_rows)
+    for name, query in results.items():
+        same(reference(query, epochs=[{"d": table}], end=False), found[name], name)
+
+
+def test_a_streaming_dataframe_files_and_a_static_dataframe_in_one_run(spark: Any, tmp_path: Path) -> None:
+    tables = {
+        "d": make_table(21, 90, lateness=SECOND),
+        "f": make_table(22, 70, small=True),
+        "s": make_table(23, 30, odd=True),
+    }
+    d = streaming(spark, parquet_files(tmp_path / "d", tables["d"], 4), tables["d"], lateness="1 second", name="d")
+    parts = [tables["f"].slice(start, 18) for start in range(0, 70, 18)]
+    f = hr.files(spark, write_files(tmp_path / "f", parts), time="ts", name="f", files_per_epoch=1)
+    s = hr.stream(spark.createDataFrame(tables["s"]), time="ts", name="s")
+    results = {
+        "equal": d.join(f, on="l.k = r.k", within=("2 seconds", "5 seconds")),
+        "unequal": f.join(d, on="l.x <= r.x and r.x < l.x + 9", within="3 seconds"),
+        "static": d.join(s, on="l.k = r.k or l.x = r.x", within="4 seconds"),
+        "all three": d.join(f, on="l.k = r.k", within="2 seconds")
+        .map("l_x")
+        .join(s, on="(l.l_x + r.x) % 5 = 0", within="2 seconds"),
+        "united": d.map("k").union(f.map(k="CAST(k AS BIGINT)")).filter("k IS NOT NULL"),
+    }
+    found = run_twice(results, tmp_path, sum(t.num_rows for t in tables.values()), slots=(3, 2))
+    for name, query in results.items():
+        used = {n: t for n, t in tables.items() if f"source {n} " in repr(query)}
+        same(reference(query, epochs=[used], end=False), found[name], name)
+
+
+def test_a_growing_folder(spark: Any, tmp_path: Path) -> None:
+    """Files that come while the run goes on; a second run finds what came while nobody was looking."""
+    table = make_table(31, 100, lateness=0)
+    parts = [table.slice(start, 20) for start in range(0, 100, 20)]
+    folder = write_files(tmp_path / "a", parts[:1])
+    a = hr.files(spark, folder, time="ts", name="a")
+    query = a.join(a, on="l.k = r.k and l.x <> r.x", within="2 seconds").aggregate(
+        by=["l_k"], window="4 seconds", n="count(*)", t="sum(r_x)"
+    )
+
+    def add(number: int) -> None:
+        pq.write_table(parts[number], folder / f"_{number}")
+        (folder / f"_{number}").rename(folder / f"{number:04d}.parquet")
+
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds"}
+    with query.start(hr.sinks.parquet(tmp_path / "out"), slots=2, **options) as run:
+        until(run, lambda p: p.tuples_in == 20)
+        add(1)
+        until(run, lambda p: p.tuples_in == 40)
+    add(2)
+    add(3)
+    with query.start(hr.sinks.parquet(tmp_path / "out"), slots=5, **options) as run:
+        until(run, lambda p: p.tuples_in == 80)
+        add(4)
+        until(run, lambda p: p.tuples_in == 100)
+    same(
+        reference(query, epochs=[{"a": p} for p in parts], end=False), read_results(tmp_path / "out", query.schema), ""
+    )
