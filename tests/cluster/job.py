@@ -1,6 +1,7 @@
 """A dozen queries on a given master, compared with the reference; prints one JSON object.
 
-Run as a program of its own: a process has one SparkContext. `python job.py MASTER FOLDER`.
+Run as a program of its own: a process has one SparkContext. `python job.py MASTER FOLDER [NAME ...]`, all queries
+without names.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def run_over_files(spark: Any, folder: Path) -> str | None:
     return compared(reference(query, epochs=[TABLES], end=False), found.cast(query.schema))
 
 
-def main(master: str, folder: str) -> None:
+def main(master: str, folder: str, *names: str) -> None:
     spark = hr.session(slots=2, master=master, spark__executor__cores="1", spark__ui__enabled="false")
     try:
         workers = 2

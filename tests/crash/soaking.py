@@ -54,9 +54,7 @@ def results(source: hr.Stream) -> list[hr.Stream]:
 
 def stream_of(spark: Any, folder: Path, mode: str) -> hr.Stream:
     if mode == "files":
-        return hr.files(
-            spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA
-        )
+        return hr.files(spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA)
     df = spark.readStream.schema("ts timestamp, k bigint, v bigint").option("maxFilesPerTrigger", 3)
     return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name="events")
 
@@ -70,9 +68,7 @@ def main(folder: Path, slots: int, mode: str, total: int) -> None:
     spark = hr.session(slots=slots)
     streams = results(stream_of(spark, folder / "in", mode))
     outs = [sinks.parquet(folder / "out" / str(index)) for index in range(2)]
-    run = hr.start(
-        list(zip(streams, outs, strict=True)), checkpoint=folder / "ckpt", epoch="0 seconds", slots=slots
-    )
+    run = hr.start(list(zip(streams, outs, strict=True)), checkpoint=folder / "ckpt", epoch="0 seconds", slots=slots)
     said = None
     while run.active and run.progress.tuples_in < total:
         if run.progress.epoch != said:

@@ -169,8 +169,6 @@ def test_f08_what_a_kill_leaves_behind_is_cleaned_up(nursery: Nursery, tmp_path:
     names = [name for kind in ("blocks", "manifests") for name in store.storage.list(kind)]
     assert not [name for name in names if killing.storage_module.is_temporary(name)]
     assert len(store.storage.list("manifests")) <= 3
-    retained = [
-        killing.Manifest.from_bytes(store.storage.read(name), name) for name in store.storage.list("manifests")
-    ]
+    retained = [killing.Manifest.from_bytes(store.storage.read(name), name) for name in store.storage.list("manifests")]
     needed = {block.name for manifest in retained for block in manifest.live_blocks()}
     assert set(store.storage.list("blocks")) == needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from headrace.compile import plan as p
 from headrace.engine import driver, epoch, outlet, runs, slots
 from headrace.engine import time as wm
 from headrace.errors import HeadraceError
-from headrace.kernels import aggregate, join, order
+from headrace.kernels import aggregate, equijoin, join, order
 from headrace.reference import difference, reference
 from headrace.routing import hashing
 from headrace.routing.layout import Rectangles
@@ -35,8 +36,12 @@ def noticed(seed: int, operators: tuple[str, ...], disorder: int | None) -> bool
 
 
 def forgets_old_times_new(patch: pytest.MonkeyPatch) -> None:
-    real = slots._Slot._reachable
-    patch.setattr(slots._Slot, "_reachable", lambda self, o, side, others: real(self, o, side, others) if side else [])
+    real = slots._Slot._old
+
+    def none_on_the_left(self: Any, side: int) -> Any:
+        return () if side == 0 and isinstance(self.operator, p.JoinOperator) else real(self, side)
+
+    patch.setattr(slots._Slot, "_old", none_on_the_left)
 
 
 def expires_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -57,6 +62,27 @@ def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
     real = join.Band.sql.fget
     assert real is not None
     patch.setattr(join.Band, "sql", property(lambda band: real(band).replace("<=", "<")))
+
+
+def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
+    real = equijoin._admitted
+
+    def shorter(operator: Any, *given: Any) -> Any:
+        less = {"w1": operator.w1 - 1} if isinstance(operator, p.TimeJoinOperator) else {"n1": operator.n1 - 1}
+        return real(replace(operator, **less), *given)
+
+    patch.setattr(equijoin, "_admitted", shorter)
+
+
+def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
+    real = equijoin.candidates
+
+    def twice(left: Any, right: Any) -> Any:
+        found = list(real(left, right))
+        return [*found, *found[1:2]]
+
+    patch.setattr(equijoin, "MOST_PAIRS", 5)
+    patch.setattr(equijoin, "candidates", twice)
 
 
 def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
@@ -143,6 +169,8 @@ CANARIES: list[tuple[Patch, tuple[str, ...], int | None]] = [
     (expires_too_early, JOINS, None),
     (closes_windows_twice, ("time_aggregate",), None),
     (window_is_open_at_its_edge, ("time_join", "count_join"), None),
+    (equal_keys_miss_the_edge, ("time_join", "count_join"), None),
+    (chunks_of_equal_keys_overlap, JOINS, None),
     (hashes_negative_zero_apart, (*JOINS, "time_aggregate"), None),
     (cells_leave_a_gap, JOINS, None),
     (cells_overlap, JOINS, None),

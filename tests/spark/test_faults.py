@@ -151,7 +151,7 @@ def files(spark: Any, tmp_path: Path) -> Bench:
 def test_f06_replay_delivers_the_same_again_and_leaves_the_state_alone(bench: Bench):
     """Killed between our commit and Spark's: its commit is not there, so Spark sends the batch again."""
     bench.run(2)
-    newest = max((int(p.name) for p in (bench.checkpoint / "spark" / "commits").iterdir() if p.name.isdigit()))
+    newest = max(int(p.name) for p in (bench.checkpoint / "spark" / "commits").iterdir() if p.name.isdigit())
     (bench.checkpoint / "spark" / "commits" / str(newest)).unlink()
     (bench.checkpoint / "spark" / "commits" / f".{newest}.crc").unlink(missing_ok=True)
     before, results = bench.contents("state"), {p.name: p.read_bytes() for p in bench.out.iterdir()}
@@ -286,9 +286,7 @@ def test_f18_second_run_on_the_same_checkpoint(files: Bench):
     with files.start() as run:
         with pytest.raises(WriterConflict, match=rf"in use by process {os.getpid()} on "):
             files.start()
-        code = (
-            "import sys; from pathlib import Path; from headrace.state import StateStore; StateStore.open(Path(sys.argv[1]))"
-        )
+        code = "import sys; from pathlib import Path; from headrace.state import StateStore; StateStore.open(Path(sys.argv[1]))"
         other = subprocess.run(
             [sys.executable, "-c", code, str(files.checkpoint / "state")], capture_output=True, text=True, timeout=60
         )
@@ -417,7 +415,10 @@ def test_f26_a_callback_that_looks_at_little_or_hides_its_error_harms_nothing(fi
             return
 
     files.feed(3)
-    both = [(query(from_files(files.spark, files.input, files_per_epoch=1)), sink) for sink in (sinks.foreach(careless), sinks.parquet(files.out))]
+    both = [
+        (query(from_files(files.spark, files.input, files_per_epoch=1)), sink)
+        for sink in (sinks.foreach(careless), sinks.parquet(files.out))
+    ]
     with hr.start(both, checkpoint=files.checkpoint, epoch="0 seconds", slots=2) as run:
         until(run, lambda p: p.tuples_in == 3 * PER_FILE)
     assert len(kept) == 3
@@ -554,9 +555,7 @@ class _Elsewhere:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_state_folder_that_tasks_cannot_reach_is_refused(
-    files: Bench, monkeypatch: pytest.MonkeyPatch, there: bool
-):
+def test_a_state_folder_that_tasks_cannot_reach_is_refused(files: Bench, monkeypatch: pytest.MonkeyPatch, there: bool):
     probe = files.folder / "probe.txt"
     if there:
         probe.write_text("of somebody else")

@@ -17,7 +17,6 @@ import pytest
 from headrace import sinks
 from headrace.errors import (
     DataError,
-    HeadraceError,
     QueryChanged,
     QueryError,
     QueryTypeError,
@@ -326,7 +325,9 @@ def test_b06_a_zone_that_comes_or_goes_mid_stream_is_refused(tmp_path: Path):
     naive = aware.set_column(0, "ts", aware["ts"].cast(pa.timestamp("us")))
     run = LocalRun(windows(source(aware)), tmp_path / "state")
     run.epoch(aware)
-    with pytest.raises(SourceError, match=r"'ts' of s changed its type from timestamp\[us, tz=UTC\] to timestamp\[us\]"):
+    with pytest.raises(
+        SourceError, match=r"'ts' of s changed its type from timestamp\[us, tz=UTC\] to timestamp\[us\]"
+    ):
         run.epoch(naive)
 
 
@@ -510,7 +511,9 @@ def test_b12_odd_names_work(check: Check, name: str):
     )
 
 
-@pytest.mark.parametrize("name", ["", " ", " x", "x ", "x" * 256, "x" * 10_000, "__x", "a\0b", "a\nb", "a\u200bb", "\ufeffa"])
+@pytest.mark.parametrize(
+    "name", ["", " ", " x", "x ", "x" * 256, "x" * 10_000, "__x", "a\0b", "a\nb", "a\u200bb", "\ufeffa"]
+)
 def test_b12_impossible_names_are_refused_at_definition(name: str):
     with pytest.raises(QueryError, match=r"column name"):
         source(tuples((0, 1), **{name: pa.int64()}))
@@ -563,7 +566,10 @@ def test_b13_a_text_with_a_lone_surrogate_cannot_become_arrow():
         tuples((0, "\ud800", 1))
 
 
-@pytest.mark.parametrize("window", ["0 seconds", "-1 seconds", "1 month", "2 years", "1 quarter", "0.0000001 seconds", "ten", "", "100001 days"])
+@pytest.mark.parametrize(
+    "window",
+    ["0 seconds", "-1 seconds", "1 month", "2 years", "1 quarter", "0.0000001 seconds", "ten", "", "100001 days"],
+)
 def test_b14_impossible_windows_are_refused_at_definition(window: str):
     stream = source(tuples())
     with pytest.raises(QueryError, match="window"):
@@ -730,7 +736,10 @@ def _changed_queries() -> dict[str, tuple[Stream, str]]:
         "function": (windows(stream, n="count(*)", total="sum(v + 1)"), r"functions was .*sum"),
         "group": (stream.aggregate(window="10 seconds", n="count(*)", total="sum(v)"), r"by was \['k'\], is \[\]"),
         "lateness": (windows(source(BASE, lateness="1 second")), r"lateness was 0, is 1000000"),
-        "schema": (windows(source(tuples((0, "a", 1.0), k=pa.string(), v=pa.float64()))), r"schema was .*int64.*double"),
+        "schema": (
+            windows(source(tuples((0, "a", 1.0), k=pa.string(), v=pa.float64()))),
+            r"schema was .*int64.*double",
+        ),
         "name": (windows(table_stream(BASE, name="t")), r"name was 's', is 't'"),
         "more": (windows(stream.filter("v > 0")), r"it has \d operators, the state was made by \d"),
     }
@@ -752,9 +761,7 @@ def test_b18_a_changed_query_is_refused_and_the_change_named(tmp_path: Path, cha
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "writer.lock"
-    }
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "writer.lock"}
 
 
 def test_b18_slots_and_writing_are_no_change(tmp_path: Path):

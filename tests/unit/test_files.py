@@ -74,7 +74,9 @@ def test_hidden_and_foreign_names_are_ignored(tmp_path: Path):
     assert names(tmp_path) == ["good.parquet"]
 
 
-@pytest.mark.parametrize("name", ["a b.parquet", "a%20b.parquet", "ä'\"#?.arrow", "a=1.feather", "-rf.parquet", "x\ny.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a b.parquet", "a%20b.parquet", "ä'\"#?.arrow", "a=1.feather", "-rf.parquet", "x\ny.parquet"]
+)
 def test_names_are_taken_as_they_are(tmp_path: Path, name: str):
     write(tmp_path / name, table(1, 2))
     found = origin(tmp_path)

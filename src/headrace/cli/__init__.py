@@ -213,7 +213,7 @@ def _follow(found: Results, options: dict[str, Any], enough: Callable[[Run], boo
 
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
-    with stoppable() as stop, headrace.start(found, **options) as started:
+    with stoppable() as stop, headrace.start(found, show=False, **options) as started:
         display = live.JsonLines(sys.stdout) if json else live.for_console(console, title, names)
         live.watch(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TextIO
@@ -59,6 +60,16 @@ def watch(
     finally:
         shown.show(run.progress)
         shown.close()
+
+
+def beside(run: Run) -> None:
+    """One live line on the terminal while the caller goes on; it goes away with the run."""
+
+    def show() -> None:
+        with suppress(Exception):  # what ended the run is the caller's to see, by run.wait or run.exception
+            watch(run, display=LiveLine(Console(stderr=True)))
+
+    threading.Thread(target=show, name="headrace-live", daemon=True).start()
 
 
 def for_console(
@@ -206,6 +217,24 @@ class LiveTable:
 
     def _flow(self, name: str, total: int) -> tuple[str, str, str]:
         return self._names.get(name, name), rate(self._rates.of(name)), f"{total:,}"
+
+
+class LiveLine:
+    """All of a run on one line that stays in its place."""
+
+    def __init__(self, console: Console) -> None:
+        self._rates, self._painted = Rates(), 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, progress: Progress) -> None:
+        self._rates.see(progress)
+        if progress.last is not None and time.monotonic() - self._painted >= 1 / FRAMES:
+            self._painted = time.monotonic()
+            self._live.update(Text(line(progress, self._rates), "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
 
 
 def _condition(progress: Progress) -> Table:

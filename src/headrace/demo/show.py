@@ -113,7 +113,7 @@ def _stream(
 ) -> tuple[Calls, Progress, float]:
     """Feed and run side by side until all calls are through; how long it took."""
     pairs = [(streams[0], hr.sinks.parquet(places.alarms)), (streams[1], hr.sinks.parquet(places.districts))]
-    with hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots) as run:
+    with hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False) as run:
         calls = generate(options.rate, options.seconds, options.seed, time.time())
         feed, began = Feed(calls, places.calls), time.monotonic()
         feed.start()

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -81,6 +82,7 @@ def start(
     slots: int | None = None,
     order: str = "transparent",
     late: Sink | None = None,
+    show: bool | None = None,
 ) -> Run:
     """Run one or more results continuously on Spark.
 
@@ -89,6 +91,7 @@ def start(
     slots: tasks per stage; may differ from one start to the next.
     order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
     late: a sink for late and rejected tuples, with their source and the reason.
+    show: one live line of progress on standard error; by default when that is a terminal.
     """
     _check_results(results)
     if order not in ORDERS:
@@ -119,6 +122,10 @@ def start(
     except BaseException:
         store.close()
         raise
+    if sys.stderr.isatty() if show is None else show:
+        from headrace.cli import live
+
+        live.beside(run)
     return run
 
 
