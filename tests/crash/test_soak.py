@@ -143,12 +143,32 @@ def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
 
 
 def test_f34_files_survive_fifteen_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak(tmp_path, "files", kills=15, longest=3.0)
+    report = soak(tmp_path, "files", kills=15, longest=2.0)
     with capsys.disabled():
         print(f"\n{report}")
 
 
 def test_f06_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak(tmp_path, "stream", kills=3, longest=4.0)
+    report = soak(tmp_path, "stream", kills=3, longest=3.0)
     with capsys.disabled():
         print(f"\n{report}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_f32_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: signal.Signals):
+    """The script knows nothing of signals: the epoch in progress is abandoned, or was committed; both are fine."""
+    (tmp_path / "in").mkdir()
+    running = Soak(tmp_path, "files")
+    running.feed(9)
+    program = Program(tmp_path, 2, "files", 10**9)
+    try:
+        program.progress(tmp_path)
+        running.feed(3)
+        program.process.send_signal(number)
+        assert program.process.wait(60) != 0
+    finally:
+        if program.process.poll() is None:
+            program.kill()
+    running.finish(1)
+    assert running.compare() == (0, 0)
+    running.epochs()

@@ -22,7 +22,7 @@ from headrace.engine.messages import Message, unpack
 from headrace.engine.outlet import Outlet
 from headrace.engine.slots import run_operator
 from headrace.engine.writing import Task, write_merged
-from headrace.errors import EngineError
+from headrace.errors import EngineError, SourceError
 from headrace.routing.layout import Layout
 from headrace.sources import conform
 from headrace.state.blocks import Block
@@ -69,6 +69,7 @@ class Window:
     source: str
     rows: pa.Table
     arrived: float | None = None
+    path: str | None = None  # of the file that it is, to name it in errors
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
@@ -109,9 +110,18 @@ class _Counts:
         }
 
 
+def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
+    try:
+        return conform(window.rows, source)
+    except SourceError as error:
+        if window.path is None:
+            raise
+        raise SourceError(f"{error}; found in {window.path!r}") from None
+
+
 def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts, outlet: Outlet) -> pa.Table:
     """Sort a window into accepted, late and rejected tuples; count each."""
-    tuples = conform(window.rows, source)
+    tuples = _tuples(source, window)
     ts = tuples.column("ts")
     times = np.asarray(ts.cast(pa.int64()).fill_null(wm.FOREVER))
     rejected = np.asarray(ts.is_null()) | (times > wm.FURTHEST) | (times < -wm.FURTHEST)

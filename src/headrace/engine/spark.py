@@ -120,14 +120,15 @@ def _bounded(sc: SparkContext, name: str, origin: Any, slots: int) -> RDD[Row]:
 
 
 def packed(name: str, df: DataFrame) -> DataFrame:
-    """A DataFrame as physical windows."""
-    return df.mapInArrow(functools.partial(_pack, name), BATCH)
+    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names."""
+    numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
+    return numbered.mapInArrow(functools.partial(_pack, name, tuple(df.columns)), BATCH)
 
 
-def _pack(name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
-            body = pack(pa.Table.from_batches([batch]))
+            body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
             yield pa.RecordBatch.from_pydict({"source": [name], "kind": ["rows"], "body": [body]})
 
 
@@ -214,7 +215,7 @@ def _windows(rows: Iterable[Row]) -> Iterator[Window]:
     for source, kind, body in rows:
         if kind == "file":
             head = json.loads(bytes(body))
-            yield Window(source, read_file(Path(head["path"])), head["arrived"])
+            yield Window(source, read_file(Path(head["path"])), head["arrived"], head["path"])
         else:
             yield Window(source, unpack(bytes(body)))
 

@@ -1,0 +1,145 @@
+"""A benchmark query in Flink SQL on a local mini cluster. Runs with the Python of Flink's own environment: no headrace here.
+
+    python flink_job.py task.json
+
+Streaming mode, event time, one Parquet file per stream (a folder of several would be read in any order), a Parquet sink
+that commits with each checkpoint. Progress is what the sources have handed on, as Flink's own metrics have it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Configuration
+from pyflink.table import EnvironmentSettings, TableEnvironment
+from pyflink.version import __version__ as flink_version
+
+TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # others are doubles
+POLL = 0.1
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+
+
+def settings(task: dict[str, Any]) -> dict[str, str]:
+    return {
+        "parallelism.default": str(task["cores"]),
+        "taskmanager.numberOfTaskSlots": str(task["cores"]),
+        "execution.runtime-mode": "STREAMING",
+        "execution.checkpointing.interval": f"{task['checkpoint_ms']} ms",
+        "execution.checkpointing.dir": f"file://{task['work']}/checkpoints",
+        "state.backend.type": "hashmap",
+        "table.local-time-zone": "UTC",
+        "table.exec.source.idle-timeout": "0 ms",
+        "pipeline.object-reuse": "true",
+        "rest.port": "0",
+        "rest.bind-port": "20000-60000",
+        "metrics.fetcher.update-interval": "100",
+    }
+
+
+def declare(table: TableEnvironment, task: dict[str, Any]) -> None:
+    columns = ", ".join(f"`{name}` {TYPES.get(name, 'DOUBLE')}" for name in task["columns"])
+    for side in task["sides"]:
+        table.execute_sql(
+            f"CREATE TABLE `{side}` ({columns}, WATERMARK FOR ts AS ts - INTERVAL '{task['delay']}' SECOND) WITH ("
+            f"'connector' = 'filesystem', 'path' = 'file://{task['source']}/{side}', 'format' = 'parquet',"
+            f"'parquet.utc-timezone' = 'true' {task['follow']})"
+        )
+
+
+def sink(table: TableEnvironment, task: dict[str, Any], columns: list[tuple[str, str]]) -> None:
+    declared = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+    table.execute_sql(
+        f"CREATE TABLE results ({declared}) WITH ('connector' = 'filesystem', 'path' = 'file://{task['work']}/out',"
+        "'format' = 'parquet', 'parquet.utc-timezone' = 'true', 'parquet.compression' = 'SNAPPY')"
+    )
+
+
+def join(table: TableEnvironment, task: dict[str, Any]) -> str:
+    """An interval join needs an equality: a predicate without one is joined on a constant, which is one task's work."""
+    names = task["columns"]
+    sink(table, task, [(f"{side}_{name}", TYPES.get(name, "DOUBLE")) for side in "lr" for name in names])
+    sides = [f"(SELECT *, 1 AS same FROM `{name}`)" for name in task["sides"]]
+    equality = "" if task["equality"] else "l.same = r.same AND "
+    within = f"INTERVAL '{task['within']}' SECOND(4,3)"
+    return (
+        f"INSERT INTO results SELECT {', '.join(f'{side}.`{name}`' for side in 'lr' for name in names)} "
+        f"FROM {sides[0]} AS l, {sides[1]} AS r "
+        f"WHERE {equality}{task['on']} AND r.ts BETWEEN l.ts - {within} AND l.ts + {within}"
+    )
+
+
+def aggregate(table: TableEnvironment, task: dict[str, Any]) -> str:
+    columns = [("window_start", "TIMESTAMP(3)"), ("key", "BIGINT"), ("n", "BIGINT"), ("mean", "DOUBLE")]
+    sink(table, task, columns)
+    hop = f"INTERVAL '{task['every']}' SECOND(4,3), INTERVAL '{task['window']}' SECOND(4,3)"
+    return (
+        "INSERT INTO results SELECT window_start, `key`, COUNT(*), AVG(x) "
+        f"FROM TABLE(HOP(TABLE `{task['sides'][0]}`, DESCRIPTOR(ts), {hop})) GROUP BY window_start, window_end, `key`"
+    )
+
+
+class Metrics:
+    """Tuples that the sources have handed on, from the REST interface of the mini cluster."""
+
+    def __init__(self, url: str, job: str) -> None:
+        self.jobs = f"{url}/jobs/{job}"
+        self.sources: dict[str, str] = {}
+
+    def get(self, path: str = "") -> Any:
+        with urllib.request.urlopen(f"{self.jobs}{path}") as answer:  # noqa: S310
+            return json.load(answer)
+
+    def find(self) -> None:
+        for vertex in self.get()["vertices"]:
+            for metric in self.get(f"/vertices/{vertex['id']}/subtasks/metrics"):
+                if metric["id"].startswith("Source") and metric["id"].endswith("].numRecordsOut"):
+                    self.sources[vertex["id"]] = metric["id"]
+
+    def tuples(self) -> int:
+        counts = [
+            self.get(f"/vertices/{vertex}/subtasks/metrics?get={name}&agg=sum") for vertex, name in self.sources.items()
+        ]
+        return int(sum(metric["sum"] for found in counts for metric in found))
+
+
+def follow(metrics: Metrics, points: Any, streams: int) -> str:
+    """Write down how far the job is until it ends."""
+    last = -1
+    while True:
+        state = str(metrics.get()["state"])
+        if state in ENDED:
+            return state
+        if len(metrics.sources) < streams:
+            metrics.find()
+        count = metrics.tuples()
+        if count != last:
+            points.write(f"{time.time()} {count}\n")
+            points.flush()
+            last = count
+        time.sleep(POLL)
+
+
+def main(path: str) -> None:
+    task = json.loads(Path(path).read_text())
+    work, chosen = Path(task["work"]), settings(task)
+    configuration = Configuration()
+    for name, value in chosen.items():
+        configuration.set_string(name, value)
+    table = TableEnvironment.create(EnvironmentSettings.new_instance().with_configuration(configuration).build())
+    versions = {"flink": flink_version, "python": platform.python_version()}
+    (work / "about.json").write_text(json.dumps({"versions": versions, "settings": {**chosen, "heap": task["heap"]}}))
+    declare(table, task)
+    query = {"join": join, "aggregate": aggregate}[task["kind"]](table, task)
+    result = table.execute_sql(query)
+    client = result.get_job_client()
+    print(client.get_job_id(), [m for m in dir(client._j_job_client)])
+    result.wait()
+
+if __name__ == "__main__":
+    main(sys.argv[1])

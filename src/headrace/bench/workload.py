@@ -1,0 +1,137 @@
+"""The streams of a benchmark as Parquet files: one file per stream and epoch, the same bytes for the same seed.
+
+Times are whole milliseconds (Flink's event time has no more) and rise strictly from file to file, so no system may call
+a tuple late. A last file holds one tuple per stream, far
+behind all others: it moves every watermark past them, so that each system gives all of its results.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+CLOSING = -1  # key of the tuples that only move the watermark
+AREA = 10_000.0  # x and y are below
+
+
+@dataclass(frozen=True)
+class Streams:
+    """One or two streams: `rate` tuples per second of event time in each, `epochs` files of `seconds` each."""
+
+    sides: tuple[str, ...]
+    rate: float
+    seconds: float
+    epochs: int
+    keys: int
+    gap: float  # seconds from the last tuple to the one that moves the watermark: more than any window
+    reach: float | None = None  # of theta streams: mean length of the interval [x, z]
+    seed: int = 7
+
+    @property
+    def rows(self) -> int:
+        """Tuples in a file."""
+        return round(self.rate * self.seconds)
+
+    @property
+    def per_epoch(self) -> int:
+        """Tuples in an epoch, all streams together."""
+        return self.rows * len(self.sides)
+
+    @property
+    def tuples(self) -> int:
+        """All tuples, without those that move the watermark."""
+        return self.per_epoch * self.epochs
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("ts", "key", "payload", "x") + (("y", "z") if self.reach is not None else ())
+
+    def tables(self, side: str) -> Iterator[pa.Table]:
+        """A stream, file by file."""
+        number = self.sides.index(side)
+        rng = np.random.default_rng([self.seed, number])
+        for epoch in range(self.epochs):
+            yield self._table(rng, START + round(epoch * self.seconds * SECOND), self.rows, number, epoch)
+        yield self._closing(number)
+
+    def _table(self, rng: np.random.Generator, begin: int, rows: int, number: int, epoch: int) -> pa.Table:
+        ts = begin + 1000 * np.sort(rng.integers(0, round(self.seconds * 1000), rows))
+        first = (number * self.epochs + epoch) * rows
+        values: dict[str, npt.NDArray[np.generic]] = {
+            "ts": ts.astype("datetime64[us]"),
+            "key": rng.integers(0, self.keys, rows),
+            "payload": np.arange(first, first + rows),  # names the tuple
+            "x": np.floor(rng.random(rows) * AREA * 8) / 8,  # sums of these are exact in any order
+        }
+        if self.reach is not None:
+            values["x"] = rng.random(rows) * AREA
+            values["y"] = rng.random(rows) * AREA
+            values["z"] = values["x"] + rng.random(rows) * 2 * self.reach  # type: ignore[operator]
+        return _arrow(values)
+
+    def _closing(self, number: int) -> pa.Table:
+        ts = START + round((self.epochs * self.seconds + self.gap * (1 + number)) * SECOND)
+        values = {name: np.zeros(1) for name in self.columns}
+        values |= {"ts": np.array([ts], "datetime64[us]"), "key": np.array([CLOSING]), "payload": np.array([CLOSING])}
+        return _arrow(values)
+
+
+def _arrow(values: dict[str, npt.NDArray[np.generic]]) -> pa.Table:
+    table = pa.table({name: pa.array(value) for name, value in values.items()})
+    return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("us", "UTC")))
+
+
+def write(streams: Streams, folder: Path) -> None:
+    """folder/<side>/part-00000.parquet and so on, in the order in which they are to be read."""
+    for side in streams.sides:
+        (folder / side).mkdir(parents=True)
+        for epoch, table in enumerate(streams.tables(side)):
+            write_file(table, folder / side / f"part-{epoch:05d}.parquet")
+
+
+def write_file(table: pa.Table, path: Path) -> None:
+    """Complete when its name appears."""
+    hidden = path.with_name(f"_{path.name}")
+    pq.write_table(table, hidden, compression="snappy")
+    hidden.rename(path)
+
+
+def join_files(folder: Path, sides: tuple[str, ...]) -> Path:
+    """A copy for systems that take the files of a folder in any order: one file per stream, one row group per epoch."""
+    target = folder / "joined"
+    for side in sides:
+        (target / side).mkdir(parents=True)
+        files = sorted((folder / side).glob("part-*.parquet"))
+        with pq.ParquetWriter(target / side / "all.parquet", pq.read_schema(files[0]), compression="snappy") as writer:
+            for file in files:
+                writer.write_table(pq.read_table(file))
+    return target
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def admitted_pairs(streams: Streams, window: float, begin: int, end: int) -> int:
+    """Pairs that windows of so many seconds admit, whose later tuple is in an epoch of [begin, end)."""
+    left, right = (_times(streams, side) for side in streams.sides)
+    reach = round(window * SECOND)
+    part = slice(begin * streams.rows, end * streams.rows)
+    by_left = np.searchsorted(right, left[part], "right") - np.searchsorted(right, left[part] - reach, "left")
+    by_right = np.searchsorted(left, right[part], "left") - np.searchsorted(left, right[part] - reach, "left")
+    return int(by_left.sum() + by_right.sum())
+
+
+def _times(streams: Streams, side: str) -> npt.NDArray[np.int64]:
+    """Event times of a stream; files may also be shorter than what is drawn here, never reordered."""
+    tables = list(streams.tables(side))[:-1]
+    return np.concatenate([t["ts"].cast(pa.int64()).to_numpy() for t in tables])

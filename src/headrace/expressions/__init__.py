@@ -1,0 +1,23 @@
+"""Expressions: SQL text in DuckDB's dialect, checked, typed and taken apart when a query is built.
+
+Three gates, in this order: sqlglot says whether the text is one scalar expression at all; DuckDB's own syntax tree
+says which functions and columns it really uses, and each function must be one whose answer depends on its arguments
+alone; DuckDB binds it on an empty table, which settles names and types. The tree that passed is also the only thing
+that is ever taken apart or rewritten, so what was checked is what runs.
+"""
+
+from headrace.expressions.aggregates import Aggregate, Partial, aggregate
+from headrace.expressions.gates import Expression, condition, scalar
+from headrace.expressions.predicates import Key, Predicate, join_predicate
+
+__all__ = [
+    "Aggregate",
+    "Expression",
+    "Key",
+    "Partial",
+    "Predicate",
+    "aggregate",
+    "condition",
+    "join_predicate",
+    "scalar",
+]

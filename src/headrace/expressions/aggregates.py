@@ -1,0 +1,183 @@
+"""Aggregate expressions, taken apart: what a pane must keep, how it is merged, and what depends on order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import duck
+from headrace.errors import ExpressionError
+from headrace.expressions.gates import bind, checked_tree, functions
+from headrace.expressions.tree import Tree, column_node, columns_of, to_sql, walk
+
+APPROXIMATE = frozenset({"approx_count_distinct", "approx_quantile", "approx_top_k", "reservoir_quantile"})
+ORDER_SENSITIVE = frozenset(
+    [
+        "any_value",
+        "arbitrary",
+        "arg_max",
+        "arg_max_null",
+        "arg_max_nulls_last",
+        "arg_min",
+        "arg_min_null",
+        "arg_min_nulls_last",
+        "argmax",
+        "argmin",
+        "array_agg",
+        "first",
+        "group_concat",
+        "last",
+        "list",
+        "listagg",
+        "lttb",
+        "max_by",
+        "min_by",
+        "mode",
+        "string_agg",
+    ]
+)
+MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max", "mean", "min", "sum"])
+
+
+@dataclass(frozen=True)
+class Partial:
+    """One aggregate call: what each pane keeps, and how the kept values are merged."""
+
+    columns: tuple[tuple[str, str, str], ...]  # (name, SQL over tuples, function that merges two of them)
+    merged: tuple[tuple[str, str], ...]  # (name, SQL over those columns)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One checked aggregate expression, such as `sum(x) / count(*)`."""
+
+    text: str
+    sql: str  # over tuples, grouped; functions that depend on order are ordered by `__seq`
+    type: pa.DataType
+    ordered: bool
+    partials: tuple[Partial, ...] | None  # None: needs the tuples themselves
+    merged_sql: str | None  # over the merged partials
+
+
+def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
+    """Check an aggregate expression over one stream, grouped by `by`; `number` keeps its partials apart."""
+    scopes = {"": schema}
+    tree = checked_tree(text, scopes, what, aggregates=True)
+    calls = list(_aggregate_calls(tree))
+    if not calls:
+        raise ExpressionError(f"{what} = {text!r} has no aggregate function; such as count(*) or avg(x)")
+    _check_ungrouped(tree, by, text, what)
+    for call in calls:
+        _check_call(call, text, what)
+    ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
+    kind = bind(to_sql(tree), scopes, text, what, by=by)
+    partials = _partials(tree, schema, f"__f{number}m")
+    return Aggregate(
+        text=text,
+        sql=to_sql(_with_order(tree)) if ordered else to_sql(tree),
+        type=kind,
+        ordered=ordered,
+        partials=partials[0] if partials else None,
+        merged_sql=partials[1] if partials else None,
+    )
+
+
+def _aggregate_calls(tree: Tree) -> Iterator[Tree]:
+    for node in walk(tree):
+        if node["class"] == "FUNCTION" and functions()[node["function_name"].lower()] == {"aggregate"}:
+            yield node
+
+
+def _check_call(call: Tree, text: str, what: str) -> None:
+    name = call["function_name"]
+    if name in APPROXIMATE:
+        raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
+    if name.startswith(("arg_", "argm", "max_by", "min_by")) and len(call["arguments"]) > 2:
+        msg = f"{what} = {text!r} asks {name} for several values, whose ties have no order; use list(... ORDER BY ...)"
+        raise ExpressionError(msg)
+
+
+def _check_ungrouped(tree: Any, by: tuple[str, ...], text: str, what: str) -> None:
+    """Outside aggregate calls only the columns of `by` have one value per group."""
+    grouped = {name.lower() for name in by}
+    for path in columns_of(_without_aggregates(tree)):
+        if path[0].lower() not in grouped:
+            msg = (
+                f"{what} = {text!r} uses {path[0]!r} outside an aggregate function; add it to by=[...] or aggregate it"
+            )
+            raise ExpressionError(msg)
+
+
+def _without_aggregates(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_without_aggregates(value) for value in tree]
+    if isinstance(tree, dict):
+        if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
+            return None
+        return {key: _without_aggregates(value) for key, value in tree.items()}
+    return tree
+
+
+def _with_order(tree: Tree) -> Tree:
+    """The tree with every order-sensitive call ordered by the tuples' sequence, after the user's own order."""
+    tree = json.loads(json.dumps(tree))
+    for call in _aggregate_calls(tree):
+        if call["function_name"] in ORDER_SENSITIVE:
+            # distinct values can only be ordered by themselves
+            by = call["arguments"][0]["expression"] if call["distinct"] else column_node("__seq")
+            order = {"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": by}
+            call["order_bys"]["orders"].append(order)
+    return tree
+
+
+def _partials(tree: Tree, schema: pa.Schema, prefix: str) -> tuple[tuple[Partial, ...], str] | None:
+    """Per-pane partials and the expression over them once merged, if every call allows it."""
+    calls = list(_aggregate_calls(tree))
+    if not all(_mergeable(call, schema) for call in calls):
+        return None
+    partials = tuple(_partial(call, f"{prefix}{index}", schema) for index, call in enumerate(calls))
+    return partials, to_sql(_replace_calls(tree, iter([f"{prefix}{index}" for index in range(len(calls))])))
+
+
+def _mergeable(call: Tree, schema: pa.Schema) -> bool:
+    name = call["function_name"]
+    arguments = call["arguments"]
+    if name not in MERGEABLE or call["distinct"] or call["order_bys"]["orders"] or len(arguments) > 1:
+        return False
+    if name in ("sum", "avg", "mean"):
+        return _is_number(bind(to_sql(arguments[0]["expression"]), {"": schema}, name, name))
+    return True
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _partial(call: Tree, out: str, schema: pa.Schema) -> Partial:
+    name = call["function_name"]
+    if name in ("avg", "mean"):
+        total, count = (to_sql({**call, "function_name": f, "qualified_name": {"path": [f]}}) for f in ("sum", "count"))
+        merged = f"CASE WHEN sum({out}c) > 0 THEN CAST(sum({out}s) AS DOUBLE) / sum({out}c) END"
+        return Partial(((f"{out}s", total, "sum"), (f"{out}c", count, "sum")), ((out, merged),))
+    merge = "sum" if name in ("count", "count_star") else name
+    merged = f"CAST({merge}({out}v) AS {_duck_type(to_sql(call), schema)})"
+    return Partial(((f"{out}v", to_sql(call), merge),), ((out, merged),))
+
+
+def _replace_calls(tree: Any, names: Iterator[str]) -> Any:
+    if isinstance(tree, list):
+        return [_replace_calls(value, names) for value in tree]
+    if isinstance(tree, dict):
+        if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
+            return column_node(next(names))
+        return {key: _replace_calls(value, names) for key, value in tree.items()}
+    return tree
+
+
+def _duck_type(sql: str, schema: pa.Schema) -> str:
+    found = duck.run(f"SELECT typeof({sql}) AS t FROM __tuples", {duck.TUPLES: schema.empty_table()})
+    return str(found.column(0)[0].as_py())

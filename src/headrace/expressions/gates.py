@@ -1,0 +1,222 @@
+"""The three gates that an expression must pass before anything runs it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from headrace import duck
+from headrace.errors import ExpressionError
+from headrace.expressions.tree import Tree, columns_of, parse, to_sql, walk
+from headrace.query.types import plain_type
+
+NOT_REPEATABLE = frozenset({"hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query"})
+
+_SHAPES = (
+    exp.Condition,
+    exp.Identifier,
+    exp.DataType,
+    exp.DataTypeParam,
+    exp.Ordered,
+    exp.Order,
+    exp.Interval,
+    exp.Var,
+    exp.Lambda,
+    exp.Kwarg,
+    exp.Distinct,
+    exp.Where,
+    exp.Tuple,
+    exp.Struct,
+    exp.Star,
+    exp.Slice,
+    exp.WithinGroup,
+    exp.Filter,
+    exp.If,
+    exp.IgnoreNulls,
+    exp.RespectNulls,
+)
+_FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter, exp.Alias, exp.Command, exp.DDL, exp.DML)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One checked scalar expression."""
+
+    text: str  # as the user wrote it
+    sql: str  # as DuckDB prints the checked tree
+    type: pa.DataType
+    columns: frozenset[tuple[str, ...]]  # ("x",) or, in a join, ("l", "x")
+
+
+def scalar(text: str, schema: pa.Schema, what: str) -> Expression:
+    """Check a scalar expression over one stream."""
+    return checked_scalar(text, {"": schema}, what)
+
+
+def condition(text: str, schema: pa.Schema, what: str) -> Expression:
+    """Check a predicate over one stream."""
+    found = scalar(text, schema, what)
+    demand_boolean(found.type, text, what)
+    return found
+
+
+def checked_scalar(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Expression:
+    tree = checked_tree(text, scopes, what, aggregates=False)
+    sql = to_sql(tree)
+    return Expression(text, sql, bind(sql, scopes, text, what), frozenset(columns_of(tree)))
+
+
+def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggregates: bool) -> Tree:
+    if not isinstance(text, str):
+        raise ExpressionError(f"{what} must be an expression as text; found {text!r}")
+    _check_shape(text, what)
+    tree = parse(text, what)
+    for node in walk(tree):
+        _check_node(node, text, what, aggregates=aggregates)
+    _check_columns(tree, scopes, text, what)
+    return tree
+
+
+def _check_shape(text: str, what: str) -> None:
+    try:
+        parsed = sqlglot.parse(text, dialect="duckdb")
+    except sqlglot.errors.SqlglotError as error:
+        reason = str(error).splitlines()[0]
+        raise ExpressionError(f"{what} = {text!r} is not an expression: {reason}") from None
+    if len(parsed) != 1 or parsed[0] is None:
+        raise ExpressionError(f"{what} = {text!r} must be exactly one expression")
+    for node in parsed[0].walk():
+        if isinstance(node, _FORBIDDEN) or not isinstance(node, _SHAPES):
+            kind = type(node).__name__.lower()
+            msg = (
+                f"{what} = {text!r} is refused: it contains a {kind}; an expression may use columns, literals, operators"
+                " and functions, but no subquery, alias, statement, parameter or window function"
+            )
+            raise ExpressionError(msg)
+
+
+_KINDS_REFUSED = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "PARAMETER": "a parameter",
+    "POSITIONAL_REFERENCE": "a positional reference",
+    "STAR": "a star",
+    "DEFAULT": "DEFAULT",
+}
+
+
+def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
+    kind = node.get("class")
+    if kind in _KINDS_REFUSED:
+        raise ExpressionError(f"{what} = {text!r} is refused: it contains {_KINDS_REFUSED[kind]}")
+    if kind == "FUNCTION":
+        _check_function(node["function_name"].lower(), text, what, aggregates=aggregates)
+        if node["function_name"].lower() == "age" and len(node["arguments"]) == 1:
+            msg = f"{what} = {text!r} uses 'age' of one time, which is not a function of its arguments alone: it is taken from today; give it two times"
+            raise ExpressionError(msg)
+
+
+def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> None:
+    kinds = functions().get(name)
+    if kinds is None:
+        raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist")
+    if name in NOT_REPEATABLE or not _repeatable(name):
+        reason = "is a macro over aggregates or is" if "macro" in kinds else "is"
+        msg = f"{what} = {text!r} uses {name!r}, which {reason} not a function of its arguments alone; it is refused"
+        raise ExpressionError(msg)
+    if kinds == {"aggregate"} and not aggregates:
+        msg = f"{what} = {text!r} uses the aggregate function {name!r}; aggregates belong in .aggregate(...)"
+        raise ExpressionError(msg)
+
+
+def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what: str) -> None:
+    for path in columns_of(tree):
+        if "" in scopes:
+            _check_column(path[0], scopes[""], text, what)
+        elif path[0].lower() not in scopes or len(path) < 2:
+            msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write l.column or r.column"
+            raise ExpressionError(msg)
+        else:
+            _check_column(path[1], scopes[path[0].lower()], text, what)
+
+
+def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
+    if name.lower() not in {column.lower() for column in schema.names}:
+        raise ExpressionError(
+            f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
+        )
+
+
+def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()) -> pa.DataType:
+    tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes.items()}
+    group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
+    try:
+        found = duck.run(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
+    except duckdb.Error as error:
+        reason = str(error).split("\n\n")[0].split("\tCandidate")[0].replace("\n", " ").strip()
+        columns = "; ".join(f"{a + ': ' if a else ''}{_listing(s)}" for a, s in scopes.items())
+        raise ExpressionError(f"{what} = {text!r} does not fit the stream: {reason}; columns: {columns}") from None
+    return plain_type(found.schema.field(0).type, what)
+
+
+def _listing(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def demand_boolean(kind: pa.DataType, text: str, what: str) -> None:
+    if not pa.types.is_boolean(kind):
+        raise ExpressionError(f"{what} = {text!r} must be true or false; its type is {kind}; compare it with something")
+
+
+# --- what DuckDB knows about functions -------------------------------------------------------------------------------
+
+
+@functools.cache
+def functions() -> dict[str, set[str]]:
+    """Name of every function that may stand in an expression -> what it is (scalar, aggregate, macro)."""
+    rows = duck.rows(
+        "SELECT function_name, function_type FROM duckdb_functions()"
+        " WHERE function_type IN ('scalar', 'aggregate', 'macro')"
+    )
+    found: dict[str, set[str]] = {}
+    for name, kind in rows:
+        found.setdefault(name, set()).add(kind)
+    return found
+
+
+@functools.cache
+def _repeatable(name: str) -> bool:
+    rows = duck.rows(
+        "SELECT stability, function_type, macro_definition, parameters FROM duckdb_functions()"
+        " WHERE function_name = ? AND function_type IN ('scalar', 'aggregate', 'macro')",
+        [name],
+    )
+    return all(
+        _macro_repeatable(definition, parameters) if kind == "macro" else stability == "CONSISTENT"
+        for stability, kind, definition, parameters in rows
+    )
+
+
+def _macro_repeatable(definition: str, parameters: list[str]) -> bool:
+    tree = parse(definition, "macro")
+    names = {p.lower() for p in parameters}
+    for node in walk(tree):
+        if node.get("class") in _KINDS_REFUSED:
+            return False
+        if node.get("class") == "COLUMN_REF" and node["column_names"][0].lower() not in names:
+            return False
+        if node.get("class") == "FUNCTION":
+            called = node["function_name"].lower()
+            if (
+                functions().get(called, {"aggregate"}) == {"aggregate"}
+                or called in NOT_REPEATABLE
+                or not _repeatable(called)
+            ):
+                return False
+    return True

@@ -1,0 +1,142 @@
+"""Join predicates, taken apart: which equalities can route and look up, and what may be evaluated in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.expressions.gates import checked_scalar, demand_boolean
+from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, walk
+from headrace.query.types import has_float
+
+
+@dataclass(frozen=True)
+class Key:
+    """One equality `l.left = r.right` between two columns that hash alike."""
+
+    left: str
+    right: str
+    type: pa.DataType  # what both are brought to before they are hashed
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A join predicate: equalities that routing can use, and the whole of it."""
+
+    text: str
+    sql: str
+    keys: tuple[Key, ...]
+    safe: bool  # cannot fail on any pair, so it may be evaluated in any order
+    ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
+    plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
+    columns: frozenset[tuple[str, ...]]
+
+
+def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
+    """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
+    what = "on"
+    found = checked_scalar(text, {"l": left, "r": right}, what)
+    demand_boolean(found.type, text, what)
+    tree = parse(text, what)
+    parts = list(conjuncts(tree))
+    keys = [key for key in (_key(part, left, right) for part in parts) if key]
+    return Predicate(
+        text=text,
+        sql=found.sql,
+        keys=tuple(keys),
+        safe=_safe(tree, {"l": left, "r": right}),
+        ranges=all(_is_range(part) for part in parts),
+        plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
+        columns=found.columns,
+    )
+
+
+def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
+    """The equality of a left and a right column, if this conjunct is one that hashing can serve."""
+    if tree.get("type") != "COMPARE_EQUAL":
+        return None
+    sides = [tree["left"], tree["right"]]
+    if any(side.get("class") != "COLUMN_REF" or len(side["column_names"]) != 2 for side in sides):
+        return None
+    named = {side["column_names"][0].lower(): side["column_names"][1] for side in sides}
+    if set(named) != {"l", "r"}:
+        return None
+    l, r = _own_name(left, named["l"]), _own_name(right, named["r"])
+    common = _common_type(left.field(l).type, right.field(r).type)
+    return Key(l, r, common) if common is not None else None
+
+
+def _compares_its_own_way(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_nested(kind))
+
+
+_INEQUALITIES = frozenset(
+    ("COMPARE_LESSTHAN", "COMPARE_GREATERTHAN", "COMPARE_LESSTHANOREQUALTO", "COMPARE_GREATERTHANOREQUALTO")
+)
+
+
+def _is_range(tree: Tree) -> bool:
+    """An inequality with one side of the join on each side of it."""
+    if tree.get("type") not in _INEQUALITIES:
+        return False
+    sides = [{path[0].lower() for path in columns_of(tree[part])} for part in ("left", "right")]
+    return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
+
+
+def _own_name(schema: pa.Schema, name: str) -> str:
+    return str(next(column for column in schema.names if column.lower() == name.lower()))
+
+
+def _common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which two key columns are equal exactly when DuckDB finds them equal; None: do not hash."""
+    t = pa.types
+    if t.is_integer(left) and t.is_integer(right):
+        return None if t.is_uint64(left) or t.is_uint64(right) else pa.int64()
+    if t.is_floating(left) and t.is_floating(right):
+        return pa.float64()
+    if t.is_nested(left) and has_float(left):
+        return None
+    return left if left == right else None
+
+
+_SAFE_COMPARISONS = frozenset(
+    [
+        "COMPARE_EQUAL",
+        "COMPARE_NOTEQUAL",
+        "COMPARE_LESSTHAN",
+        "COMPARE_GREATERTHAN",
+        "COMPARE_LESSTHANOREQUALTO",
+        "COMPARE_GREATERTHANOREQUALTO",
+        "COMPARE_BETWEEN",
+        "COMPARE_DISTINCT_FROM",
+        "COMPARE_NOT_DISTINCT_FROM",
+    ]
+)
+_SAFE_KINDS = frozenset(["COLUMN_REF", "CONSTANT", "CONJUNCTION", "COMPARISON", "BETWEEN"])
+_SAFE_OPERATORS = frozenset(["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"])
+_SAFE_ON_FLOATS = frozenset(["+", "-", "*", "/", "abs"])
+
+
+def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
+    """True only when no pair of tuples whatever can make the predicate raise an error."""
+    types = {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(tree)}
+    numbers = all(pa.types.is_floating(t) or pa.types.is_integer(t) for t in types)
+    floats = bool(types) and all(pa.types.is_floating(t) for t in types)
+    same = len(types) <= 1
+    return all(_safe_node(node, floats=floats, comparable=numbers or same) for node in walk(tree))
+
+
+def _safe_node(node: Tree, *, floats: bool, comparable: bool) -> bool:
+    kind = node["class"]
+    if kind == "OPERATOR":
+        return node["type"] in _SAFE_OPERATORS
+    if kind == "FUNCTION":
+        return floats and node["function_name"] in _SAFE_ON_FLOATS
+    if kind == "CONSTANT":
+        literal: Tree = node.get("literal") or {}
+        return literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "BOOLEAN")
+    if kind in ("COMPARISON", "BETWEEN"):
+        return comparable and node["type"] in _SAFE_COMPARISONS
+    return kind in _SAFE_KINDS

@@ -1,0 +1,94 @@
+"""DuckDB's own syntax tree of an expression: read, walked, and printed back as SQL."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from headrace import duck
+from headrace.errors import ExpressionError
+
+Tree = dict[str, Any]
+
+
+def parse(text: str, what: str) -> Tree:
+    statement = json.loads(duck.rows("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"])[0][0])
+    if statement.get("error"):
+        raise ExpressionError(f"{what} = {text!r} is not an expression: {statement.get('error_message')}")
+    node = statement["statements"][0]["node"]
+    if len(statement["statements"]) != 1 or len(node.get("select_list", ())) != 1 or _has_clauses(node):
+        raise ExpressionError(f"{what} = {text!r} must be exactly one expression")
+    tree: Tree = node["select_list"][0]
+    return tree
+
+
+def _has_clauses(node: Tree) -> bool:
+    plain_from = node["from_table"].get("type") == "EMPTY"
+    clauses = ("where_clause", "having", "qualify", "sample")
+    return not plain_from or any(node.get(c) for c in clauses) or bool(node["group_expressions"] or node["modifiers"])
+
+
+def walk(tree: Any) -> Iterator[Tree]:
+    if isinstance(tree, dict):
+        if "class" in tree:
+            yield tree
+        for value in tree.values():
+            yield from walk(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from walk(value)
+
+
+def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
+    """Paths of the columns used; the parameters of lambdas are not columns."""
+    if isinstance(tree, list):
+        for value in tree:
+            yield from columns_of(value, bound)
+        return
+    if not isinstance(tree, dict):
+        return
+    if tree.get("class") == "COLUMN_REF":
+        if tree["column_names"][0] not in bound:
+            yield tuple(tree["column_names"])
+        return
+    if tree.get("class") == "LAMBDA":
+        bound = bound | _lambda_parameters(tree)
+    for value in tree.values():
+        yield from columns_of(value, bound)
+
+
+def _lambda_parameters(tree: Tree) -> frozenset[str]:
+    names = {node["column_names"][0] for node in walk(tree.get("lhs")) if node["class"] == "COLUMN_REF"}
+    return frozenset(names | set(tree.get("named_parameters") or ()))
+
+
+def to_sql(tree: Tree) -> str:
+    text = json.dumps({"error": False, "statements": [{"node": _select(tree), "named_param_map": []}]})
+    sql: str = duck.rows("SELECT json_deserialize_sql(?::JSON)", [text])[0][0]
+    return f"({sql.removeprefix('SELECT ')})"
+
+
+@functools.cache
+def _blank_select() -> str:
+    text = duck.rows("SELECT json_serialize_sql('SELECT 1')")[0][0]
+    return json.dumps(json.loads(text)["statements"][0]["node"])
+
+
+def _select(tree: Tree) -> Tree:
+    node: Tree = json.loads(_blank_select())
+    node["select_list"] = [tree]
+    return node
+
+
+def conjuncts(tree: Tree) -> Iterator[Tree]:
+    if tree.get("type") == "CONJUNCTION_AND":
+        for child in tree["children"]:
+            yield from conjuncts(child)
+    else:
+        yield tree
+
+
+def column_node(name: str) -> Tree:
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}

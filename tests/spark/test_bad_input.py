@@ -1,0 +1,383 @@
+"""Bad input (RELIABILITY.md section 6) where Spark, files or the checkpoint folder take part."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace import sinks
+from headrace.errors import DataError, QueryChanged, QueryError, QueryTypeError, SourceError, StateError
+from headrace.reference import difference, reference
+from headrace.state import StateStore
+from headrace.testing import table_stream
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+UTC = pa.timestamp("us", "UTC")
+
+
+def tuples(*rows: tuple[Any, ...], **kinds: pa.DataType) -> pa.Table:
+    kinds = kinds or {"k": pa.string(), "v": pa.int64()}
+    columns = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(kinds))
+    arrays = [pa.array(list(columns[0]), pa.int64()).cast(UTC)]
+    arrays += [pa.array(list(c), kind) for c, kind in zip(columns[1:], kinds.values(), strict=True)]
+    return pa.table(arrays, names=["ts", *kinds])
+
+
+def put(folder: Path, number: int, table: pa.Table) -> Path:
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f"_{number:03d}"
+    pq.write_table(table, hidden)
+    os.utime(hidden, (1_700_000_000 + number,) * 2)
+    return hidden.rename(folder / f"{number:03d}.parquet")
+
+
+def counted(stream: hr.Stream) -> hr.Stream:
+    return stream.aggregate(by=["k"], window="10 seconds", n="count(*)", total="sum(v)")
+
+
+def until(run: Any, condition: Callable[[Any], bool], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition(run.progress):
+        assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
+        run.wait(0.02)
+
+
+def failure(run: Any, seconds: float = 90) -> BaseException:
+    deadline = time.monotonic() + seconds
+    while run.active:
+        assert time.monotonic() < deadline, "the run goes on"
+        time.sleep(0.02)
+    assert run.exception is not None
+    return run.exception
+
+
+class Bench:
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.input, self.checkpoint = folder / "in", folder / "ckpt"
+        self.input.mkdir()
+        self.sink, self.late = sinks.memory(), sinks.memory()
+
+    def start(self, query: Callable[[hr.Stream], hr.Stream] = counted, **options: Any) -> Any:
+        schema = options.pop("schema", tuples().schema)
+        stream = hr.files(self.spark, self.input, time="ts", name="s", schema=schema, files_per_epoch=1, **options)
+        return query(stream).start(self.sink, checkpoint=self.checkpoint, epoch="0 seconds", slots=2, late=self.late)
+
+    def last(self) -> Any:
+        return StateStore.open(self.checkpoint / "state", read_only=True).last
+
+
+@pytest.fixture
+def bench(spark: Any, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path)
+
+
+def same(
+    spark: Any, folder: Path, table: pa.Table, query: Callable[[hr.Stream], hr.Stream], *, df: bool = True
+) -> None:
+    """`collect` over a DataFrame and over files gives the reference's answer."""
+    put(folder / "same", 0, table.slice(0, table.num_rows // 2))
+    put(folder / "same", 1, table.slice(table.num_rows // 2))
+    wanted = reference(query(table_stream(table, name="s")))
+    files = hr.files(spark, folder / "same", time="ts", name="s", schema=table.schema)
+    assert (text := difference(wanted, query(files).collect(slots=3))) is None, text
+    if df:
+        frame = spark.read.schema(spark.read.parquet(str(folder / "same")).schema).parquet(str(folder / "same"))
+        found = query(hr.stream(frame, time="ts", name="s")).collect(slots=2)
+        assert (text := difference(wanted, found)) is None, text
+
+
+# --- B1 to B4 -------------------------------------------------------------------------------------------------------------
+
+
+def test_b01_empty_files_only_late_rows_and_null_times(bench: Bench):
+    tables = [
+        tuples(),
+        tuples((0, "a", 1), (12 * SECOND, "a", 2)),
+        tuples(),
+        tuples((1, "a", 3), (2, None, 4)),
+        tuples((None, "a", 5)),
+        tuples((25 * SECOND, None, 6)),
+    ]
+    for number, table in enumerate(tables):
+        put(bench.input, number, table)
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == len(tables) - 1)
+        progress = run.progress
+    assert (progress.tuples_in, progress.accepted, progress.late, progress.rejected) == (6, 3, 2, 1)
+    wanted = reference(counted(table_stream(tables[0], name="s")), epochs=tables, end=False)
+    assert difference(wanted, bench.sink.table()) is None
+    kept = bench.late.table()
+    assert sorted(kept["_reason"].to_pylist()) == ["late", "late", "rejected"]
+    assert set(kept["_source"].to_pylist()) == {"s"}
+
+
+def test_b01_an_empty_dataframe(spark: Any, tmp_path: Path):
+    same(spark, tmp_path, tuples(), counted)
+
+
+def test_b02_b03_nulls_and_strange_doubles(spark: Any, tmp_path: Path):
+    doubles = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, None]
+    rows = [(i * 1000, d, d) for i, d in enumerate(doubles * 3)]
+    table = tuples(*rows, k=pa.float64(), v=pa.float64())
+    same(
+        spark,
+        tmp_path,
+        table,
+        lambda s: s.aggregate(by=["k"], window="1 second", n="count(*)", low="min(v)", high="max(v)"),
+    )
+    same(spark, tmp_path, table, lambda s: s.join(s, on="l.k = r.k", within="1 second"))
+
+
+def test_b04_overflow_arrives_as_itself(bench: Bench):
+    put(bench.input, 0, tuples((0, "a", 2**63 - 1)))
+    error = failure(bench.start(lambda s: s.map("k", w="v + 1")))
+    assert isinstance(error, DataError)
+    assert "verflow" in str(error)
+    assert "9223372036854775807" in str(error)
+    assert bench.last() is None
+
+
+# --- B5, B6 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_b05_far_future_with_ahead(bench: Bench):
+    put(bench.input, 0, tuples((0, "a", 1)))
+    put(bench.input, 1, tuples((253_402_300_799_999_999, "a", 2), (SECOND, "a", 3)))
+    put(bench.input, 2, tuples((2 * SECOND, "a", 4)))
+    with bench.start(ahead="1 hour") as run:
+        until(run, lambda p: p.epoch == 2)
+        assert (run.progress.rejected, run.progress.late) == (1, 0)
+        assert run.progress.watermark["s"] == 2 * SECOND
+
+
+def test_b06_before_1970_and_time_zones(spark: Any, tmp_path: Path):
+    """A Spark timestamp is an instant whatever the zone of the session; one without a zone is read as UTC."""
+    table = tuples(*((-35 * SECOND + i * 1_700_000, "a", i) for i in range(20)))
+    same(spark, tmp_path, table, counted)
+    wanted = reference(counted(table_stream(table, name="s")))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+        frame = spark.read.parquet(str(tmp_path / "same"))
+        assert difference(wanted, counted(hr.stream(frame, time="ts", name="s")).collect(slots=2)) is None
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    plain = frame.selectExpr("cast(ts as timestamp_ntz) as ts", "k", "v")
+    assert difference(wanted, counted(hr.stream(plain, time="ts", name="s")).collect(slots=2)) is None
+
+
+def test_b06_nanoseconds_are_refused(spark: Any, tmp_path: Path):
+    table = pa.table({"ts": pa.array([1], pa.timestamp("ns")), "v": [1]})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet", version="2.6")
+    with pytest.raises(QueryTypeError, match="nanoseconds"):
+        hr.files(spark, tmp_path / "in", time="ts")
+
+
+# --- B11: schemas that change -----------------------------------------------------------------------------------------------
+
+CHANGED = [
+    (lambda t: t.append_column("x", pa.array([1] * t.num_rows)), "new ['x']"),
+    (lambda t: t.drop_columns(["v"]), "missing ['v']"),
+    (lambda t: t.rename_columns(["ts", "k", "w"]), "missing ['v'], new ['w']"),
+    (lambda t: t.set_column(2, "v", t["v"].cast(pa.float64())), "'v' of s changed its type from int64 to double"),
+]
+
+
+def test_b11_schema_changes_mid_stream(bench: Bench):
+    """Each time: stop, nothing committed; a good file under the same name is read instead, and the run goes on."""
+    good = [tuples((number * SECOND, "a", number)) for number in range(5)]
+    put(bench.input, 0, good[0])
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == 0)
+    for number, (change, message) in enumerate(CHANGED, start=1):
+        put(bench.input, number, change(good[number]))
+        error = failure(bench.start())
+        assert isinstance(error, SourceError)
+        assert message in str(error)
+        assert f"found in '{bench.input}/{number:03d}.parquet'" in str(error)
+        assert bench.last().number == number - 1
+        put(bench.input, number, good[number])
+        with bench.start() as run:
+            until(run, lambda p, n=number: p.epoch == n)
+    assert bench.last().totals["in"] == 5
+
+
+@pytest.mark.parametrize("damage", ["truncated", "gone"])
+def test_b20_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pytest.MonkeyPatch):
+    put(bench.input, 0, tuples((0, "a", 1)))
+    bad = put(bench.input, 1, tuples((SECOND, "a", 2)))
+    good = bad.read_bytes()
+    if damage == "truncated":
+        bad.write_bytes(good[:-30])
+    else:
+        from headrace.engine import run as run_module
+
+        file_rows = run_module.engine.file_rows
+
+        def late(sc: Any, files: Any, slots: int) -> Any:
+            if any(path == bad for _, path, _ in files):
+                bad.unlink()
+            return file_rows(sc, files, slots)
+
+        monkeypatch.setattr(run_module.engine, "file_rows", late)
+    error = failure(bench.start())
+    monkeypatch.undo()
+    assert isinstance(error, SourceError)
+    assert str(bad) in str(error)
+    assert bench.last().number == 0
+    bad.write_bytes(good)
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == 1)
+
+
+def test_b20_the_folder_goes_away(bench: Bench):
+    put(bench.input, 0, tuples((0, "a", 1)))
+    run = bench.start()
+    until(run, lambda p: p.epoch == 0)
+    bench.input.rename(bench.folder / "elsewhere")
+    error = failure(run)
+    assert isinstance(error, SourceError)
+    assert "cannot be listed" in str(error)
+    (bench.folder / "elsewhere").rename(bench.input)
+    put(bench.input, 1, tuples((SECOND, "a", 1)))
+    with bench.start() as again:
+        until(again, lambda p: p.epoch == 1)
+
+
+# --- B12, B13 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_b12_odd_column_names(spark: Any, tmp_path: Path):
+    names = ["a.b", "a`b", 'say "no"', "it's", "select", "数", "%s", "{x}", "x-y", "1"]
+    table = tuples((0, *names), (1, *names), **dict.fromkeys(names, pa.string()))
+
+    def query(stream: hr.Stream) -> hr.Stream:
+        quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+        joined = " and ".join(f"l.{q} = r.{q}" for q in quoted)
+        return stream.aggregate(by=names, last=1, every=1, n="count(*)").join(stream, on=joined, within="1 second")
+
+    same(spark, tmp_path, table, query)
+
+
+@pytest.mark.parametrize("name", ["__x", " x", "x" * 256])
+def test_b12_impossible_names_of_a_dataframe(spark: Any, name: str):
+    frame = spark.createDataFrame([(0,)], ["v"]).selectExpr("timestamp_micros(v) as ts", f"v as `{name}`")
+    with pytest.raises(QueryError, match="column name"):
+        hr.stream(frame, time="ts")
+
+
+def test_b12_twins_of_a_dataframe(spark: Any):
+    frame = spark.createDataFrame([(0,)], ["v"]).selectExpr("timestamp_micros(v) as ts", "v as a", "v as A")
+    with pytest.raises(QueryError, match="differ only in case"):
+        hr.stream(frame, time="ts")
+
+
+def test_b13_texts_are_kept_exactly(spark: Any, tmp_path: Path):
+    texts = ["../../x", "/", "a\0b", "\0", "a\nb\r", "", " ", "'; --", "💧", "e\u0301", "é", "\u202e", "x" * 1_000_000]
+    table = tuples(*((i, text, i) for i, text in enumerate(texts * 2)))
+    same(spark, tmp_path, table, counted)
+    same(spark, tmp_path, table, lambda s: s.join(s, on="l.k = r.k", within="1 second"))
+
+
+# --- B17 --------------------------------------------------------------------------------------------------------------------
+
+
+def test_b17_many_small_epochs_leave_few_files(bench: Bench):
+    count = 40
+    for number in range(count):
+        put(bench.input, number, tuples(*((number * SECOND + i, "abc"[i], i) for i in range(3))))
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == count - 1)
+    blocks = list((bench.checkpoint / "state" / "blocks").iterdir())
+    assert len(blocks) < 60
+    assert len(list((bench.checkpoint / "state" / "manifests").iterdir())) == 3
+
+
+def test_b17_one_large_batch(spark: Any, tmp_path: Path):
+    frame = spark.range(1_000_000).selectExpr("timestamp_micros(id * 100) as ts", "id % 1000 as k", "id as v")
+    found = counted(hr.stream(frame, time="ts", name="s")).collect(slots=2)
+    assert sum(found["n"].to_pylist()) == 1_000_000
+    assert sum(found["total"].to_pylist()) == 999_999 * 1_000_000 // 2
+
+
+# --- B18, B19 ---------------------------------------------------------------------------------------------------------------
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "writer.lock"}
+
+
+def test_b18_b19_a_checkpoint_belongs_to_one_query(bench: Bench):
+    put(bench.input, 0, tuples((0, "a", 1)))
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == 0)
+        with pytest.raises(StateError, match="in use by"):
+            bench.start(lambda s: s.filter("v > 0"))
+    before = _contents(bench.checkpoint)
+    with pytest.raises(QueryChanged, match=r"window was 10000000, is 20000000"):
+        bench.start(lambda s: s.aggregate(by=["k"], window="20 seconds", n="count(*)", total="sum(v)"))
+    with pytest.raises(QueryChanged, match=r"lateness was 0, is 1000000"):
+        bench.start(lateness="1 second")
+    assert _contents(bench.checkpoint) == before
+    put(bench.input, 1, tuples((11 * SECOND, "a", 1)))
+    with bench.start() as run:
+        until(run, lambda p: p.epoch == 1)
+
+
+def test_b19_impossible_checkpoints(bench: Bench, tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").write_text("mine")
+    cases = {
+        tmp_path / "file": "is a file",
+        tmp_path / "link": "is a symbolic link",
+        tmp_path / "foreign": "holds other things: thesis.tex",
+        Path("/proc/headrace"): "cannot be made",
+        Path("/sys/headrace"): "cannot be made",
+        tmp_path / "file" / "below": "file",
+    }
+    for path, message in cases.items():
+        bench.checkpoint = path
+        with pytest.raises((QueryError, StateError), match=message):
+            bench.start()
+    assert (tmp_path / "file").read_text() == "mine"
+    assert list((tmp_path / "real").iterdir()) == []
+    assert [p.name for p in (tmp_path / "foreign").iterdir()] == ["thesis.tex"]
+
+
+def test_b19_a_relative_checkpoint(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    put(bench.input, 0, tuples((0, "a", 1)))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    bench.checkpoint = Path("some/ckpt")
+    with bench.start() as run:
+        monkeypatch.chdir(tmp_path)
+        until(run, lambda p: p.epoch == 0)
+    assert (tmp_path / "here" / "some" / "ckpt" / "state" / "manifests").is_dir()
+
+
+def test_two_results_and_late_tuples_in_one_parquet_folder_lose_nothing(bench: Bench):
+    """One file per epoch *and result*: results that share a folder must not hide each other."""
+    put(bench.input, 0, tuples((0, "a", 1), (20 * SECOND, "b", 2)))
+    stream = hr.files(bench.spark, bench.input, time="ts", name="s", schema=tuples().schema)
+    out = bench.folder / "out"
+    pairs = [(stream.filter("v = 1"), sinks.parquet(out)), (stream.filter("v = 2"), sinks.parquet(out))]
+    with hr.start(pairs, checkpoint=bench.checkpoint, epoch="0 seconds", slots=2) as run:
+        until(run, lambda p: p.epoch == 0)
+    found = pa.concat_tables([pq.ParquetFile(path).read() for path in out.glob("[!_]*.parquet")])
+    assert sorted(found["v"].to_pylist()) == [1, 2]
