@@ -13,7 +13,7 @@ from headrace.compile import plan as p
 from headrace.engine import driver, epoch, outlet, runs, slots
 from headrace.engine import time as wm
 from headrace.errors import HeadraceError
-from headrace.kernels import aggregate, equijoin, join, order
+from headrace.kernels import aggregate, equijoin, join, order, pairs
 from headrace.reference import difference, reference
 from headrace.routing import hashing
 from headrace.routing.layout import Rectangles
@@ -65,13 +65,13 @@ def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
 
 
 def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
-    real = equijoin._admitted
+    real = pairs.admitted
 
     def shorter(operator: Any, *given: Any) -> Any:
         less = {"w1": operator.w1 - 1} if isinstance(operator, p.TimeJoinOperator) else {"n1": operator.n1 - 1}
         return real(replace(operator, **less), *given)
 
-    patch.setattr(equijoin, "_admitted", shorter)
+    patch.setattr(pairs, "admitted", shorter)
 
 
 def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
         found = list(real(left, right))
         return [*found, *found[1:2]]
 
-    patch.setattr(equijoin, "MOST_PAIRS", 5)
+    patch.setattr(pairs, "MOST_PAIRS", 5)
     patch.setattr(equijoin, "candidates", twice)
 
 

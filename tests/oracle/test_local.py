@@ -19,7 +19,7 @@ import pytest
 
 from headrace import duck
 from headrace.engine import outlet, runs
-from headrace.kernels import equijoin, join
+from headrace.kernels import join, pairs
 from headrace.query import nodes
 from headrace.query.types import TS_TYPE
 from headrace.reference import _leftover, difference, late_tuples, reference
@@ -99,7 +99,7 @@ def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.
     case = make_case(f"join-layout-{seed}", ("time_join", "time_join", "count_join", "filter"), depth=(1, 1, 2))
     if seed % 2:
         monkeypatch.setattr(join, "FEW_PAIRS", 20)
-    monkeypatch.setattr(equijoin, "MOST_PAIRS", 7)
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
 
 
@@ -115,7 +115,7 @@ def test_small_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "FULL", 5)
     monkeypatch.setattr(outlet, "LARGEST_BODY", 300)
     monkeypatch.setattr(join, "FEW_PAIRS", 20)
-    monkeypatch.setattr(equijoin, "MOST_PAIRS", 7)
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(make_case(f"limits-{seed}"), seed, epochs=5, change_slots=0.3)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from headrace.expressions import Key, Partial
+from headrace.expressions import Key, Partial, Predicate
 
 Named = tuple[tuple[str, str], ...]  # (column, SQL)
 
@@ -78,13 +78,30 @@ class Operator:
 class JoinOperator(Operator):
     """What the two joins share."""
 
-    keys: tuple[Key, ...]
-    sql: str
-    text: str
-    safe: bool
-    ranges: bool
-    plain_keys: bool
+    on: Predicate
     columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.on.keys
+
+    @property
+    def sql(self) -> str:
+        return self.on.sql
+
+    @property
+    def text(self) -> str:
+        return self.on.text
+
+    @property
+    def plain_keys(self) -> bool:
+        return self.on.plain_keys
+
+    def used(self, side: str) -> list[str]:
+        """The columns of one side that the predicate looks at; at least one, so that a table of them has rows."""
+        schema = self.schemas[0 if side == "l" else 1]
+        named = {path[1].lower() for path in self.on.columns if path[0].lower() == side}
+        return [name for name in schema.names if name.lower() in named] or ["ts"]
 
 
 @dataclass(frozen=True)

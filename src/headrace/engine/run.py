@@ -104,6 +104,7 @@ def start(
     plan = compile_query(roots, ordered)
     outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(plan.results, results, strict=True)}
     if late is not None:
+        _check_late(sources)
         outlets |= {f"late:{name}": late for name in sources}
     settings = Settings(
         _slots(slots, spark),
@@ -432,6 +433,12 @@ def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
             raise QueryTypeError(f"start takes pairs of a stream and a sink; found {item!r}")
         if not hasattr(item[1], "deliver"):
             raise QueryTypeError(f"{item[1]!r} is not a sink; such as headrace.sinks.parquet('out/')")
+
+
+def _check_late(sources: Mapping[str, nodes.Source]) -> None:
+    for name, source in sources.items():
+        if taken := {"_source", "_reason"} & set(source.schema.names):
+            raise QueryError(f"late= adds {', '.join(sorted(taken))}, but source {name!r} has such a column; rename it")
 
 
 def _slots(slots: int | None, spark: Any) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.expressions.gates import checked_scalar, demand_boolean
+from headrace.expressions.native import Native, constant, is_constant, native
 from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, walk
 from headrace.query.types import has_float
 
@@ -22,6 +23,16 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Near:
+    """`point` (side, column) lies within `width` of the interval between two columns of the other side, `moving`."""
+
+    point: tuple[str, str]
+    moving: str
+    interval: tuple[str, str]
+    width: float
+
+
+@dataclass(frozen=True)
 class Predicate:
     """A join predicate: equalities that routing can use, and the whole of it."""
 
@@ -31,6 +42,8 @@ class Predicate:
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
+    near: Near | None  # a part that keeps two numbers near each other
+    native: Native | None  # the whole as source of a compiled loop
     columns: frozenset[tuple[str, ...]]
 
 
@@ -49,6 +62,8 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         safe=_safe(tree, {"l": left, "r": right}),
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
+        near=next((near for near in (_near(part, left, right) for part in parts) if near), None),
+        native=native(tree, {"l": left, "r": right}),
         columns=found.columns,
     )
 
@@ -83,6 +98,40 @@ def _is_range(tree: Tree) -> bool:
         return False
     sides = [{path[0].lower() for path in columns_of(tree[part])} for part in ("left", "right")]
     return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
+
+
+def _near(tree: Tree, left: pa.Schema, right: pa.Schema) -> Near | None:
+    """The conjunct as an interval of one side that a point of the other must lie in, if it is one."""
+    schemas = {"l": left, "r": right}
+    if tree.get("type") == "COMPARE_BETWEEN":
+        point, low, high = (_double(tree[part], schemas) for part in ("input", "lower", "upper"))
+        if point and low and high and low[0] == high[0] != point[0]:
+            return Near(point, low[0], (low[1], high[1]), 0.0)
+        return None
+    if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO") or not is_constant(tree["right"]):
+        return None
+    distance = _call(tree["left"], "abs", 1)
+    difference = _call(distance[0], "-", 2) if distance else None
+    ends = [_double(end, schemas) for end in difference] if difference else []
+    width = constant(tree["right"])
+    if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
+        return Near(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
+    return None
+
+
+def _call(tree: Tree, name: str, arguments: int) -> list[Tree] | None:
+    if tree.get("class") == "FUNCTION" and tree["function_name"] == name and len(tree["arguments"]) == arguments:
+        return [argument["expression"] for argument in tree["arguments"]]
+    return None
+
+
+def _double(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
+    """(side, column) of a plain column of doubles."""
+    if tree.get("class") != "COLUMN_REF" or len(tree["column_names"]) != 2:
+        return None
+    side = tree["column_names"][0].lower()
+    name = _own_name(schemas[side], tree["column_names"][1])
+    return (side, name) if pa.types.is_float64(schemas[side].field(name).type) else None
 
 
 def _own_name(schema: pa.Schema, name: str) -> str:
@@ -136,7 +185,7 @@ def _safe_node(node: Tree, *, floats: bool, comparable: bool) -> bool:
         return floats and node["function_name"] in _SAFE_ON_FLOATS
     if kind == "CONSTANT":
         literal: Tree = node.get("literal") or {}
-        return literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "BOOLEAN")
+        return literal.get("kind") in ("INTEGER", "NUMERIC", "BOOLEAN")
     if kind in ("COMPARISON", "BETWEEN"):
         return comparable and node["type"] in _SAFE_COMPARISONS
     return kind in _SAFE_KINDS

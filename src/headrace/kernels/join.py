@@ -19,8 +19,10 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
+from headrace.kernels import native, near
 from headrace.kernels.aggregate import Numbers
 from headrace.kernels.evaluate import evaluate
+from headrace.kernels.pairs import results, satisfying
 from headrace.kernels.stateless import conform
 
 TIME = "__t"  # event time as a plain number
@@ -49,12 +51,29 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> pa.Table:
     if left.num_rows == 0 or right.num_rows == 0:
         return operator.schema.empty_table()
     sides = (_with_time(left), _with_time(right))
-    found = [
-        evaluate(_sql(operator, band), {"l": l, "r": r}, operator.text)
-        for band in bands(operator)
-        for l, r in slices(band, *sides)
-    ]
-    return pa.concat_tables([conform(table, operator.schema) for table in found] or [operator.schema.empty_table()])
+    look_up = operator.on.near is not None and near.usable(operator.on.near, left, right)
+    kernel = _look_up if look_up and isinstance(operator, TimeJoinOperator) else _compare
+    found = [t for band in bands(operator) for l, r in slices(band, *sides) for t in kernel(operator, band, l, r)]
+    return pa.concat_tables(found or [operator.schema.empty_table()])
+
+
+def _look_up(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+    """The pairs of a slice that are near each other, found by binary search. (`band` is the whole window here.)"""
+    assert operator.on.near is not None
+    return satisfying(operator, left, right, near.candidates(operator.on.near, left, right))
+
+
+def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+    """Every pair of a slice: in a compiled loop where that pays and is exact, else in DuckDB."""
+    compiled = operator.on.native
+    many = left.num_rows * right.num_rows >= native.WORTH_COMPILING
+    if compiled and many and not operator.on.ranges and native.usable(compiled, left, right):
+        where = (band.place, band.position, band.back, band.ahead)
+        for moving, still in native.loop(compiled, band.moving, (left, right), *where):
+            l, r = (moving, still) if band.moving == 0 else (still, moving)
+            yield results(operator, left, right, l, r)
+    else:
+        yield conform(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
 
 
 def bands(operator: JoinOperator) -> tuple[Band, ...]:
@@ -115,8 +134,8 @@ def _sql(operator: JoinOperator, band: Band) -> str:
 def _condition(operator: JoinOperator, band: Band) -> str:
     """The join condition in the form that DuckDB runs fastest without changing what may be evaluated."""
     window = band.sql
-    if not operator.safe:
+    if not operator.on.safe:
         return f"CASE WHEN {window} THEN {operator.sql} ELSE false END"
-    if operator.ranges:  # a range join on the predicate; the window is kept out of the optimiser's sight
+    if operator.on.ranges:  # a range join on the predicate; the window is kept out of the optimiser's sight
         return f"{operator.sql} AND CASE WHEN l.{TIME} IS NOT NULL THEN {window} ELSE false END"
     return f"CASE WHEN {operator.sql} THEN {window} ELSE false END"

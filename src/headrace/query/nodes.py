@@ -135,6 +135,7 @@ class Union(Node):
     streams: tuple[Node, ...]
 
     def __post_init__(self) -> None:
+        named_sources(self)
         first = self.streams[0].schema
         for other in (s.schema for s in self.streams[1:]):
             if not first.equals(other):
@@ -162,6 +163,7 @@ class Join(Node):
     on: expressions.Predicate
 
     def __post_init__(self) -> None:
+        named_sources(self)
         check_names(self.schema.names)
 
     @property

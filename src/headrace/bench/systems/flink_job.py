@@ -8,8 +8,10 @@ that commits with each checkpoint. Progress is what the sources have handed on, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import socket
 import sys
 import time
 import urllib.request
@@ -25,6 +27,12 @@ POLL = 0.1
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
 def settings(task: dict[str, Any]) -> dict[str, str]:
     return {
         "parallelism.default": str(task["cores"]),
@@ -36,8 +44,7 @@ def settings(task: dict[str, Any]) -> dict[str, str]:
         "table.local-time-zone": "UTC",
         "table.exec.source.idle-timeout": "0 ms",
         "pipeline.object-reuse": "true",
-        "rest.port": "0",
-        "rest.bind-port": "20000-60000",
+        "rest.bind-port": str(free_port()),
         "metrics.fetcher.update-interval": "100",
     }
 
@@ -60,15 +67,25 @@ def sink(table: TableEnvironment, task: dict[str, Any], columns: list[tuple[str,
     )
 
 
+def interval(seconds: int) -> str:
+    """Up to a day; INTERVAL '600' SECOND is more than Flink's two digits."""
+    return f"INTERVAL '0 {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}' DAY TO SECOND"
+
+
+def column(side: str, name: str) -> str:
+    """A sink takes one event time at most: both become plain timestamps."""
+    return f"CAST({side}.ts AS {TYPES['ts']})" if name == "ts" else f"{side}.`{name}`"
+
+
 def join(table: TableEnvironment, task: dict[str, Any]) -> str:
     """An interval join needs an equality: a predicate without one is joined on a constant, which is one task's work."""
     names = task["columns"]
     sink(table, task, [(f"{side}_{name}", TYPES.get(name, "DOUBLE")) for side in "lr" for name in names])
     sides = [f"(SELECT *, 1 AS same FROM `{name}`)" for name in task["sides"]]
     equality = "" if task["equality"] else "l.same = r.same AND "
-    within = f"INTERVAL '{task['within']}' SECOND(4,3)"
+    within = interval(task["within"])
     return (
-        f"INSERT INTO results SELECT {', '.join(f'{side}.`{name}`' for side in 'lr' for name in names)} "
+        f"INSERT INTO results SELECT {', '.join(column(side, name) for side in 'lr' for name in names)} "
         f"FROM {sides[0]} AS l, {sides[1]} AS r "
         f"WHERE {equality}{task['on']} AND r.ts BETWEEN l.ts - {within} AND l.ts + {within}"
     )
@@ -77,7 +94,7 @@ def join(table: TableEnvironment, task: dict[str, Any]) -> str:
 def aggregate(table: TableEnvironment, task: dict[str, Any]) -> str:
     columns = [("window_start", "TIMESTAMP(3)"), ("key", "BIGINT"), ("n", "BIGINT"), ("mean", "DOUBLE")]
     sink(table, task, columns)
-    hop = f"INTERVAL '{task['every']}' SECOND(4,3), INTERVAL '{task['window']}' SECOND(4,3)"
+    hop = f"{interval(task['every'])}, {interval(task['window'])}"
     return (
         "INSERT INTO results SELECT window_start, `key`, COUNT(*), AVG(x) "
         f"FROM TABLE(HOP(TABLE `{task['sides'][0]}`, DESCRIPTOR(ts), {hop})) GROUP BY window_start, window_end, `key`"
@@ -108,21 +125,23 @@ class Metrics:
         return int(sum(metric["sum"] for found in counts for metric in found))
 
 
-def follow(metrics: Metrics, points: Any, streams: int) -> str:
-    """Write down how far the job is until it ends."""
+def follow(metrics: Metrics, points: Any, streams: int) -> int:
+    """Write down how far the job is until it ends, and its cluster with it."""
     last = -1
-    while True:
-        state = str(metrics.get()["state"])
-        if state in ENDED:
-            return state
-        if len(metrics.sources) < streams:
-            metrics.find()
-        count = metrics.tuples()
-        if count != last:
-            points.write(f"{time.time()} {count}\n")
-            points.flush()
-            last = count
-        time.sleep(POLL)
+    with contextlib.suppress(OSError):
+        while metrics.get()["state"] not in ENDED:
+            if len(metrics.sources) < streams:
+                metrics.find()
+            if (count := metrics.tuples()) != last:
+                record(points, count)
+                last = count
+            time.sleep(POLL)
+    return last
+
+
+def record(points: Any, count: int) -> None:
+    points.write(f"{time.time()} {count}\n")
+    points.flush()
 
 
 def main(path: str) -> None:
@@ -137,9 +156,13 @@ def main(path: str) -> None:
     declare(table, task)
     query = {"join": join, "aggregate": aggregate}[task["kind"]](table, task)
     result = table.execute_sql(query)
-    client = result.get_job_client()
-    print(client.get_job_id(), [m for m in dir(client._j_job_client)])
-    result.wait()
+    metrics = Metrics(f"http://localhost:{chosen['rest.bind-port']}", str(result.get_job_client().get_job_id()))
+    with (work / "points").open("a") as points:
+        last = follow(metrics, points, len(task["sides"]))
+        result.wait()  # raises what ended the job
+        if last < task["tuples"]:
+            record(points, task["tuples"])  # the end came between two looks
+
 
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -1,0 +1,103 @@
+"""What a system answered, as a number of rows and a checksum, and what it should have answered.
+
+The checksum is a sum of hashes of rows, so the order of rows does not matter and every value does. The expected answer
+comes from DuckDB over the same files, where that is not too much work; else from what most systems say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.bench.task import Case, Query
+from headrace.bench.workload import CLOSING
+
+MOST_PAIRS = 5e9  # that DuckDB may look at for an expected answer
+COLUMNS = {"join": ["l_payload", "r_payload"], "aggregate": ["window_start", "key", "n", "mean"]}
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Answer:
+    rows: int
+    checksum: str
+
+
+def answer_in(folder: Path, query: Query) -> Answer:
+    """The answer in a folder of Parquet files, as any of the systems writes it."""
+    files = [p for p in sorted(folder.glob("*")) if p.is_file() and not p.name.startswith(("_", "."))]
+    return answer_of((pq.read_table(f, columns=COLUMNS[query.kind], partitioning=None) for f in files), query)
+
+
+def answer_of(tables: Iterable[pa.Table], query: Query) -> Answer:
+    rows, total = 0, np.uint64(0)
+    for table in tables:
+        kept = table.filter(pc.not_equal(table["key"], CLOSING)) if query.kind == "aggregate" else table
+        rows += kept.num_rows
+        total += _hashes([kept[name] for name in COLUMNS[query.kind]]).sum(dtype=np.uint64)
+    return Answer(rows, f"{int(total):016x}")
+
+
+def _hashes(columns: list[pa.ChunkedArray]) -> Words:
+    state: Words = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        state = _mixed(state ^ _words(column))
+    return state
+
+
+def _words(column: pa.ChunkedArray) -> Words:
+    """64 bits that stand for a value."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    return np.ascontiguousarray(column.to_numpy()).view(np.uint64)
+
+
+def _mixed(x: Words) -> Words:
+    """The finisher of splitmix64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def expected(case: Case, folder: Path) -> Answer | None:
+    """DuckDB's answer over the files, or None when that is too much work."""
+    query, streams = case.query, case.streams
+    if not query.equality and (streams.rows * streams.epochs) ** 2 > MOST_PAIRS:
+        return None
+    sides = [f"read_parquet('{folder / side}/*.parquet')" for side in streams.sides]
+    with duckdb.connect() as connection:
+        connection.execute("set threads = 2; set TimeZone = 'UTC'")
+        text = _join(query, sides) if query.kind == "join" else _aggregate(query, sides[0])
+        return answer_of([connection.execute(text).to_arrow_table()], query)
+
+
+def _join(query: Query, sides: list[str]) -> str:
+    reach = f"interval {query.within} seconds"
+    within = f"r.ts between l.ts - {reach} and l.ts + {reach}"
+    return f"select l.payload l_payload, r.payload r_payload from {sides[0]} l join {sides[1]} r on {query.on} and {within}"
+
+
+def _aggregate(query: Query, stream: str) -> str:
+    """A tuple is in every window that begins at one of the last `window / every` steps."""
+    step = f"interval {query.every} seconds"
+    begin = f"time_bucket({step}, ts, timestamptz '1970-01-01') - i * {step}"
+    steps = f"(select unnest(range({query.window // query.every})) i)"
+    return f"select {begin} window_start, key, count(*) n, avg(x) mean from {stream}, {steps} group by all"
+
+
+def agreed(answers: Iterable[Answer]) -> Answer | None:
+    """What most say; None when there is no such answer."""
+    ranked = Counter(answers).most_common(2)
+    if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
+        return None
+    return ranked[0][0]

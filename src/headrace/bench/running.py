@@ -1,0 +1,238 @@
+"""A run: one system, one case, in a process of its own on the same cores, measured from outside.
+
+Figures are taken between the epoch that filled the windows and the last one; what a run costs before (starting, getting
+warm, filling windows) and after (closing down) is left out, for every system alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headrace.bench import workload
+from headrace.bench.answers import Answer, agreed, answer_in, expected
+from headrace.bench.measure import Meter, Point, end, span, tree
+from headrace.bench.systems import System
+from headrace.bench.task import Case, write_task
+from headrace.errors import HeadraceError
+
+CORES = 2
+OK = "ok"
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of one system came to."""
+
+    system: str
+    family: str
+    status: str  # ok, wrong answer, out of memory, time limit, refused or failed with a reason
+    tuples_per_second: float | None = None
+    cpu_per_million: float | None = None
+    peak_mb: float | None = None
+    seconds: float | None = None  # measured, without warm-up
+    answer: Answer | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that ran, and how it ended."""
+
+    code: int | None  # None: it was ended for taking too long
+    meter: Meter
+    said: str
+
+
+def cores() -> list[int]:
+    """The cores that every system is held to."""
+    return sorted(os.sched_getaffinity(0))[:CORES]
+
+
+@contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=f"headrace-bench-{name}-", dir=os.environ.get("HEADRACE_SCRATCH")))
+    try:
+        yield folder
+    finally:
+        workload.remove(folder)
+
+
+@contextmanager
+def process(system: System, case: Case, source: Path, work: Path, **options: Any) -> Iterator[tuple[Any, Meter]]:
+    """A system at work on a task; ended with all of its children when the block is left."""
+    task = write_task(case, source, work, {**system.options, **options})
+    command, environment = system.command(task, case.heap)
+    log = work / "log"
+    with log.open("wb") as file:
+        started = subprocess.Popen(  # noqa: S603
+            command,
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            env=environment | {"FLINK_LOG_DIR": str(work)},
+            cwd=work,
+            preexec_fn=_settle,  # noqa: PLW1509
+        )
+        meter = Meter(started.pid)
+        family: list[psutil.Process] = []
+        try:
+            meter.start()
+            yield started, meter
+        finally:
+            meter.stop()
+            family = tree(psutil.Process(started.pid)) if started.poll() is None else []
+            end(family)
+            started.wait()
+
+
+def _settle() -> None:
+    """In the child: the same cores for all, and Ctrl-C is for the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.sched_setaffinity(0, cores())
+
+
+def run_once(system: System, case: Case, source: Path, **options: Any) -> Outcome:
+    """One round of one system."""
+    with scratch("run") as work:
+        with process(system, case, source, work, **options) as (started, meter):
+            try:
+                code = started.wait(case.limit)
+            except subprocess.TimeoutExpired:
+                code = None
+        ended = Ended(code, meter, _said(work))
+        return _outcome(system, case, work, ended)
+
+
+def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
+    points, streams = points_in(work), case.streams
+    outcome = Outcome(system.name, system.family, _status(case, points, ended), about=_about(work))
+    measured = span(points, case.warm * streams.per_epoch, streams.tuples)
+    if outcome.status != OK:
+        return outcome
+    if measured is None:
+        return replace(outcome, status="failed: it was too short to be measured")
+    (begin, first), (finish, last) = measured
+    return replace(
+        outcome,
+        tuples_per_second=(last - first) / (finish - begin),
+        cpu_per_million=ended.meter.cpu_between(begin, finish) / (last - first) * 1e6,
+        peak_mb=ended.meter.peak / 2**20,
+        seconds=finish - begin,
+        answer=answer_in(work / "out", case.query),
+    )
+
+
+def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
+    done = points[-1][1] if points else 0
+    if ended.code is None:
+        return f"time limit: {done:,} of {case.streams.tuples:,} tuples in {case.limit:g} s"
+    if ended.code == 0:
+        return OK
+    if "OutOfMemoryError" in ended.said or ended.code == -signal.SIGKILL:
+        return f"out of memory: {done:,} of {case.streams.tuples:,} tuples with a heap of {case.heap}"
+    return f"failed: {ended.said.strip().splitlines()[-1] if ended.said.strip() else f'exit code {ended.code}'}"
+
+
+def _said(work: Path) -> str:
+    """The error that a process wrote down, or else the end of what it printed."""
+    error, log = work / "error", (work / "log").read_text(errors="replace")
+    if "OutOfMemoryError" in log:
+        return "OutOfMemoryError"
+    return error.read_text() if error.exists() else log
+
+
+def _about(work: Path) -> dict[str, Any]:
+    path = work / "about.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def points_in(work: Path) -> list[Point]:
+    """(wall clock, tuples done), as the process wrote them down; the last line may be half of one."""
+    path = work / "points"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [(float(at), int(count)) for at, count in (line.split() for line in lines)]
+
+
+# --- rounds --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A case with the outcomes of all rounds and the answer that is right."""
+
+    case: Case
+    outcomes: tuple[Outcome, ...]
+    expected: Answer | None
+    by: str  # who says what is right
+
+    def of(self, system: str) -> list[Outcome]:
+        return [o for o in self.outcomes if o.system == system]
+
+    @property
+    def systems(self) -> list[str]:
+        return list(dict.fromkeys(o.system for o in self.outcomes))
+
+
+def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = ()) -> Measured:
+    """All systems in alternating order, round by round, over the same files; `once`: families with a single round."""
+    with scratch("data") as folder:
+        say(f"{case.name}: writing {case.streams.tuples:,} tuples")
+        workload.write(case.streams, folder)
+        joined = workload.join_files(folder, case.streams.sides) if any(s.reads_one_file for s in systems) else folder
+        right = expected(case, folder)
+        outcomes: list[Outcome] = []
+        for number in range(rounds):
+            for system in alternating(systems, number):
+                if number and (system.family in once or _gave_up(system, outcomes)):
+                    continue
+                say(f"{case.name}: round {number + 1} of {rounds}, {system.name} ...")
+                began = time.monotonic()
+                outcomes.append(run_once(system, case, joined if system.reads_one_file else folder))
+                say(f"{case.name}: {_line(outcomes[-1])} ({time.monotonic() - began:.0f} s in all)")
+        return judged(case, outcomes, right)
+
+
+def alternating(systems: Sequence[System], number: int) -> list[System]:
+    """One way in even rounds, the other way in odd ones."""
+    return list(systems) if number % 2 == 0 else list(reversed(systems))
+
+
+def _gave_up(system: System, outcomes: Sequence[Outcome]) -> bool:
+    """A system that could not finish is not asked again."""
+    return any(o.system == system.name and o.status != OK for o in outcomes)
+
+
+def _line(outcome: Outcome) -> str:
+    rate = "" if outcome.tuples_per_second is None else f", {outcome.tuples_per_second:,.0f} tuples/s"
+    return f"{outcome.system}: {outcome.status}{rate}"
+
+
+def judged(case: Case, outcomes: Sequence[Outcome], right: Answer | None) -> Measured:
+    """Mark the outcomes whose answer is not the expected one."""
+    by = "DuckDB"
+    if right is None:
+        right, by = agreed({(o.system, o.answer): o.answer for o in outcomes if o.answer}.values()), "agreement"
+    marked = [
+        replace(o, status="wrong answer" if right else "answers differ") if o.answer and o.answer != right else o
+        for o in outcomes
+    ]
+    return Measured(case, tuple(marked), right, by)
+
+
+def demand_linux() -> None:
+    if not hasattr(os, "sched_setaffinity"):
+        raise HeadraceError("headrace bench holds every system to the same cores, which needs Linux; run it there")

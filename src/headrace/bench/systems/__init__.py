@@ -1,0 +1,60 @@
+"""The systems side by side, and how the process of each is started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.bench.systems import flink
+
+STORES = "org.apache.spark.sql.execution.streaming.state."
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+
+
+@dataclass(frozen=True)
+class System:
+    """One contender. Contenders of a family are variants of one product, which is ranked by its best."""
+
+    name: str
+    family: str
+    module: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # added to the task
+
+    def command(self, task: Path, heap: str) -> tuple[list[str], dict[str, str]]:
+        """What to run, and its environment."""
+        if self.family == "Flink":
+            return flink.command(task), flink.environment(heap)
+        return [sys.executable, "-m", f"headrace.bench.systems.{self.module}", str(task)], dict(os.environ)
+
+    @property
+    def reads_one_file(self) -> bool:
+        """Flink reads the files of a folder in any order: it is handed a copy with one file per stream."""
+        return self.family == "Flink"
+
+
+HEADRACE = System("headrace", "headrace", "headrace_job")
+SPARK_MEMORY = System(
+    "Spark, HDFS-backed store", "Spark", "spark_job", {"spark": {PROVIDER: f"{STORES}HDFSBackedStateStoreProvider"}}
+)
+SPARK_ROCKSDB = System(
+    "Spark, RocksDB store",
+    "Spark",
+    "spark_job",
+    {
+        "spark": {
+            PROVIDER: f"{STORES}RocksDBStateStoreProvider",
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+            FORMAT: "4",
+        }
+    },
+)
+FLINK = System("Flink", "Flink", options={"checkpoint_ms": 10_000, "follow": ""})
+
+
+def contenders(use_flink: bool) -> tuple[System, ...]:
+    return (HEADRACE, SPARK_MEMORY, SPARK_ROCKSDB, *((FLINK,) if use_flink else ()))

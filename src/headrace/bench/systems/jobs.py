@@ -1,0 +1,52 @@
+"""What the processes of all systems have in common: they read a task, and write points, versions and errors."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def load(path: str) -> dict[str, Any]:
+    task: dict[str, Any] = json.loads(Path(path).read_text())
+    return task
+
+
+def about(task: Mapping[str, Any], versions: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    found = {"versions": {**versions, "python": platform.python_version()}, "settings": dict(settings)}
+    (Path(task["work"]) / "about.json").write_text(json.dumps(found))
+
+
+@contextmanager
+def points(task: Mapping[str, Any]) -> Iterator[Callable[..., None]]:
+    """A function that writes a line `time tuples` whenever the tuples have changed."""
+    with (Path(task["work"]) / "points").open("a") as file:
+        last = -1
+
+        def record(tuples: int, at: float | None = None) -> None:
+            nonlocal last
+            if tuples != last:
+                file.write(f"{time.time() if at is None else at} {tuples}\n")
+                file.flush()
+                last = tuples
+
+        yield record
+
+
+@contextmanager
+def errors(task: Mapping[str, Any]) -> Iterator[None]:
+    """What ended the process, as one line."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        (Path(task["work"]) / "error").write_text(lines[0])
+        raise
+
+
+def told_to_stop(task: Mapping[str, Any]) -> bool:
+    return (Path(task["work"]) / "stop").exists()

@@ -1,0 +1,91 @@
+"""A benchmark query in Spark Structured Streaming: `python -m headrace.bench.systems.spark_job task.json`."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.bench.systems import jobs
+
+POLL = 0.2
+
+
+def settings(task: dict[str, Any]) -> dict[str, str]:
+    return {
+        "spark.sql.shuffle.partitions": str(task["cores"]),
+        "spark.driver.memory": task["heap"],
+        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        **task["spark"],
+    }
+
+
+def session(task: dict[str, Any]) -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{task['cores']}]").appName("bench")
+    for name, value in settings(task).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def source(spark: SparkSession, task: dict[str, Any], side: str) -> DataFrame:
+    folder = f"{task['source']}/{side}"
+    reader = spark.readStream.schema(spark.read.parquet(folder).schema)
+    if task["files_per_epoch"]:
+        reader = reader.option("maxFilesPerTrigger", task["files_per_epoch"])
+    return reader.parquet(folder).withWatermark("ts", f"{task['delay']} seconds")
+
+
+def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
+    if task["kind"] == "aggregate":
+        window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
+        found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
+        return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
+    sides = [s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)]
+    reach = f"interval {task['within']} seconds"
+    on = task["on"].replace("l.", "l_").replace("r.", "r_")
+    return sides[0].join(sides[1], F.expr(f"{on} and r_ts between l_ts - {reach} and l_ts + {reach}"))
+
+
+def follow(query: Any, task: dict[str, Any]) -> None:
+    """Write down the end of each batch, by Spark's own clock, until the query ends or we are told to stop."""
+    done, seen = 0, -1
+    with jobs.points(task) as record:
+        active = True
+        while active:
+            active = not query.awaitTermination(POLL) and not jobs.told_to_stop(task)
+            for batch in query.recentProgress:
+                if batch["batchId"] > seen and batch["numInputRows"]:
+                    seen, done = batch["batchId"], done + batch["numInputRows"]
+                    record(done, _begun(batch) + batch["durationMs"]["triggerExecution"] / 1000)
+
+
+def _begun(batch: Any) -> float:
+    return datetime.datetime.fromisoformat(batch["timestamp"]).timestamp()
+
+
+def main(path: str) -> None:
+    task = jobs.load(path)
+    with jobs.errors(task):
+        spark = session(task)
+        jobs.about(task, {"spark": spark.version}, settings(task))
+        results = build(task, [source(spark, task, side) for side in task["sides"]])
+        work = Path(task["work"])
+        writer = results.writeStream.format("parquet").option("path", str(work / "out"))
+        writer = writer.option("checkpointLocation", str(work / "checkpoint"))
+        live = task["epoch"] != "0 seconds"
+        query = (writer.trigger(processingTime=task["epoch"]) if live else writer.trigger(availableNow=True)).start()
+        follow(query, task)
+        query.stop()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

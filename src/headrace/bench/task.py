@@ -1,0 +1,67 @@
+"""What a benchmark asks of a system: a query over streams, as plain values that go to its process as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.bench.workload import Streams
+
+
+@dataclass(frozen=True)
+class Query:
+    """A join of two streams (`on`, `within`), or an aggregate of one (`window`, `every`); times in seconds."""
+
+    kind: str  # join, aggregate
+    on: str = ""
+    equality: bool = True  # whether `on` has one
+    within: int = 0
+    window: int = 0
+    every: int = 0
+    operators: int = 1  # chained, one behind the other
+
+    @property
+    def length(self) -> int:
+        """Seconds until the windows are full."""
+        return self.within or self.window
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a benchmark: streams, a query over them, and what is measured of it."""
+
+    name: str
+    streams: Streams
+    query: Query
+    warm: int  # epochs that fill the windows, left out of every figure
+    heap: str = "6g"  # of the JVM, for Spark and Flink; headrace keeps its own default
+    limit: float = 600  # seconds, for one run of one system
+    slots: int = 2
+    facts: dict[str, Any] = field(default_factory=dict)  # what a report or a chart needs to know
+
+    def describe(self) -> dict[str, Any]:
+        """For the JSON."""
+        return asdict(self)
+
+
+def write_task(case: Case, source: Path, work: Path, options: dict[str, Any]) -> Path:
+    """The file that a system's process is started with."""
+    task = {
+        **asdict(case.query),
+        "sides": case.streams.sides,
+        "columns": case.streams.columns,
+        "tuples": case.streams.tuples + len(case.streams.sides),  # the last one of each moves the watermark
+        "source": str(source),
+        "work": str(work),
+        "heap": case.heap,
+        "cores": case.slots,
+        "epoch": "0 seconds",
+        "files_per_epoch": 1,
+        "delay": 0,
+        **options,
+    }
+    path = work / "task.json"
+    path.write_text(json.dumps(task))
+    return path

@@ -1,0 +1,51 @@
+"""Joins whose predicate keeps two numbers near each other: `abs(l.x - r.y) <= d`, `l.x between r.a and r.b`.
+
+Invariant: the candidates hold every pair that can satisfy the predicate (the interval is widened by more than rounding
+can lose), and each candidate is then held against window and predicate as they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.expressions.predicates import Near
+from headrace.kernels.aggregate import Numbers
+from headrace.kernels.pairs import expand_ranges
+
+SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
+
+
+def candidates(near: Near, left: pa.Table, right: pa.Table) -> Iterator[tuple[Numbers, Numbers]]:
+    """Row numbers of pairs that may be near, some at a time. Null and NaN are near to nothing... but see below.
+
+    DuckDB finds NaN equal to NaN and above all numbers, so `x between a and NaN` can be true: such rows are left to the
+    caller, who must not come here with them.
+    """
+    tables = {"l": left, "r": right}
+    points = _values(tables[near.point[0]], near.point[1])
+    low, high = (_values(tables[near.moving], name) for name in near.interval)
+    order = np.argsort(points, kind="stable")
+    ordered = points[order]
+    margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
+    first = np.searchsorted(ordered, low - near.width - margin, side="left")
+    last = np.searchsorted(ordered, high + near.width + margin, side="right")
+    for moving, still in expand_ranges(first, np.maximum(last, first)):
+        rows = {near.moving: moving, near.point[0]: order[still]}
+        yield rows["l"], rows["r"]
+
+
+def usable(near: Near, left: pa.Table, right: pa.Table) -> bool:
+    tables = {"l": left, "r": right}
+    names = [(near.point[0], near.point[1]), *((near.moving, name) for name in near.interval)]
+    return all(_finite(tables[side].column(name)) for side, name in names)
+
+
+def _finite(column: pa.ChunkedArray) -> bool:
+    return column.null_count == 0 and bool(np.isfinite(np.asarray(column)).all())
+
+
+def _values(table: pa.Table, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.asarray(table.column(name), dtype=np.float64)

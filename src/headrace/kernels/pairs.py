@@ -1,0 +1,89 @@
+"""Pairs as row numbers: ranges made into pairs, windows and predicates on pairs, results from pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
+from headrace.kernels.aggregate import Numbers, times
+from headrace.kernels.evaluate import evaluate
+from headrace.kernels.stateless import conform
+from headrace.query.types import TS_TYPE
+
+MOST_PAIRS = 2_000_000  # looked at together
+
+Mask = npt.NDArray[np.bool_]
+
+
+def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """(i, j) for every j in first[i] .. last[i] - 1, some at a time."""
+    counts = last - first
+    ends = np.cumsum(counts)
+    start = 0
+    while start < len(counts):
+        done = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, done + MOST_PAIRS, side="right")))
+        some = counts[start:stop]
+        within = np.arange(some.sum()) - np.repeat(np.cumsum(some) - some, some)
+        yield np.repeat(np.arange(start, stop), some), np.repeat(first[start:stop], some) + within
+        start = stop
+
+
+def admitted(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Mask:
+    """Which of the pairs the window admits."""
+    found: Mask
+    if isinstance(operator, TimeJoinOperator):
+        apart = _numbers(right, "ts", r) - _numbers(left, "ts", l)
+        found = (apart >= -operator.w2) & (apart <= operator.w1)
+        return found
+    assert isinstance(operator, CountJoinOperator)
+    since_l = _numbers(right, "__other", r) - _numbers(left, "__rank", l)
+    since_r = _numbers(left, "__other", l) - _numbers(right, "__rank", r)
+    found = ((since_l >= 1) & (since_l <= operator.n1)) | ((since_r >= 1) & (since_r <= operator.n2))
+    return found
+
+
+def _numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
+    values = table.column(column)
+    values = values.chunk(0) if values.num_chunks == 1 else values
+    return np.asarray(values.cast(pa.int64()))[rows]
+
+
+def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
+    """The results of pairs that satisfy window and predicate."""
+    pairs = {"l": left.take(pa.array(l)), "r": right.take(pa.array(r))}
+    pick = np.minimum if isinstance(operator, TimeJoinOperator) else np.maximum
+    ts = pick(times(pairs["l"]), times(pairs["r"]))
+    columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
+    return conform(pa.table(columns, names=operator.schema.names), operator.schema)
+
+
+def satisfying(
+    operator: JoinOperator, left: pa.Table, right: pa.Table, candidates: Iterator[tuple[Numbers, Numbers]]
+) -> Iterator[pa.Table]:
+    """The results among candidates: first the window, then, on what it admits, the predicate."""
+    for l, r in candidates:
+        inside = admitted(operator, left, right, l, r)
+        l, r = l[inside], r[inside]
+        if len(l):
+            true = np.asarray(_true(operator, left, right, l, r))
+            if true.any():
+                yield results(operator, left, right, l[true], r[true])
+
+
+def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
+    """The predicate on every pair; null is not true."""
+    used = {"l": left.select(operator.used("l")), "r": right.select(operator.used("r"))}
+    pairs = {"l": used["l"].take(pa.array(l)), "r": used["r"].take(pa.array(r))}
+    if operator.plain_keys:
+        true = pa.chunked_array([np.ones(len(l), dtype=bool)])
+        for key in operator.keys:
+            true = pc.and_(true, pc.equal(pairs["l"].column(key.left), pairs["r"].column(key.right)))
+        return true.fill_null(False)
+    sql = f"SELECT coalesce({operator.sql}, false) AS keep FROM l POSITIONAL JOIN r"
+    return evaluate(sql, pairs, operator.text).column(0)

@@ -1,0 +1,145 @@
+"""Joins that look up or compile their predicate give the pairs that DuckDB gives, on every kind of number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.compile import compile_query
+from headrace.kernels import join as joins
+from headrace.kernels import native, near
+from headrace.reference import difference, reference
+from headrace.stream import node_of
+from headrace.testing import table_stream
+
+NATIVE = [
+    "(l.x - r.x) * (l.x - r.x) + (l.y - r.y) * (l.y - r.y) < 25",
+    "sqrt((l.x - r.x) * (l.x - r.x) + abs(l.y)) <= 5.5",
+    "abs(l.x - r.y) < 3 and not (l.y > r.x) or l.x = r.x",
+    "l.x + r.x between -1 and 1.5",
+    "-l.x / 2 >= r.y and l.x <> r.x",
+]
+NOT_NATIVE = [
+    "l.n - r.n < 3",  # whole numbers overflow in their own way
+    "sqrt(l.x - r.x) < 3",  # can fail
+    "l.x / r.x < 3",
+    "l.x % 7 < r.x",
+    "l.x * l.x * l.x * r.x * r.x * r.x * r.x < 1",  # may leave the finite numbers
+    "l.s = r.s || 'x'",
+    "l.x < r.x + 1e300",
+    "pow(l.x, 2) < r.x",  # may differ in the last bit
+    "l.x < r.x + (0.1 + 0.2)",  # literals are decimals
+    "l.x < r.x + 0.12345678901234567890",
+]
+NEAR = [
+    "abs(l.x - r.x) <= 2.5",
+    "abs(r.y - l.x) < 1 and l.y < r.y",
+    "l.x between r.x and r.y",
+    "r.y between l.x and l.y and l.n < r.n",
+]
+
+numbers = st.one_of(
+    st.integers(-40, 40).map(lambda n: n / 4),
+    st.sampled_from([0.0, -0.0, 2.5, 1e-9, 1e29, -1e29]),
+    st.floats(-10, 10, width=32),
+)
+awkward = st.one_of(numbers, st.sampled_from([None, float("nan"), float("inf"), -float("inf"), 1e200]))
+
+
+def streams(values):
+    rows = st.tuples(st.integers(0, 12), values, values, st.integers(0, 3))
+    return st.lists(rows, max_size=25).map(_table)
+
+
+def _table(rows) -> pa.Table:
+    ts, x, y, n = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pa.table(
+        {
+            "ts": pa.array([t * 1_000_000 for t in ts], pa.timestamp("us", "UTC")),
+            "x": pa.array(x, pa.float64()),
+            "y": pa.array(y, pa.float64()),
+            "n": pa.array(n, pa.int64()),
+            "s": pa.array(["a"] * len(ts), pa.string()),
+        }
+    )
+
+
+def _join(left: pa.Table, right: pa.Table, on: str, **window):
+    query = table_stream(left, name="l").join(table_stream(right, name="r"), on=on, **window)
+    return query, next(o for o in compile_query([node_of(query)]).operators if hasattr(o, "on"))
+
+
+def _check(left: pa.Table, right: pa.Table, on: str) -> None:
+    query, operator = _join(left, right, on, within=("5 seconds", "2 seconds"))
+    assert difference(reference(query), joins.join(operator, left, right)) is None
+
+
+@pytest.fixture
+def compile_always(monkeypatch):
+    monkeypatch.setattr(native, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(joins, "FEW_PAIRS", 40)  # slices as well
+
+
+@pytest.mark.parametrize("on", NATIVE)
+def test_oracle_compiled_loop(compile_always, on):
+    @settings(max_examples=40, derandomize=True, deadline=None)
+    @given(streams(numbers), streams(numbers))
+    def check(left, right):
+        _, operator = _join(left, right, on, within="5 seconds")
+        assert operator.on.native is not None
+        _check(left, right, on)
+
+    check()
+
+
+@pytest.mark.parametrize("on", NEAR)
+def test_oracle_near(compile_always, on):
+    @settings(max_examples=40, derandomize=True, deadline=None)
+    @given(streams(numbers), streams(numbers))
+    def check(left, right):
+        _, operator = _join(left, right, on, within="5 seconds")
+        assert operator.on.near is not None
+        assert near.usable(operator.on.near, left, right)
+        _check(left, right, on)
+
+    check()
+
+
+@pytest.mark.parametrize("on", [*NATIVE, *NEAR])
+def test_oracle_awkward_numbers_fall_back(compile_always, on):
+    @settings(max_examples=25, derandomize=True, deadline=None)
+    @given(streams(awkward), streams(awkward))
+    def check(left, right):
+        _check(left, right, on)
+
+    check()
+
+
+@pytest.mark.parametrize("on", NOT_NATIVE)
+def test_what_could_differ_is_not_compiled(on):
+    table = _table([(1, 1.0, 1.0, 1)])
+    assert _join(table, table, on, within="5 seconds")[1].on.native is None
+
+
+def test_compiled_loop_over_count_windows(compile_always):
+    rng = np.random.default_rng(7)
+    rows = [(int(t), float(x), float(y), 1) for t, x, y in zip(range(60), rng.random(60), rng.random(60), strict=True)]
+    query, _ = _join(_table(rows), _table(rows), NATIVE[0], last=(5, 3))
+    from headrace.testing import run_locally
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "WORTH_COMPILING", 0)
+        import tempfile
+        from pathlib import Path
+
+        with tempfile.TemporaryDirectory() as folder:
+            assert difference(reference(query), run_locally(query, Path(folder) / "state", slots=3)) is None
+
+
+def test_results_beyond_the_room_are_all_written(compile_always, monkeypatch):
+    monkeypatch.setattr(native, "ROOM", 30)
+    rows = [(1, float(i % 3), 0.0, 1) for i in range(25)]
+    _check(_table(rows), _table(rows), NATIVE[0])
