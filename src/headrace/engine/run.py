@@ -41,6 +41,7 @@ from headrace.stream import Stream, node_of
 
 STRATEGIES = ("subquery",)
 ORDERS = ("transparent", "best-effort")
+PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 
 
 def collect(query: Stream, *, slots: int | None = None, strategy: str = "subquery") -> pa.Table:
@@ -130,6 +131,10 @@ def start(
     return run
 
 
+class _Stopped(HeadraceError):
+    """A batch came after `stop`; Spark must not note it as done."""
+
+
 class Run:
     """A run in progress."""
 
@@ -214,8 +219,7 @@ class Run:
         try:
             target()
         except BaseException as error:
-            if not self._stopping.is_set() and self._error is None:
-                self._error = error
+            self._fail(error)
         finally:
             self._driver.store.close()
             self._ended.set()
@@ -242,7 +246,14 @@ class Run:
             if self._query is not None:
                 with self._lock:  # let an epoch in progress commit; the next batch is refused by _process_batch
                     pass
+                self._let_spark_commit()
                 self._query.stop()
+
+    def _let_spark_commit(self) -> None:
+        """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self._query.isActive and self._query.status["isTriggerActive"]:
+            time.sleep(0.02)
 
     def _start_spark(self) -> None:
         stream = engine.stream_rows(self._streaming)
@@ -271,13 +282,17 @@ class Run:
             with self._lock:
                 self._process_batch(batch, number)
         except BaseException as error:
-            if self._error is None and not self._stopping.is_set():
-                self._error = error
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        """The first error is what ended the run; that a batch came after `stop` is none."""
+        if self._error is None and not isinstance(error, _Stopped):
+            self._error = error
 
     def _process_batch(self, batch: Any, number: int) -> None:
         if self._stopping.is_set():
-            raise HeadraceError("the run was stopped")
+            raise _Stopped("the run was stopped")
         position = spark_position(self._checkpoint, number)
         if admit(self._driver.store.last, position) == "replay":
             self._driver.deliver_again()

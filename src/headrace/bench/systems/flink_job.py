@@ -3,7 +3,8 @@
     python flink_job.py task.json
 
 Streaming mode, event time, one Parquet file per stream (a folder of several would be read in any order), a Parquet sink
-that commits with each checkpoint. Progress is what the sources have handed on, as Flink's own metrics have it.
+that commits with each checkpoint. Progress is what the join has taken in (of an aggregate: what its sources have handed
+on, as its first half runs with them), as Flink's own metrics have it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyflink.version import __version__ as flink_version
 
 TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # others are doubles
 POLL = 0.1
+COUNTED = {"join": ("IntervalJoin", "].numRecordsIn"), "aggregate": ("Source", "].numRecordsOut")}
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
@@ -102,11 +104,12 @@ def aggregate(table: TableEnvironment, task: dict[str, Any]) -> str:
 
 
 class Metrics:
-    """Tuples that the sources have handed on, from the REST interface of the mini cluster."""
+    """How many tuples have come through, from the REST interface of the mini cluster."""
 
-    def __init__(self, url: str, job: str) -> None:
+    def __init__(self, url: str, job: str, kind: str) -> None:
         self.jobs = f"{url}/jobs/{job}"
-        self.sources: dict[str, str] = {}
+        self.begins, self.ends = COUNTED[kind]
+        self.counters: dict[str, str] = {}
 
     def get(self, path: str = "") -> Any:
         with urllib.request.urlopen(f"{self.jobs}{path}") as answer:  # noqa: S310
@@ -115,22 +118,23 @@ class Metrics:
     def find(self) -> None:
         for vertex in self.get()["vertices"]:
             for metric in self.get(f"/vertices/{vertex['id']}/subtasks/metrics"):
-                if metric["id"].startswith("Source") and metric["id"].endswith("].numRecordsOut"):
-                    self.sources[vertex["id"]] = metric["id"]
+                if metric["id"].startswith(self.begins) and metric["id"].endswith(self.ends):
+                    self.counters[vertex["id"]] = metric["id"]
 
     def tuples(self) -> int:
         counts = [
-            self.get(f"/vertices/{vertex}/subtasks/metrics?get={name}&agg=sum") for vertex, name in self.sources.items()
+            self.get(f"/vertices/{vertex}/subtasks/metrics?get={name}&agg=sum")
+            for vertex, name in self.counters.items()
         ]
         return int(sum(metric["sum"] for found in counts for metric in found))
 
 
-def follow(metrics: Metrics, points: Any, streams: int) -> int:
+def follow(metrics: Metrics, points: Any) -> int:
     """Write down how far the job is until it ends, and its cluster with it."""
     last = -1
     with contextlib.suppress(OSError):
         while metrics.get()["state"] not in ENDED:
-            if len(metrics.sources) < streams:
+            if not metrics.counters:
                 metrics.find()
             if (count := metrics.tuples()) != last:
                 record(points, count)
@@ -156,9 +160,11 @@ def main(path: str) -> None:
     declare(table, task)
     query = {"join": join, "aggregate": aggregate}[task["kind"]](table, task)
     result = table.execute_sql(query)
-    metrics = Metrics(f"http://localhost:{chosen['rest.bind-port']}", str(result.get_job_client().get_job_id()))
+    metrics = Metrics(
+        f"http://localhost:{chosen['rest.bind-port']}", str(result.get_job_client().get_job_id()), task["kind"]
+    )
     with (work / "points").open("a") as points:
-        last = follow(metrics, points, len(task["sides"]))
+        last = follow(metrics, points)
         result.wait()  # raises what ended the job
         if last < task["tuples"]:
             record(points, task["tuples"])  # the end came between two looks

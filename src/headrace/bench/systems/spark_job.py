@@ -48,7 +48,9 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
-    sides = [s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)]
+    sides = [
+        s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)
+    ]
     reach = f"interval {task['within']} seconds"
     on = task["on"].replace("l.", "l_").replace("r.", "r_")
     return sides[0].join(sides[1], F.expr(f"{on} and r_ts between l_ts - {reach} and l_ts + {reach}"))
