@@ -97,7 +97,9 @@ class LocalRun:
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(slots, best_effort, bounded, keep_late=True, layouts=layouts, groups=groups)
-        fingerprint = json.loads(json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots))}))
+        fingerprint = json.loads(
+            json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
+        )
         try:
             self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
             self.driver.deliver_again()

@@ -143,7 +143,7 @@ def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
 
 
 def test_f34_files_survive_fifteen_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak(tmp_path, "files", kills=15, longest=2.0)
+    report = soak(tmp_path, "files", kills=15, longest=1.2)
     with capsys.disabled():
         print(f"\n{report}")
 

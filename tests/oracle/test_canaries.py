@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import plan as p
-from headrace.engine import driver, epoch, outlet, runs, slots
+from headrace.engine import driver, epoch, outlet, slots
 from headrace.engine import time as wm
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
 from headrace.reference import difference, reference
 from headrace.routing import hashing
 from headrace.routing.layout import Rectangles
+from headrace.state import runs
 
 from .driving import drive
 from .strategies import SECOND, cut, make_case

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import duck
-from headrace.engine import outlet, runs
+from headrace.engine import outlet
 from headrace.kernels import join, pairs
 from headrace.query import nodes
 from headrace.query.types import TS_TYPE
 from headrace.reference import _leftover, difference, late_tuples, reference
+from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
 

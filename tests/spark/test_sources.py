@@ -114,3 +114,48 @@ def test_an_ordered_sink_delivers_by_ts_across_epochs(spark, tmp_path):
     with a.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=3) as run:
         until(run, lambda p: p.tuples_in == 10)
     assert sink.table().column("ts").cast(pa.int64()).to_pylist() == [s * SECOND for s in range(1, 10)]
+
+
+def test_a_closed_checkpoint_still_delivers_what_was_not_delivered(spark, tmp_path):
+    frame = spark.createDataFrame([(1,)], "n long").selectExpr("n", "timestamp_seconds(n) at")
+    stream, got = hr.stream(frame, time="at"), []
+
+    def fails_once(table, epoch):
+        got.append(table.num_rows)
+        if len(got) == 1:
+            raise OSError("no room")
+
+    run = stream.start(hr.sinks.foreach(fails_once), checkpoint=tmp_path / "ckpt")
+    with pytest.raises(hr.SinkError):
+        run.wait(60)
+    with pytest.raises(hr.StateMismatch, match="closed"):
+        stream.start(hr.sinks.foreach(fails_once), checkpoint=tmp_path / "ckpt")
+    assert got == [1, 1]
+
+
+def test_a_sink_may_stop_its_run(spark, tmp_path):
+    frame = spark.createDataFrame([(1,)], "n long").selectExpr("n", "timestamp_seconds(n) at")
+    run = hr.stream(frame, time="at").start(
+        hr.sinks.foreach(lambda table, epoch: run.stop()), checkpoint=tmp_path / "ckpt"
+    )
+    assert run.wait(60)
+
+
+def test_a_run_stopped_at_once_ends_without_an_error(spark, tmp_path):
+    frame = spark.createDataFrame([(1,)], "n long").selectExpr("n", "timestamp_seconds(n) at")
+    with hr.stream(frame, time="at").start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt") as run:
+        pass
+    assert run.exception is None
+
+
+def test_an_error_ends_the_run_before_the_next_epoch_is_due(spark, tmp_path):
+    def fails(table, epoch):
+        raise OSError("no room")
+
+    put(tmp_path / "a", 0, rows(1))
+    a = hr.files(spark, tmp_path / "a", time="ts", name="a")
+    begun = time.monotonic()
+    run = a.start(hr.sinks.foreach(fails), checkpoint=tmp_path / "ckpt", epoch="10 minutes")
+    with pytest.raises(hr.SinkError):
+        run.wait(120)
+    assert time.monotonic() - begun < 120

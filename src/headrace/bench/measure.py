@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import psutil
 
-EVERY = 0.5  # seconds between two looks
+EVERY = 0.25  # seconds between two looks at the processor time
+RARELY = 1.0  # and at the memory, which costs more to find out
 Point = tuple[float, int]  # wall clock, tuples done
 
 
@@ -25,7 +27,8 @@ class Meter(threading.Thread):
         self._done = threading.Event()
         self.times: list[float] = []
         self.cpu: list[float] = []
-        self.memory: list[int] = []
+        self.memory: list[tuple[float, int]] = []
+        self.seen: dict[int, psutil.Process] = {}  # all that ever belonged to the tree
 
     def run(self) -> None:
         while not self._done.is_set():
@@ -34,11 +37,13 @@ class Meter(threading.Thread):
 
     def look(self) -> None:
         found = tree(self._root)
-        now, cpu, memory = time.time(), sum(map(_cpu, found)), sum(map(_memory, found))
+        self.seen |= {process.pid: process for process in found}
+        now, cpu = time.time(), sum(map(_cpu, found))
         if cpu >= max(self.cpu, default=0.0):  # less: a child died before its parent was told
             self.times.append(now)
             self.cpu.append(cpu)
-        self.memory.append(memory)
+        if not self.memory or now - self.memory[-1][0] >= RARELY:
+            self.memory.append((now, sum(map(_memory, found))))
 
     def stop(self) -> None:
         self._done.set()
@@ -53,7 +58,13 @@ class Meter(threading.Thread):
 
     @property
     def peak(self) -> int:
-        return max(self.memory, default=0)
+        return max((memory for _, memory in self.memory), default=0)
+
+    def course(self, begin: float, end: float, parts: int) -> list[float]:
+        """Mean memory in each of so many equal parts of a time; empty when there was no look in one."""
+        edges = np.linspace(begin, end, parts + 1)
+        found = [[m for at, m in self.memory if a <= at < b] for a, b in pairwise(edges)]
+        return [statistics.fmean(each) for each in found] if all(found) else []
 
 
 def tree(root: psutil.Process) -> list[psutil.Process]:
@@ -62,12 +73,14 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def end(processes: Sequence[psutil.Process]) -> None:
-    """Kill, children and all."""
-    for process in processes:
+def end(meter: Meter) -> None:
+    """Kill what is left of a tree, also when its root has gone."""
+    meter.look()
+    left = [process for process in meter.seen.values() if process.is_running()]  # knows a number that was used again
+    for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(processes, timeout=10)
+    psutil.wait_procs(left, timeout=10)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -18,11 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from headrace.bench import workload
 from headrace.bench.answers import Answer, agreed, answer_in, expected
-from headrace.bench.measure import Meter, Point, end, span, tree
+from headrace.bench.measure import Meter, Point, end, span
 from headrace.bench.systems import System
 from headrace.bench.task import Case, write_task
 from headrace.errors import HeadraceError
@@ -43,6 +41,7 @@ class Outcome:
     cpu_per_million: float | None = None
     peak_mb: float | None = None
     seconds: float | None = None  # measured, without warm-up
+    memory_course: tuple[float, ...] = ()  # mean MB in ten equal parts of that time
     answer: Answer | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -84,17 +83,15 @@ def process(system: System, case: Case, source: Path, work: Path, **options: Any
             stdin=subprocess.DEVNULL,
             env=environment | {"FLINK_LOG_DIR": str(work)},
             cwd=work,
-            preexec_fn=_settle,  # noqa: PLW1509
+            preexec_fn=_settle,
         )
         meter = Meter(started.pid)
-        family: list[psutil.Process] = []
         try:
             meter.start()
             yield started, meter
         finally:
             meter.stop()
-            family = tree(psutil.Process(started.pid)) if started.poll() is None else []
-            end(family)
+            end(meter)
             started.wait()
 
 
@@ -123,7 +120,7 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
     if outcome.status != OK:
         return outcome
     if measured is None:
-        return replace(outcome, status="failed: it was too short to be measured")
+        return replace(outcome, status="too short to be measured")
     (begin, first), (finish, last) = measured
     return replace(
         outcome,
@@ -131,6 +128,7 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
         cpu_per_million=ended.meter.cpu_between(begin, finish) / (last - first) * 1e6,
         peak_mb=ended.meter.peak / 2**20,
         seconds=finish - begin,
+        memory_course=tuple(mb / 2**20 for mb in ended.meter.course(begin, finish, 10)),
         answer=answer_in(work / "out", case.query),
     )
 
@@ -143,7 +141,8 @@ def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
         return OK
     if "OutOfMemoryError" in ended.said or ended.code == -signal.SIGKILL:
         return f"out of memory: {done:,} of {case.streams.tuples:,} tuples with a heap of {case.heap}"
-    return f"failed: {ended.said.strip().splitlines()[-1] if ended.said.strip() else f'exit code {ended.code}'}"
+    reason = (ended.said.strip().splitlines() or [f"exit code {ended.code}"])[-1]
+    return f"{'refused' if 'not supported' in reason else 'failed'}: {reason.split('terminated with exception: ')[-1]}"
 
 
 def _said(work: Path) -> str:
@@ -223,9 +222,11 @@ def _line(outcome: Outcome) -> str:
 
 def judged(case: Case, outcomes: Sequence[Outcome], right: Answer | None) -> Measured:
     """Mark the outcomes whose answer is not the expected one."""
-    by = "DuckDB"
+    by, answers = "DuckDB", {(o.system, o.answer): o.answer for o in outcomes if o.answer}
+    if right is None and len({system for system, _ in answers}) < 2:
+        return Measured(case, tuple(outcomes), None, "nobody: only one system answered")
     if right is None:
-        right, by = agreed({(o.system, o.answer): o.answer for o in outcomes if o.answer}.values()), "agreement"
+        right, by = agreed(answers.values()), "agreement of the systems"
     marked = [
         replace(o, status="wrong answer" if right else "answers differ") if o.answer and o.answer != right else o
         for o in outcomes

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 CLOSING = -1  # key of the tuples that only move the watermark
+Values = dict[str, npt.NDArray[Any]]
 AREA = 10_000.0  # x and y are below
 
 
@@ -66,7 +68,7 @@ class Streams:
     def _table(self, rng: np.random.Generator, begin: int, rows: int, number: int, epoch: int) -> pa.Table:
         ts = begin + 1000 * np.sort(rng.integers(0, round(self.seconds * 1000), rows))
         first = (number * self.epochs + epoch) * rows
-        values: dict[str, npt.NDArray[np.generic]] = {
+        values: Values = {
             "ts": ts.astype("datetime64[us]"),
             "key": rng.integers(0, self.keys, rows),
             "payload": np.arange(first, first + rows),  # names the tuple
@@ -75,17 +77,17 @@ class Streams:
         if self.reach is not None:
             values["x"] = rng.random(rows) * AREA
             values["y"] = rng.random(rows) * AREA
-            values["z"] = values["x"] + rng.random(rows) * 2 * self.reach  # type: ignore[operator]
+            values["z"] = values["x"] + rng.random(rows) * 2 * self.reach
         return _arrow(values)
 
     def _closing(self, number: int) -> pa.Table:
         ts = START + round((self.epochs * self.seconds + self.gap * (1 + number)) * SECOND)
-        values = {name: np.zeros(1) for name in self.columns}
+        values: Values = {name: np.zeros(1) for name in self.columns}
         values |= {"ts": np.array([ts], "datetime64[us]"), "key": np.array([CLOSING]), "payload": np.array([CLOSING])}
         return _arrow(values)
 
 
-def _arrow(values: dict[str, npt.NDArray[np.generic]]) -> pa.Table:
+def _arrow(values: Values) -> pa.Table:
     table = pa.table({name: pa.array(value) for name, value in values.items()})
     return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("us", "UTC")))
 

@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `headrace demo`."""
+"""The command line: `headrace run`, `headrace demo`, `headrace bench`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ class Order(StrEnum):
 
     transparent = "transparent"
     best_effort = "best-effort"
+
+
+Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "all"])
 
 
 Traceback = Annotated[
@@ -159,6 +162,40 @@ def demo(
             good = show(spark, options, Console(highlight=False))
         if not good:
             raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save all figures as JSON.")] = None,
+    charts: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw charts, as PNG.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Small sizes: shows that it works, the figures mean nothing.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", metavar="", help="The largest windows too, which takes hours.")
+    ] = False,
+    flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
+    traceback: Traceback = False,
+) -> None:
+    """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
+
+    Every system and round runs in a process of its own; answers are compared before anything is ranked.
+    """
+    from headrace.bench.options import Options
+    from headrace.bench.show import BENCHMARKS, show
+
+    with _reporting(traceback):
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+        options = Options(rounds, quick, full, flink, lambda text: _dim(console, text))
+        names = list(BENCHMARKS) if name.value == "all" else [name.value]
+        if not show(names, options, console, json, charts):
+            raise typer.Exit(1)
+
+
+def _dim(console: Console, text: str) -> None:
+    console.print(f"  {text}", style="dim", markup=False, soft_wrap=True)
 
 
 def cores() -> int:

@@ -94,8 +94,10 @@ class _Cutter:
                 raise TypeError(f"no plan for {type(node).__name__}")
 
     def _name(self, kind: str) -> str:
+        """A name that no source has."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        return f"{kind}-{self.counts[kind]}"
+        name = f"{kind}-{self.counts[kind]}"
+        return name if name not in self.sources else self._name(kind)
 
     def _connect(self, flows: Sequence[Flow], target: str, side: int) -> None:
         self.edges.extend(p.Edge(f.producer, f.output, f.steps, f.schema, target, side) for f in flows)

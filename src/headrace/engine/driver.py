@@ -229,14 +229,16 @@ class Driver:
         self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
     ) -> dict[str, OperatorState]:
         extra = {name: data for report in reports for name, data in report["extra"].items()}
-        clocks = wm.arrivals(clocks) if epoch.best_effort else clocks
         producers = wm.operator_watermarks(self.plan, clocks)
+        arrived = wm.operator_watermarks(self.plan, wm.arrivals(clocks))
         found = {}
         for operator in self.plan.operators:
             before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
             own = {**before.extra, **extra.get(operator.name, {})}
             ranks = extra.get(getattr(operator, "ranker", ""), {})
-            bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, producers), ranks)
+            trims_by_arrival = epoch.best_effort and isinstance(operator, p.TimeJoinOperator)
+            times = arrived if trims_by_arrival else producers
+            bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, times), ranks)
             inputs = tuple(
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )
@@ -255,7 +257,10 @@ class Driver:
             delivery = Delivery(self.store.state_id, manifest.number, result, pa.concat_tables(tables))
             try:
                 sink.deliver(delivery)
-            except Exception as error:
+            except BaseException as error:
+                self.store.revoke()  # nothing more may be committed before these results are delivered
+                if not isinstance(error, Exception):
+                    raise
                 msg = (
                     f"the sink of {result} failed in epoch {manifest.number}: {type(error).__name__}: {error}; the state"
                     " is committed; start again and the same results are delivered again"

@@ -195,6 +195,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         for output, table in run_operator(epoch, operator, task, inbox, clocks, outlet.report):
             outlet.put(operator.name, output, table)
+            yield from outlet.flush_full()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, outlet)
     outlet.report["heard"] = sorted(inbox.heard)

@@ -24,7 +24,8 @@ from headrace.state.blocks import Block, Offsets
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
-FULL = 1_000_000  # tuples that a splitter gathers before it writes them
+FULL = 1_000_000  # tuples that a task gathers before it writes them
+FULL_BYTES = 256 << 20
 
 
 class Outlet:
@@ -43,20 +44,21 @@ class Outlet:
         }
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
         self._late: dict[tuple[str, str], list[pa.Table]] = {}
-        self._rows = 0
+        self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         if table.num_rows:
             self._gathered.setdefault((producer, output), []).append(table)
             self._rows += table.num_rows
+            self._bytes += table.nbytes
 
     def put_late(self, source: str, reason: str, table: pa.Table) -> None:
         if table.num_rows:
             self._late.setdefault((source, reason), []).append(table)
 
     def flush_full(self) -> Iterator[Message]:
-        if self._rows >= FULL:
+        if self._rows >= FULL or self._bytes >= FULL_BYTES:
             yield from self.flush()
 
     def flush(self) -> Iterator[Message]:
@@ -70,7 +72,7 @@ class Outlet:
                     done[edge.steps] = run_steps(table, edge.steps)
                 if done[edge.steps].num_rows:
                     yield from self._send(edge, done[edge.steps], shared)
-        self._gathered, self._rows = {}, 0
+        self._gathered, self._rows, self._bytes = {}, 0, 0
         self._write_late()
 
     def finish(self, seen: dict[str, int], cpu: float) -> Iterator[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from headrace.engine.time import NEVER
@@ -91,9 +91,8 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
-        from dataclasses import asdict
-
-        return {k: v for k, v in asdict(self).items() if not k.startswith("_")}
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
+        return {**shown, "last": asdict(self.last) if self.last else None}
 
 
 def _known(watermark: int) -> int | None:

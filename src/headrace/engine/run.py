@@ -16,7 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ from headrace.stream import Stream, node_of
 
 STRATEGIES = ("subquery",)
 ORDERS = ("transparent", "best-effort")
+TICK = 0.1  # seconds between two looks for files when there were none
+LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 
 
@@ -61,13 +64,15 @@ def collect(query: Stream, *, slots: int | None = None, strategy: str = "subquer
             result = sinks.memory()
             driver = Driver(
                 compile_query([root]),
-                _fingerprint([root], [False]),
+                _fingerprint([root], [False], "transparent"),
                 store,
                 {"result-0": result},
                 Settings(count, bounded=True),
             )
-            rows = engine.bounded_rows(spark, sources, count)
             sc = spark.sparkContext
+            if not sc.master.startswith("local["):
+                engine.check_reach(sc, folder / "state")
+            rows = engine.bounded_rows(spark, sources, count)
             driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
             table = result.table()
         return query.schema.empty_table() if table is None else table
@@ -118,7 +123,7 @@ def start(
     try:
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-        driver = Driver(plan, _fingerprint(roots, ordered), store, outlets, settings, files)
+        driver = Driver(plan, _fingerprint(roots, ordered, order), store, outlets, settings, files)
         run = Run(spark, sources, driver, folder / "spark", interval)
         run._begin()
     except BaseException:
@@ -145,10 +150,12 @@ class Run:
         self._checkpoint, self._interval = checkpoint, interval
         self._lock = threading.Lock()  # one epoch at a time
         self._stopping = threading.Event()
+        self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
         self._query: Any = None
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
+        self._waits: dict[str, int] = {}  # the same by source, as last looked
         self._busy_thread: int | None = None  # the thread that runs an epoch
         self._heard = dict.fromkeys(sources, time.monotonic())
         self._static = {n: self._sources[n] for n in driver.settings.static}
@@ -185,6 +192,7 @@ class Run:
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
         self._stopping.set()
+        self._wake.set()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
         with self._lock:
@@ -202,6 +210,7 @@ class Run:
     def _begin(self) -> None:
         last = self._driver.store.last
         if self._driver.closed:
+            self._driver.deliver_again()
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         if last is not None and last.position["kind"] != self._kind():
             msg = f"the sources were driven by {last.position['kind']!r}, now by {self._kind()!r}; use the sources it began with"
@@ -224,27 +233,43 @@ class Run:
             self._driver.store.close()
             self._ended.set()
 
+    @contextmanager
+    def _epoch(self) -> Iterator[bool]:
+        """One epoch at a time; false when the run is to end. An error is known before the next epoch can begin."""
+        with self._lock:
+            self._busy_thread = threading.get_ident()
+            try:
+                yield not self._stopping.is_set() and self._error is None
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                self._busy_thread = None
+
     def _to_the_end(self) -> None:
         """Every source is static: one epoch, and the end."""
         sc = self._spark.sparkContext
-        rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
-        with self._lock:
-            self._driver.run({"kind": "bounded"}, lambda e: engine.execute(sc, rows, e), final=True)
+        with self._epoch() as wanted:
+            if wanted:
+                rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
+                self._driver.run({"kind": "bounded"}, lambda e: engine.execute(sc, rows, e), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
         if self._streaming:
             self._start_spark()
         try:
-            while not self._stopping.is_set() and self._error is None and self._spark_goes_on():
-                begun = time.monotonic()
-                with self._lock:
-                    worked = not self._stopping.is_set() and self._own_epoch()
-                rest = self._interval / 1e6 - (time.monotonic() - begun)
-                self._stopping.wait(max(rest, 0.0 if worked else _tick(self._sources)))
+            due, worked = time.monotonic(), False
+            while not self._wake.is_set() and self._spark_goes_on():
+                if time.monotonic() >= due:
+                    due = time.monotonic() + self._interval / 1e6
+                    with self._epoch() as wanted:
+                        worked = wanted and self._own_epoch()
+                    due = due if worked else time.monotonic()
+                self._wake.wait(min(max(due - time.monotonic(), 0.0 if worked else TICK), LONGEST_NAP))
         finally:  # also when an epoch of our own failed: Spark's query must not go on without us
             if self._query is not None:
-                with self._lock:  # let an epoch in progress commit; the next batch is refused by _process_batch
+                with self._lock:  # let an epoch in progress commit; the next batch is refused by _on_batch
                     pass
                 self._let_spark_commit()
                 self._query.stop()
@@ -278,26 +303,20 @@ class Run:
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: Any, number: int) -> None:
-        try:
-            with self._lock:
-                self._process_batch(batch, number)
-        except BaseException as error:
-            self._fail(error)
-            raise
+        with self._epoch() as wanted:
+            if not wanted:
+                raise _Stopped("the run was stopped")
+            position = spark_position(self._checkpoint, number)
+            if admit(self._driver.store.last, position) == "replay":
+                self._driver.deliver_again()
+            else:
+                self._run_epoch(position, [engine.as_rows(batch)], self._take())
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""
         if self._error is None and not isinstance(error, _Stopped):
             self._error = error
-
-    def _process_batch(self, batch: Any, number: int) -> None:
-        if self._stopping.is_set():
-            raise _Stopped("the run was stopped")
-        position = spark_position(self._checkpoint, number)
-        if admit(self._driver.store.last, position) == "replay":
-            self._driver.deliver_again()
-        else:
-            self._run_epoch(position, [engine.as_rows(batch)], self._take())
+        self._wake.set()
 
     def _own_epoch(self) -> bool:
         """An epoch without a batch: files have come, or a source has newly fallen silent."""
@@ -314,15 +333,12 @@ class Run:
         sc, slots = self._spark.sparkContext, self._driver.settings.slots
         if self._static and self._driver.store.last is None:
             rows.append(engine.bounded_rows(self._spark, self._static, slots))
-        files = [(n, self._driver.ledgers[n].path(f), f.arrived) for n, chosen in taken.items() for f in chosen]
+        ledgers = self._driver.ledgers
+        files = [(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
         if files:
             rows.append(engine.file_rows(sc, files, slots))
         united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
-        self._busy_thread = threading.get_ident()
-        try:
-            self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
-        finally:
-            self._busy_thread = None
+        self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
         last = self._driver.progress.last
         for name, count in last.sources.items() if last else ():
             if count:
@@ -331,6 +347,7 @@ class Run:
     def _take(self) -> dict[str, list[File]]:
         """Files for the next epoch. A source that is far ahead of another with files waits for it."""
         waiting = {name: ledger.waiting() for name, ledger in self._driver.ledgers.items()}
+        self._waits = {name: len(files) for name, files in waiting.items()}
         taken = {
             name: self._driver.ledgers[name].choose(files) if files and not self._ahead(name, waiting) else []
             for name, files in waiting.items()
@@ -346,12 +363,16 @@ class Run:
         return bool(reached[name] > min(reached.values()) + longest)
 
     def _silent(self) -> list[str]:
-        """Sources that have been quiet for longer than their `idle`."""
-        now = time.monotonic()
+        """Sources that have been quiet for longer than their `idle`, and of which nothing is known to wait."""
+        now, spark_busy = time.monotonic(), self._spark_is_busy()
         return [
             name
             for name, source in self._sources.items()
-            if source.idle is not None and (now - self._heard[name]) * 1e6 > source.idle
+            if source.idle is not None
+            and (now - self._heard[name]) * 1e6 > source.idle
+            and name not in self._static
+            and not self._waits.get(name)
+            and not (name in self._streaming and spark_busy)
         ]
 
     def _backlog(self) -> int | None:
@@ -446,7 +467,7 @@ def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
     for item in results:
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Stream):
             raise QueryTypeError(f"start takes pairs of a stream and a sink; found {item!r}")
-        if not hasattr(item[1], "deliver"):
+        if not hasattr(item[1], "deliver") or not hasattr(item[1], "ordered"):
             raise QueryTypeError(f"{item[1]!r} is not a sink; such as headrace.sinks.parquet('out/')")
 
 
@@ -482,8 +503,8 @@ def _is_stream(source: nodes.Source) -> bool:
     return isinstance(source.origin, FilesOrigin) or not source.origin.bounded
 
 
-def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(roots, ordered)}))
+def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(roots, ordered, order)}))
     return found
 
 
@@ -502,9 +523,3 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
     return folder.resolve()
-
-
-def _tick(sources: Mapping[str, nodes.Source]) -> float:
-    """How often to look for files and silent sources when there is nothing to do, in seconds."""
-    limits = [s.idle / 4e6 for s in sources.values() if s.idle is not None]
-    return max(0.02, min([0.1, *limits]))

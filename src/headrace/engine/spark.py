@@ -99,6 +99,10 @@ class DataFrameOrigin:
     def bounded(self) -> bool:
         return not self.df.isStreaming
 
+    @property
+    def driven(self) -> str:
+        return "static" if self.bounded else "stream"
+
     def table(self) -> pa.Table:
         return self.df.toArrow()
 
@@ -115,7 +119,7 @@ def bounded_rows(spark: SparkSession, sources: Mapping[str, Source], slots: int)
 
 def _bounded(sc: SparkContext, name: str, origin: Any, slots: int) -> RDD[Row]:
     if isinstance(origin, FilesOrigin):
-        return file_rows(sc, [(name, path, stat.st_mtime) for path, stat in origin.entries()], slots)
+        return file_rows(sc, [(name, path, stat.st_size, stat.st_mtime_ns) for path, stat in origin.entries()], slots)
     return as_rows(packed(name, origin.df))
 
 
@@ -137,9 +141,9 @@ def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
     return functools.reduce(DataFrame.union, [packed(name, s.origin.df) for name, s in sources.items()])
 
 
-def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, float]], slots: int) -> RDD[Row]:
-    """Names of files, (source, path, arrived), spread over tasks."""
-    rows = [(name, "file", json.dumps({"path": str(p), "arrived": t}).encode()) for name, p, t in files]
+def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, int, int]], slots: int) -> RDD[Row]:
+    """Files (source, path, bytes, modified in nanoseconds), spread over tasks by name."""
+    rows = [(n, "file", json.dumps({"path": str(p), "bytes": b, "modified": m}).encode()) for n, p, b, m in files]
     return sc.parallelize(rows, max(1, min(len(rows), 2 * slots)))
 
 
@@ -215,7 +219,8 @@ def _windows(rows: Iterable[Row]) -> Iterator[Window]:
     for source, kind, body in rows:
         if kind == "file":
             head = json.loads(bytes(body))
-            yield Window(source, read_file(Path(head["path"])), head["arrived"], head["path"])
+            path, expected = Path(head["path"]), (head["bytes"], head["modified"])
+            yield Window(source, read_file(path, expected), head["modified"] / 1e9, head["path"])
         else:
             yield Window(source, unpack(bytes(body)))
 
@@ -268,7 +273,8 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
     if any(text != token for text in found):
         msg = (
             f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
-            " the checkpoint must be on a path that the driver and every executor reach, such as a shared file system"
+            " the checkpoint (for collect: the folder in HEADRACE_SCRATCH) must be on a path that the driver and every"
+            " executor reach, such as a shared file system"
         )
         raise EngineError(msg)
 

@@ -8,7 +8,7 @@ that close now, so a far jump of the watermark costs no more than the results it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from headrace.kernels.stateless import conform, sequence
 from headrace.query.types import TS_TYPE
 
 Numbers = npt.NDArray[np.int64]
+MOST_COPIES = 4_000_000  # rows that are multiplied by their windows at once
 PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
 
 
@@ -49,12 +50,12 @@ def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Ta
 def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks."""
     positions = np.asarray(partials.column(PANE))
-    expanded = _in_closing_windows(partials, positions, operator.window, operator.every, before, after)
-    if expanded.num_rows == 0:
-        return operator.schema.empty_table()
     merged_columns = [pair for partial in operator.partials for pair in partial.merged]
-    merged = _regroup(operator, expanded, merged_columns, START)
-    return _results(operator, merged, operator.functions)
+    found = [
+        _results(operator, _regroup(operator, expanded, merged_columns, START), operator.functions)
+        for expanded in _in_closing_windows(partials, positions, operator.window, operator.every, before, after)
+    ]
+    return pa.concat_tables(found or [operator.schema.empty_table()])
 
 
 def _regroup(
@@ -73,14 +74,15 @@ def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int
     """The results of the windows that close between two watermarks, from the tuples themselves."""
     if operator.ordered:
         tuples = _numbered(tuples, operator.schemas[0].names)
-    expanded = _in_closing_windows(tuples, times(tuples), operator.window, operator.every, before, after)
-    if expanded.num_rows == 0:
-        return operator.schema.empty_table()
     keys = [*(duck.quote(name) for name in operator.by), START]
     computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
     sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
-    grouped = evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts))
-    return _results(operator, grouped, [(name, duck.quote(name)) for name, _ in operator.functions])
+    named = [(name, duck.quote(name)) for name, _ in operator.functions]
+    found = [
+        _results(operator, evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts)), named)
+        for expanded in _in_closing_windows(tuples, times(tuples), operator.window, operator.every, before, after)
+    ]
+    return pa.concat_tables(found or [operator.schema.empty_table()])
 
 
 def _numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -90,12 +92,20 @@ def _numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def _in_closing_windows(
     table: pa.Table, positions: Numbers, window: int, every: int, before: int, after: int
-) -> pa.Table:
-    """Every row once per closing window it lies in, with the window's start."""
+) -> Iterator[pa.Table]:
+    """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
     first = np.maximum((positions - window) // every + 1, (before - window) // every + 1)
     last = np.minimum(positions // every, (after - window) // every)
-    rows, windows = _expand(first, last)
-    return table.take(pa.array(rows)).append_column(START, pa.array(windows * every))
+    some = last >= first
+    if not some.any():
+        return
+    lowest, highest = int(first[some].min()), int(last[some].max())
+    copies = int((last - first + 1)[some].sum())
+    step = max(1, (highest - lowest + 1) * MOST_COPIES // copies)
+    for low in range(lowest, highest + 1, step):
+        rows, windows = _expand(np.maximum(first, low), np.minimum(last, low + step - 1))
+        if len(rows):
+            yield table.take(pa.array(rows)).append_column(START, pa.array(windows * every))
 
 
 def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:

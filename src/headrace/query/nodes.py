@@ -56,6 +56,7 @@ class Source(Node):
     def describe(self) -> dict[str, Any]:
         return {
             "operator": "source",
+            "driven": getattr(self.origin, "driven", "by hand"),
             "schema": describe(self.schema),
             "time": self.time,
             "lateness": self.lateness,
@@ -315,7 +316,7 @@ def named_sources(*roots: Node) -> dict[str, Source]:
     return named
 
 
-def fingerprint(roots: Sequence[Node], ordered: Sequence[bool]) -> list[dict[str, Any]]:
+def fingerprint(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> list[dict[str, Any]]:
     """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
     nodes = list(walk(*roots))
     numbers = {id(node): index for index, node in enumerate(nodes)}
@@ -328,7 +329,7 @@ def fingerprint(roots: Sequence[Node], ordered: Sequence[bool]) -> list[dict[str
         }
         for node in nodes
     ] + [
-        {"operator": "result", "ordered": sorts, "inputs": [numbers[id(root)]]}
+        {"operator": "result", "ordered": sorts, "order": order, "inputs": [numbers[id(root)]]}
         for root, sorts in zip(roots, ordered, strict=True)
     ]
 

@@ -137,13 +137,16 @@ class _Console:
     def deliver(self, delivery: Delivery) -> None:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text  # data is text, whatever brackets it has
 
-        shown = Table(title=f"epoch {delivery.epoch}: {delivery.table.num_rows} results", title_justify="left")
+        shown = Table()
         for name in delivery.table.column_names:
-            shown.add_column(name)
+            shown.add_column(Text(name))
         for row in delivery.table.slice(0, self.rows).to_pylist():
-            shown.add_row(*(str(value) for value in row.values()))
-        Console(file=self.file or sys.stdout).print(shown)
+            shown.add_row(*(Text(str(value)) for value in row.values()))
+        console = Console(file=self.file or sys.stdout)
+        console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
+        console.print(shown)
 
     def __repr__(self) -> str:
         return "console()"

@@ -29,6 +29,7 @@ class FilesOrigin:
     folder: Path
     files_per_epoch: int | None
 
+    driven = "files"
     bounded = True  # as it is now; a run by `start` follows it as it grows
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
@@ -83,14 +84,18 @@ def read_schema(path: Path) -> pa.Schema:
         raise _unreadable(path, error) from None
 
 
-def read_file(path: Path) -> pa.Table:
-    """All rows of a file."""
+def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
+    """All rows of a file; with `expected` (bytes, modification time in nanoseconds) only if it is still that file."""
     try:
         parquet = path.suffix == ".parquet"
         table = pq.read_table(path, partitioning=None) if parquet else feather.read_table(path)
         table.validate(full=True)  # Arrow takes what it reads for valid: offsets, text as UTF-8
+        stat = path.stat()
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from None
+    if expected is not None and (stat.st_size, stat.st_mtime_ns) != expected:
+        msg = f"the file {str(path)!r} was changed while it was being taken; write a file once, under a name that begins with '_', then rename it; start again"
+        raise SourceError(msg)
     return table.replace_schema_metadata(None)
 
 

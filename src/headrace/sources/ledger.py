@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from headrace.sources.files import FilesOrigin
 from headrace.state.blocks import Block, BlockReader, block_name, write_block
+from headrace.state.runs import mergeable_runs
 from headrace.state.storage import Storage
 
 SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])
 MOST_BYTES = 256 << 20  # taken in one epoch when the user sets no number of files
-RUNS = 8  # blocks of names before they are merged
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,6 @@ class File:
     name: str
     bytes: int
     modified: int  # nanoseconds
-
-    @property
-    def arrived(self) -> float:
-        return self.modified / 1e9
 
 
 class Ledger:
@@ -63,12 +59,14 @@ class Ledger:
         rows = [{"name": f.name, "bytes": f.bytes, "modified": f.modified} for f in files]
         if not rows:
             return self.blocks
-        tables, kept = [pa.Table.from_pylist(rows, SCHEMA)], self.blocks
-        if len(kept) >= RUNS:
-            tables = [self._reader.open(block).table for block in kept] + tables
-            kept = []
-        name = block_name(epoch, 0, 0, 0)
-        return [*kept, write_block(storage, name, pa.concat_tables(tables), None, None, None)]
+        kept, tables = self.blocks, [[pa.Table.from_pylist(rows, SCHEMA)]]
+        for run in mergeable_runs(self.blocks):
+            kept = [block for block in kept if block not in run]
+            tables.append([self._reader.open(block).table for block in run])
+        return kept + [
+            write_block(storage, block_name(epoch, 0, 0, 0), pa.concat_tables(parts), None, None, None)
+            for parts in tables
+        ]
 
     def accept(self, blocks: Sequence[Block], files: Iterable[File]) -> None:
         """The epoch is committed."""

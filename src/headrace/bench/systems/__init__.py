@@ -13,7 +13,8 @@ from headrace.bench.systems import flink
 
 STORES = "org.apache.spark.sql.execution.streaming.state."
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+ROCKSDB = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+NEWEST = {"spark.sql.streaming.join.stateFormatVersion": "4"}  # the newest that Spark 4.3 takes
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,13 @@ class System:
         return self.family == "Flink"
 
 
+def _spark(name: str, store: str, settings: Mapping[str, str]) -> System:
+    return System(name, "Spark", "spark_job", {"spark": {PROVIDER: f"{STORES}{store}StateStoreProvider", **settings}})
+
+
 HEADRACE = System("headrace", "headrace", "headrace_job")
-SPARK_MEMORY = System(
-    "Spark, HDFS-backed store", "Spark", "spark_job", {"spark": {PROVIDER: f"{STORES}HDFSBackedStateStoreProvider"}}
-)
-SPARK_ROCKSDB = System(
-    "Spark, RocksDB store",
-    "Spark",
-    "spark_job",
-    {
-        "spark": {
-            PROVIDER: f"{STORES}RocksDBStateStoreProvider",
-            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-            FORMAT: "4",
-        }
-    },
-)
-FLINK = System("Flink", "Flink", options={"checkpoint_ms": 10_000, "follow": ""})
-
-
-def contenders(use_flink: bool) -> tuple[System, ...]:
-    return (HEADRACE, SPARK_MEMORY, SPARK_ROCKSDB, *((FLINK,) if use_flink else ()))
+SPARK = _spark("Spark, default store", "HDFSBacked", {})
+SPARK_ROCKSDB = _spark("Spark, RocksDB", "RocksDB", ROCKSDB)
+SPARK_NEWEST = _spark("Spark, default store, join format 4", "HDFSBacked", NEWEST)
+SPARK_ROCKSDB_NEWEST = _spark("Spark, RocksDB, join format 4", "RocksDB", ROCKSDB | NEWEST)
+FLINK = System("Flink", "Flink", options={"checkpoint_ms": 30_000, "follow": ""})

@@ -1,0 +1,93 @@
+"""Systems side by side over several cases: what join, theta and aggregate have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.bench import report, summary
+from headrace.bench.report import Grid, Panel, Series, number
+from headrace.bench.running import Measured
+from headrace.bench.summary import Line
+
+Extra = tuple[str, str, Callable[[Measured, Line], float]]  # heading, name in the JSON, figure
+RULES = (
+    "tuples/s: median over the rounds, from the epoch that filled the windows to the last; spread: least .. most",
+    "CPU: processor seconds per million tuples, memory: peak, both of all processes of a system",
+    "rank: by median, a product by its best variant; an answer that is not right is not ranked",
+)
+
+
+def grids(found: Sequence[Measured], extra: Extra | None = None) -> list[Grid]:
+    """One table per case."""
+    more = [f">{extra[0]}"] if extra else []
+    headings = ["system", ">tuples/s", ">spread", *more, ">CPU s/M", ">memory", ">results", ">headrace x", ">rank"]
+    return [Grid(measured.case.name, headings, _rows(measured, extra)) for measured in found]
+
+
+def _rows(measured: Measured, extra: Extra | None) -> list[list[str]]:
+    found = summary.lines(measured)
+    return [_row(measured, found, line, extra) for line in found]
+
+
+def _row(measured: Measured, found: Sequence[Line], line: Line, extra: Extra | None) -> list[str]:
+    answer = line.outcomes[0].answer
+    results = f"{answer.rows:,}" if answer else ""
+    if not line.ok:
+        return [f"{line.system}: {line.status}", "", "", *([""] if extra else []), "", "", results, "", ""]
+    rate, ratio = line.figure("tuples_per_second"), summary.ratio(found, line)
+    return [
+        line.system,
+        number(rate.median),
+        f"{number(rate.least)} .. {number(rate.most)}",
+        *([number(extra[2](measured, line))] if extra else []),
+        number(line.figure("cpu_per_million").median),
+        f"{line.figure('peak_mb').median:,.0f} MB",
+        results,
+        "" if ratio is None else f"{ratio:.2f}",
+        "" if line.rank is None else str(line.rank),
+    ]
+
+
+def panel(measured: Measured) -> Panel:
+    """Bars: tuples per second of every system that answered rightly."""
+    found = [line for line in summary.lines(measured) if line.ok]
+    rates = [line.figure("tuples_per_second") for line in found]
+    bars = Series(
+        "tuples/s",
+        [line.system for line in found],
+        [r.median for r in rates],
+        [r.least for r in rates],
+        [r.most for r in rates],
+    )
+    return Panel(measured.case.name, "", "tuples per second", [bars])
+
+
+def notes(found: Sequence[Measured], *more: str) -> list[str]:
+    checked = [f"{m.case.name}: {m.by}" + (f", {m.expected.rows:,} rows" if m.expected else "") for m in found]
+    return [*RULES, "answers checked, by rows and checksum, by " + "; ".join(checked), *more, *_about(found)]
+
+
+def _about(found: Sequence[Measured]) -> list[str]:
+    """Versions and settings of each system, once."""
+    said: dict[str, dict[str, Any]] = {}
+    for outcome in (outcome for measured in found for outcome in measured.outcomes):
+        if outcome.about:
+            said.setdefault(outcome.system, outcome.about)
+    return [f"{system}: {_flat(about['versions'])}; {_flat(about['settings'])}" for system, about in said.items()]
+
+
+def _flat(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def data(found: Sequence[Measured], extra: Extra | None = None) -> dict[str, Any]:
+    def more(measured: Measured) -> Callable[[Line], dict[str, Any]]:
+        return lambda line: {extra[1]: extra[2](measured, line)} if extra else {}
+
+    return {"cases": [summary.to_json(measured, more(measured)) for measured in found]}
+
+
+def reported(name: str, title: str, found: Sequence[Measured]) -> report.Report:
+    panels = [panel(measured) for measured in found]
+    return report.Report(name, title, notes(found), grids(found), data(found), panels)

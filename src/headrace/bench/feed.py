@@ -1,0 +1,168 @@
+"""A run fed in real time: files appear in a folder on schedule, and the age of results is read off the sink's files.
+
+Latency of a result = when its file became visible at the sink, less when the later of its two tuples' files appeared.
+A Parquet file becomes visible when it is renamed (headrace, Flink) or named in Spark's own log of the sink.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.bench import workload
+from headrace.bench.running import points_in, process, scratch
+from headrace.bench.systems import System
+from headrace.bench.task import Case
+from headrace.bench.workload import Streams
+
+TAIL = 1.5  # seconds at the end that are fed and not measured
+GRACE = 12.0  # seconds that a system may take to catch up after the last file
+START_LIMIT = 120.0
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of the results whose tuples arrived in the measured time, in seconds."""
+
+    results: int
+    missing: int  # results that were not there when the system had had its grace
+    p50: float
+    p95: float
+    p99: float
+
+
+def run_live(system: System, case: Case, epoch: str) -> Latency | None:
+    """Feed a system in real time; None when it did not start or gave no result."""
+    with scratch("live") as folder, scratch("run") as work:
+        staged, shown = folder / "staged", folder / "shown"
+        workload.write(case.streams, staged)
+        _begin(staged, shown, case.streams)
+        options = {"epoch": epoch, "files_per_epoch": None, "delay": 5, "checkpoint_ms": _milliseconds(epoch)}
+        options |= {"follow": ", 'source.monitor-interval' = '100 ms'", "tuples": case.streams.tuples}
+        with process(system, case, shown, work, **options) as (started, _):
+            if (
+                not _wait(lambda: _done(work) > 0 or started.poll() is not None, START_LIMIT)
+                or started.poll() is not None
+            ):
+                return None
+            arrivals = _feed(staged, shown, case.streams)
+            _wait(lambda: _done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
+            time.sleep(2 * _milliseconds(epoch) / 1000)  # what has been processed becomes visible
+            (work / "stop").touch()
+            _wait(lambda: started.poll() is not None, 5.0)
+        return _latency(case, shown, work / "out", arrivals)
+
+
+def _milliseconds(epoch: str) -> int:
+    return int(epoch.split()[0])
+
+
+def _done(work: Path) -> int:
+    points = points_in(work)
+    return points[-1][1] if points else 0
+
+
+def _wait(enough: Any, limit: float) -> bool:
+    end = time.monotonic() + limit
+    while not enough():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# --- feeding -------------------------------------------------------------------------------------------------------
+
+
+def _name(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
+def _begin(staged: Path, shown: Path, streams: Streams) -> None:
+    """The first file of each stream is there when a system starts."""
+    for side in streams.sides:
+        (shown / side).mkdir(parents=True)
+        (staged / side / _name(0)).rename(shown / side / _name(0))
+
+
+def _feed(staged: Path, shown: Path, streams: Streams) -> Floats:
+    """Let the files appear on schedule; when each did."""
+    begin, arrivals = time.time() + 0.2, np.zeros(streams.epochs)
+    for number in range(1, streams.epochs):
+        time.sleep(max(0.0, begin + number * streams.seconds - time.time()))
+        for side in streams.sides:
+            path = staged / side / _name(number)
+            os.utime(path)
+            path.rename(shown / side / _name(number))
+        arrivals[number] = time.time()
+    return arrivals
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------
+
+
+def _latency(case: Case, shown: Path, out: Path, arrivals: Floats) -> Latency | None:
+    """Ages of the results that belong to the measured time."""
+    ages = [_ages(case, table, arrivals, at) for at, table in _visible(out)]
+    found = np.concatenate(ages) if ages else np.zeros(0)
+    expected = len(_ages(case, _expected(case, shown), arrivals, 0.0))
+    if not len(found):
+        return None
+    p50, p95, p99 = (float(q) for q in np.quantile(found, [0.5, 0.95, 0.99]))
+    return Latency(len(found), expected - len(found), p50, p95, p99)
+
+
+def _ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
+    """Seconds from the arrival of the later tuple, for results with both tuples before the tail and one after warm-up."""
+    streams = case.streams
+    left = table["l_payload"].to_numpy() // streams.rows
+    right = table["r_payload"].to_numpy() // streams.rows - streams.epochs
+    later = np.maximum(left, right)
+    tail = round(TAIL / streams.seconds)
+    kept = (later >= case.warm) & (later < streams.epochs - tail)
+    return np.asarray(at - arrivals[later[kept]], np.float64)
+
+
+def _visible(out: Path) -> Iterator[tuple[float, pa.Table]]:
+    """Every result file, and when it became visible."""
+    log = out / "_spark_metadata"
+    times = dict(_logged(log)) if log.is_dir() else {}
+    for path in sorted(out.glob("*")):
+        if path.is_file() and not path.name.startswith(("_", ".")) and (not log.is_dir() or path.name in times):
+            at = times.get(path.name, path.stat().st_ctime)
+            yield at, pq.read_table(path, columns=["l_payload", "r_payload"], partitioning=None)
+
+
+def _logged(log: Path) -> Iterator[tuple[str, float]]:
+    """Result files by the time of the entry of Spark's log that first names them."""
+    seen: set[str] = set()
+    for entry in sorted(log.glob("[0-9]*"), key=lambda p: int(p.name.split(".")[0])):
+        for line in entry.read_text().splitlines()[1:]:
+            name = Path(json.loads(line)["path"]).name
+            if name not in seen:
+                seen.add(name)
+                yield name, entry.stat().st_ctime
+
+
+def _expected(case: Case, shown: Path) -> pa.Table:
+    """All pairs, by DuckDB."""
+    left, right = (f"read_parquet('{shown / side}/*.parquet')" for side in case.streams.sides)
+    reach = f"interval {case.query.within} seconds"
+    on = f"{case.query.on} and r.ts between l.ts - {reach} and l.ts + {reach}"
+    with duckdb.connect() as connection:
+        connection.execute("set threads = 2")
+        return connection.sql(
+            f"select l.payload l_payload, r.payload r_payload from {left} l join {right} r on {on}"
+        ).to_arrow_table()

@@ -1,0 +1,212 @@
+"""Results as tables in the terminal, as JSON and as charts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headrace.bench import running
+from headrace.errors import HeadraceError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a heading that begins with > is over numbers."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart, or one group of bars; `low` and `high` are the spread."""
+
+    label: str
+    xs: Sequence[Any]
+    ys: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a figure. Bars when xs are names, else lines over logarithmic axes."""
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a benchmark found."""
+
+    name: str
+    title: str
+    notes: Sequence[str]
+    grids: Sequence[Grid]
+    data: dict[str, Any]
+    panels: Sequence[Panel] = field(default_factory=tuple)
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "cores_used": running.cores(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "load_before": os.getloadavg(),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+# --- terminal ------------------------------------------------------------------------------------------------------
+
+
+def show(console: Console, report: Report) -> None:
+    console.print(f"\n[bold]{report.title}[/]", soft_wrap=True)
+    for grid in report.grids:
+        console.print()
+        console.print(_table(grid))
+    console.print()
+    for note in report.notes:
+        console.print(f"  {note}", style="dim", markup=False, soft_wrap=True)
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(title=grid.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in grid.headings:
+        numbers = heading.startswith(">")
+        table.add_column(
+            heading.lstrip(">"),
+            justify="right" if numbers else "left",
+            no_wrap=numbers,
+            min_width=None if numbers else 16,
+        )
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
+
+
+def number(value: float) -> str:
+    """Three digits that count, with units of a thousand.
+
+    >>> number(1234567), number(0.01234), number(56.78)
+    ('1.23 M', '0.0123', '56.8')
+    """
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scale = 1e3 if unit == "k" else limit
+            return f"{value / scale:.3g} {unit}" if value / scale < 1000 else f"{value / scale:.0f} {unit}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, reports: Sequence[Report], before: dict[str, Any]) -> None:
+    found = {
+        "machine": before,
+        "benchmarks": {report.name: {"title": report.title, **report.data} for report in reports},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2, default=str) + "\n")
+
+
+# --- charts --------------------------------------------------------------------------------------------------------
+
+
+def demand_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise HeadraceError("charts need matplotlib, which is not there; pip install 'headrace[bench]'") from None
+
+
+def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
+    """folder/<name>.png"""
+    if not report.panels:
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = min(len(report.panels), 3)
+    rows = -(-len(report.panels) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 3.8 * rows), squeeze=False)
+    for axis in axes.flat[len(report.panels) :]:
+        axis.set_visible(False)
+    for axis, panel in zip(axes.flat, report.panels, strict=False):
+        _draw_panel(axis, panel)
+    figure.suptitle(report.title, size=10, wrap=True)
+    figure.text(0.01, 0.005, f"{before['processor']}, {len(before['cores_used'])} cores, {before['at']}", size=7)
+    figure.tight_layout()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{report.name}.png"
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+    return path
+
+
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    axis.set_title(panel.title, size=9)
+    if panel.series and all(isinstance(x, str) for series in panel.series for x in series.xs):
+        _draw_bars(axis, panel)
+    else:
+        _draw_lines(axis, panel)
+    axis.tick_params(labelsize=7)
+
+
+def _draw_bars(axis: Any, panel: Panel) -> None:
+    """Horizontal, one group per name."""
+    names = list(dict.fromkeys(x for series in panel.series for x in series.xs))
+    height = 0.8 / len(panel.series)
+    for index, series in enumerate(panel.series):
+        places = [names.index(x) + index * height for x in series.xs]
+        axis.barh(places, series.ys, height, xerr=_errors(series), capsize=2, label=series.label)
+        for place, value in zip(places, series.ys, strict=True):
+            axis.annotate(f" {number(value)}", (value, place), va="center", size=7)
+    axis.set_yticks([i + 0.4 - height / 2 for i in range(len(names))], names, size=7)
+    axis.invert_yaxis()
+    axis.set_xlabel(panel.y, size=8)
+    axis.margins(x=0.18)
+    if len(panel.series) > 1:
+        axis.legend(fontsize=6)
+
+
+def _draw_lines(axis: Any, panel: Panel) -> None:
+    for series in panel.series:
+        axis.errorbar(series.xs, series.ys, yerr=_errors(series), marker="o", ms=3, capsize=2, label=series.label)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xlabel(panel.x, size=8)
+    axis.set_ylabel(panel.y, size=8)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=6)
+
+
+def _errors(series: Series) -> Any:
+    if not series.low:
+        return None
+    below = [y - low for y, low in zip(series.ys, series.low, strict=True)]
+    return [below, [high - y for y, high in zip(series.ys, series.high, strict=True)]]

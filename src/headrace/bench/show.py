@@ -1,0 +1,58 @@
+"""The command `headrace bench`: run, show, save, draw."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace.bench import aggregate, growth, join, latency, report, running, theta
+from headrace.bench.options import Options
+from headrace.bench.report import Report
+from headrace.bench.systems import flink
+
+BENCHMARKS: dict[str, Callable[[Options], Report]] = {
+    "join": join.run,
+    "theta": theta.run,
+    "aggregate": aggregate.run,
+    "latency": latency.run,
+    "growth": growth.run,
+}
+
+
+def show(names: Sequence[str], options: Options, console: Console, json: Path | None, charts: Path | None) -> bool:
+    """Whether every system that answered answered rightly."""
+    running.demand_linux()
+    if charts:
+        report.demand_matplotlib()
+    if options.flink:
+        flink.prepare(options.say)
+    before, began = report.machine(), time.monotonic()
+    console.print(_welcome(before, options), markup=False, soft_wrap=True)
+    reports: list[Report] = []
+    for name in names:
+        found = BENCHMARKS[name](options)
+        reports.append(found)
+        report.show(console, found)
+        if json:  # after each, so that a long run that is stopped has something to show
+            report.save(json, reports, before)
+        if charts and (path := report.draw(charts, found, before)):
+            console.print(f"  chart: {path}", markup=False, soft_wrap=True)
+    console.print(f"\ndone in {(time.monotonic() - began) / 60:.1f} minutes{f'; {json}' if json else ''}", markup=False)
+    return not any(wrong(found) for found in reports)
+
+
+def wrong(found: Report) -> bool:
+    return any(
+        "wrong" in s["status"] or "differ" in s["status"] for c in found.data.get("cases", []) for s in c["systems"]
+    )
+
+
+def _welcome(before: dict[str, object], options: Options) -> str:
+    quick = "; --quick: small sizes, the figures mean nothing" if options.quick else ""
+    cores = running.cores()
+    load = f"load {os.getloadavg()[0]:.1f} before it began"
+    return f"{before['processor']}, cores {cores}, {before['memory_gb']} GB; rounds: {options.rounds}; {load}{quick}"

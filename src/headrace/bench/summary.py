@@ -1,0 +1,79 @@
+"""From outcomes to figures: medians with spread, families ranked by their best, ratios. All of it computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.bench.measure import Spread
+from headrace.bench.running import OK, Measured, Outcome
+
+FIGURES = ("tuples_per_second", "cpu_per_million", "peak_mb")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One system in one case, over all rounds."""
+
+    system: str
+    family: str
+    status: str
+    outcomes: tuple[Outcome, ...]
+    rank: int | None  # among families, each by its best; None: not its family's best, or not right
+
+    @property
+    def ok(self) -> bool:
+        return self.status == OK
+
+    def figure(self, name: str) -> Spread:
+        return Spread.of(getattr(outcome, name) for outcome in self.outcomes)
+
+    @property
+    def rate(self) -> float:
+        return self.figure("tuples_per_second").median
+
+
+def lines(measured: Measured) -> list[Line]:
+    """Every system of a case, in the order in which they ran, ranked where all rounds were right."""
+    unranked = [_line(measured, system) for system in measured.systems]
+    best: dict[str, Line] = {}
+    for line in sorted((line for line in unranked if line.ok), key=lambda line: -line.rate):
+        best.setdefault(line.family, line)
+    ranks = {line.system: rank for rank, line in enumerate(best.values(), start=1)}
+    return [Line(x.system, x.family, x.status, x.outcomes, ranks.get(x.system)) for x in unranked]
+
+
+def _line(measured: Measured, system: str) -> Line:
+    outcomes = tuple(measured.of(system))
+    bad = next((o.status for o in outcomes if o.status != OK), OK)
+    return Line(system, outcomes[0].family, bad, outcomes, None)
+
+
+def ratio(found: Sequence[Line], other: Line) -> float | None:
+    """How many times as fast headrace is."""
+    ours = next((line for line in found if line.family == "headrace" and line.ok), None)
+    return ours.rate / other.rate if ours is not None and other.ok and other is not ours else None
+
+
+def to_json(measured: Measured, extra: Callable[[Line], dict[str, Any]] = lambda line: {}) -> dict[str, Any]:
+    found = lines(measured)
+    return {
+        "case": measured.case.describe(),
+        "expected": None if measured.expected is None else asdict(measured.expected),
+        "expected_by": measured.by,
+        "systems": [_system(found, line) | (extra(line) if line.ok else {}) for line in found],
+    }
+
+
+def _system(found: Sequence[Line], line: Line) -> dict[str, Any]:
+    figures = {name: asdict(line.figure(name)) for name in FIGURES} if line.ok else {}
+    return {
+        "system": line.system,
+        "family": line.family,
+        "status": line.status,
+        "rank": line.rank,
+        **figures,
+        "headrace_is_times_as_fast": ratio(found, line),
+        "rounds": [asdict(outcome) for outcome in line.outcomes],
+    }

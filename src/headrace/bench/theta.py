@@ -1,0 +1,88 @@
+"""Joins without an equality: any predicate over time windows. Spark refuses them; Flink runs them on one task.
+
+Pairs are those that the windows admit, looked at or not. Constants are chosen so that a tuple finds about as many
+partners in a large window as in a small one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headrace.bench import compare, systems
+from headrace.bench.options import Options
+from headrace.bench.report import Panel, Report, Series
+from headrace.bench.running import CORES, Measured, run_case
+from headrace.bench.summary import Line, lines
+from headrace.bench.task import Case, Query
+from headrace.bench.workload import AREA, Streams, admitted_pairs
+
+SIDES = ("left", "right")
+WITHIN = 10  # seconds
+SHARE = 0.05  # of a window, in an epoch
+FILL = round(1 / SHARE) + 1
+PARTNERS = 0.2  # found by a tuple, about
+DISTANCE, OVERLAP, BAND, ARBITRARY = "distance", "overlap", "band", "arbitrary"
+PREDICATES = (DISTANCE, OVERLAP, BAND, ARBITRARY)
+
+
+def predicate(kind: str, window: int) -> str:
+    """In the SQL that headrace, Flink and Spark have in common."""
+    share = PARTNERS / window
+    if kind == DISTANCE:
+        square = share * AREA**2 / math.pi
+        return f"(l.x - r.x) * (l.x - r.x) + (l.y - r.y) * (l.y - r.y) < {square!r}"
+    if kind == BAND:
+        return f"abs(l.x - r.x) <= {share * AREA / 2!r}"
+    if kind == OVERLAP:  # of [x, z]
+        return "l.x < r.z and r.x < l.z"
+    return f"abs(l.x * r.y - l.y * r.x) < {share * AREA**2 / 4!r}"  # a bilinear form: no order, no box helps
+
+
+def case(kind: str, window: int, measured: int, heap: str = "6g") -> Case:
+    """Windows of so many tuples on each side."""
+    streams = Streams(
+        SIDES, window / WITHIN, WITHIN * SHARE, FILL + measured, 1000, 10.0 * WITHIN, reach=PARTNERS / window * AREA / 2
+    )
+    query = Query("join", on=predicate(kind, window), equality=False, within=WITHIN)
+    return Case(f"{kind}, windows of {window:,}", streams, query, FILL, heap, facts={"kind": kind, "window": window})
+
+
+def pairs_per_core(measured: Measured, line: Line) -> float:
+    """Pairs per second and core, by the median round."""
+    case = measured.case
+    pairs = admitted_pairs(case.streams, WITHIN, case.warm, case.streams.epochs)
+    tuples = (case.streams.epochs - case.warm) * case.streams.per_epoch
+    return line.rate * pairs / tuples / CORES
+
+
+def run(options: Options) -> Report:
+    contenders = [systems.HEADRACE, *([systems.FLINK] if options.flink else [])]
+    if options.quick:
+        cases = [case(ARBITRARY, 4_000, 4, "1g")]
+    else:
+        windows = [10_000, 20_000, 100_000, *([1_000_000] if options.full else [])]
+        cases = [case(kind, window, 20 if window < 100_000 else 6) for window in windows for kind in PREDICATES]
+    found = [run_case(cases[0], [*contenders, systems.SPARK], options.rounds, options.say)]
+    found += [run_case(each, contenders, options.rounds, options.say) for each in cases[1:]]
+    extra = ("pairs/s/core", "pairs_per_second_per_core", pairs_per_core)
+    notes = compare.notes(
+        found, "Flink: an interval join needs an equality; joined on a constant, it is one task's work"
+    )
+    title = "Joins without an equality, at full speed, epochs of 5 % of the window"
+    return Report("theta", title, notes, compare.grids(found, extra), compare.data(found, extra), _panels(found))
+
+
+def _panels(found: list[Measured]) -> list[Panel]:
+    return [_panel(kind, mine) for kind in PREDICATES if (mine := [m for m in found if m.case.facts["kind"] == kind])]
+
+
+def _panel(kind: str, found: list[Measured]) -> Panel:
+    """Pairs per second and core over the size of the window."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for measured in found:
+        for line in lines(measured):
+            if line.ok:
+                point = (measured.case.facts["window"], pairs_per_core(measured, line))
+                series.setdefault(line.system, []).append(point)
+    drawn = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in series.items()]
+    return Panel(kind, "window (tuples)", "pairs/s per core", drawn)

@@ -1,0 +1,37 @@
+"""Merging of runs: small blocks become larger ones, so that an epoch opens few files.
+
+Invariant: a merge reads blocks of manifest n - 1 and replaces them, by one block with the same rows, in manifest n.
+Blocks are merged with blocks of about their own size, neighbours in time first, so every row is rewritten about
+log(window / epoch) times and expiry still drops whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.state.blocks import Block
+
+FAN_IN = 8  # this many blocks of one size are merged
+FACTOR = 4  # blocks within this factor have one size
+MOST_ROWS = 4_000_000  # in one merge
+MOST_BYTES = 256 << 20
+
+
+def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
+    """Disjoint runs of FAN_IN blocks of one size each, as many as there are."""
+    sizes: dict[int, list[Block]] = {}
+    for block in sorted(blocks, key=lambda b: (b.low if b.low is not None else 0, b.name)):
+        sizes.setdefault(_size(block), []).append(block)
+    runs = [
+        tuple(members[start : start + FAN_IN])
+        for _, members in sorted(sizes.items())
+        for start in range(0, len(members) - FAN_IN + 1, FAN_IN)
+    ]
+    return [run for run in runs if sum(b.rows for b in run) <= MOST_ROWS and sum(b.bytes for b in run) <= MOST_BYTES]
+
+
+def _size(block: Block) -> int:
+    size = 0
+    while block.rows >= FACTOR ** (size + 1):
+        size += 1
+    return max(size, 5)  # below a thousand rows all blocks are small

@@ -1,0 +1,120 @@
+"""What the driver promises beside the answer: nothing is committed over undelivered results, state stays bounded."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace import sinks
+from headrace.errors import QueryChanged, SinkError, SourceError, WriterConflict
+from headrace.kernels import aggregate
+from headrace.reference import difference, reference
+from headrace.sources.files import read_file
+from headrace.state.blocks import Block
+from headrace.state.runs import FAN_IN, mergeable_runs
+from headrace.testing import LocalRun, run_locally, table_stream
+
+SECOND = 1_000_000
+
+
+def table(*seconds: float, key: int = 1) -> pa.Table:
+    ts = pa.array([int(s * SECOND) for s in seconds], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": ts, "k": pa.array([key] * len(seconds), pa.int64())})
+
+
+def test_nothing_is_committed_over_results_that_were_not_delivered(tmp_path):
+    seen = []
+
+    def fails_once(found: pa.Table, epoch: int) -> None:
+        seen.append(epoch)
+        if len(seen) == 1:
+            raise OSError("no room")
+
+    stream = table_stream(table(1), name="s")
+    run = LocalRun(stream, tmp_path / "state", sink=sinks.foreach(fails_once))
+    with pytest.raises(SinkError, match="no room"):
+        run.epoch(table(1))
+    with pytest.raises(WriterConflict):
+        run.epoch(table(2))
+    run.close()
+    LocalRun(stream, tmp_path / "state", sink=sinks.foreach(fails_once)).close()
+    assert seen == [0, 0]
+
+
+def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):
+    rows = table(*range(40))
+    counted = table_stream(rows, name="s", lateness="10 seconds").aggregate(by=["k"], window="5 seconds", n="count(*)")
+    run = LocalRun(counted, tmp_path / "state", slots=2, best_effort=True)
+    for start in range(0, 40, 4):
+        run.epoch(rows.slice(start, 4))
+    run.end()
+    assert difference(reference(counted), run.results()) is None
+    run.close()
+
+
+@pytest.mark.parametrize("function", ["count(*)", "median(k)", "list(k)"])
+def test_many_open_windows_close_in_pieces(tmp_path, monkeypatch, function):
+    monkeypatch.setattr(aggregate, "MOST_COPIES", 50)
+    query = table_stream(table(*range(30)), name="s").aggregate(
+        by=["k"], window="20 seconds", every="1 second", n=function
+    )
+    assert difference(reference(query), run_locally(query, tmp_path / "state", slots=2)) is None
+
+
+def blocks(*rows: int) -> list[Block]:
+    return [Block(f"blocks/e{i:09d}-s0-p0-a0-00000000.arrow", 100, "0" * 32, n, i, i) for i, n in enumerate(rows)]
+
+
+def test_all_runs_of_an_epoch_are_merged_not_only_the_first():
+    runs = mergeable_runs(blocks(*[10] * 40))
+    assert [len(run) for run in runs] == [FAN_IN] * 5
+    assert len({block.name for run in runs for block in run}) == 40
+
+
+def test_small_and_large_blocks_in_turn_are_merged_each_with_its_like():
+    runs = mergeable_runs(blocks(*[10_000, 10] * 8))
+    assert [{block.rows for block in run} for run in runs] == [{10}, {10_000}]
+
+
+def test_blocks_stay_few_with_many_splitters(tmp_path):
+    stream = table_stream(table(0), name="s")
+    joined = stream.join(stream, on="l.k = r.k and l.ts < r.ts", within="1 hour")
+    run = LocalRun(joined, tmp_path / "state", slots=2)
+    for epoch in range(30):
+        run.epoch(table(*range(epoch * 16, epoch * 16 + 16), key=epoch), splitters=16)
+    assert run.driver.progress.blocks < 60
+    run.close()
+
+
+def test_a_source_may_be_called_like_an_operator(tmp_path):
+    a, b = (table_stream(table(1, 2), name=name) for name in ("join-1", "aggregate-1"))
+    query = a.join(b, on="l.k = r.k", within="9 seconds").aggregate(by=["l_k"], window="5 seconds", n="count(*)")
+    assert difference(reference(query), run_locally(query, tmp_path / "state", slots=2)) is None
+
+
+def test_state_made_by_best_effort_is_not_continued_as_exact(tmp_path):
+    stream = table_stream(table(1), name="s")
+    run = LocalRun(stream, tmp_path / "state", best_effort=True)
+    run.epoch(table(1))
+    run.close()
+    with pytest.raises(QueryChanged, match="order"):
+        LocalRun(stream, tmp_path / "state")
+
+
+def test_a_file_that_changes_while_it_is_taken_is_refused(tmp_path):
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(1), path)
+    stat = path.stat()
+    assert read_file(path, (stat.st_size, stat.st_mtime_ns)).num_rows == 1
+    with pytest.raises(SourceError, match="changed"):
+        read_file(path, (stat.st_size, stat.st_mtime_ns - 1))
+
+
+def test_a_console_shows_brackets_as_they_are(tmp_path):
+    import io
+
+    out = io.StringIO()
+    sinks.console(file=out).deliver(sinks.Delivery("q", 1, "result-0", pa.table({"[b]": ["[/red] :smile:"]})))
+    assert "[/red] :smile:" in out.getvalue()
