@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?=
+BENCH ?= all
 TESTS ?= tests
 
-.PHONY: help setup java demo test lint format unit bench clean
+.PHONY: help setup java demo test lint format unit look bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -45,8 +46,12 @@ format: $(READY) ## format the code
 unit: $(READY) ## only the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark"
 
-bench: setup ## first look at speed, beside Spark's own join
+look: setup ## a first look at speed and memory, some five minutes: joins beside Spark, 500 epochs
 	$(BIN)/python benchmarks/first_look.py
+
+bench: setup ## headrace beside Spark and Flink (hours; BENCH="join --quick" for less); figures and charts in build/bench
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/headrace bench $(BENCH) --json build/bench/bench.json --charts build/bench
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

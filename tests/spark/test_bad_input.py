@@ -228,7 +228,7 @@ def test_b20_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: 
         file_rows = run_module.engine.file_rows
 
         def late(sc: Any, files: Any, slots: int) -> Any:
-            if any(path == bad for _, path, _ in files):
+            if any(path == bad for _, path, *_ in files):
                 bad.unlink()
             return file_rows(sc, files, slots)
 

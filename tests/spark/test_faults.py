@@ -282,7 +282,7 @@ def test_f25_batch_numbers_are_consecutive(bench: Bench):
 def test_sources_driven_otherwise_than_before_are_refused(bench: Bench):
     bench.run(1)
     bench.kind = "files"
-    with pytest.raises(StateMismatch, match="driven by 'spark', now by 'files'"):
+    with pytest.raises(StateMismatch, match="driven was 'stream', is 'files'"):
         bench.start()
 
 

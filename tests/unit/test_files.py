@@ -19,8 +19,9 @@ from headrace.engine.run import Run
 from headrace.errors import QueryError, SourceError
 from headrace.sources import ledger as ledger_module
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
-from headrace.sources.ledger import RUNS, File, Ledger
+from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, LocalStorage
+from headrace.state.runs import FAN_IN
 
 SECOND = 1_000_000
 
@@ -275,17 +276,17 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
     folder = tmp_path / "in"
     folder.mkdir()
     ledger, longest = Ledger(origin(folder), (), reader), 0
-    for epoch in range(4 * RUNS):
+    for epoch in range(4 * FAN_IN):
         path = write(folder / f"{epoch}.parquet", table(epoch), epoch + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [path.name]
         ledger.accept(ledger.record(storage, epoch, waiting), waiting)
         longest = max(longest, len(ledger.blocks))
-    assert longest <= RUNS
+    assert longest <= FAN_IN
     again = Ledger(origin(folder), ledger.blocks, BlockReader(storage))
     assert again.waiting() == []
     taken = [name for b in ledger.blocks for name in reader.open(b).table["name"].to_pylist()]
-    assert sorted(taken) == sorted(f"{epoch}.parquet" for epoch in range(4 * RUNS))
+    assert sorted(taken) == sorted(f"{epoch}.parquet" for epoch in range(4 * FAN_IN))
     write(folder / "new.parquet", table(1))
     assert [file.name for file in again.waiting()] == ["new.parquet"]
 

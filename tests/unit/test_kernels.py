@@ -251,8 +251,7 @@ def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int,
         closed = [
             start
             for before, after in pairwise(steps)
-            for start in aggregate._in_closing_windows(table, np.array([position]), window, every, before, after)[
-                "__start"
-            ].to_pylist()
+            for part in aggregate._in_closing_windows(table, np.array([position]), window, every, before, after)
+            for start in part["__start"].to_pylist()
         ]
         assert sorted(closed) == expected

@@ -183,7 +183,7 @@ def _endurance_grid(endurance: dict[str, Any]) -> Grid:
         f"memory over {endurance['epochs']:,} epochs of one run, by tenths (MB), and its exponent over the last eight"
     )
     if not course:
-        return Grid(title, ["status"], [[endurance["status"]]])
+        return Grid("memory over many epochs", [""], [[f"{endurance['status']}, too short to be cut into tenths"]])
     headings = [f">{i}" for i in range(1, TENTHS + 1)]
     return Grid(title, [*headings, ">e"], [[*(f"{mb:,.0f}" for mb in course), _text(endurance["exponent"])]])
 

@@ -116,9 +116,10 @@ def run_once(system: System, case: Case, source: Path, **options: Any) -> Outcom
 def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
     points, streams = points_in(work), case.streams
     outcome = Outcome(system.name, system.family, _status(case, points, ended), about=_about(work))
-    measured = span(points, case.warm * streams.per_epoch, streams.tuples)
     if outcome.status != OK:
         return outcome
+    outcome = replace(outcome, answer=answer_in(work / "out", case.query))
+    measured = span(points, case.warm * streams.per_epoch, streams.tuples)
     if measured is None:
         return replace(outcome, status="too short to be measured")
     (begin, first), (finish, last) = measured
@@ -129,7 +130,6 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
         peak_mb=ended.meter.peak / 2**20,
         seconds=finish - begin,
         memory_course=tuple(mb / 2**20 for mb in ended.meter.course(begin, finish, 10)),
-        answer=answer_in(work / "out", case.query),
     )
 
 
@@ -142,7 +142,7 @@ def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
     if "OutOfMemoryError" in ended.said or ended.code == -signal.SIGKILL:
         return f"out of memory: {done:,} of {case.streams.tuples:,} tuples with a heap of {case.heap}"
     reason = (ended.said.strip().splitlines() or [f"exit code {ended.code}"])[-1]
-    return f"{'refused' if 'not supported' in reason else 'failed'}: {reason.split('terminated with exception: ')[-1]}"
+    return f"{'refused' if 'not supported' in reason else 'failed'}: {reason.split('terminated with exception: ')[-1].rstrip(' ;')}"
 
 
 def _said(work: Path) -> str:

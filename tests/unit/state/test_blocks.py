@@ -32,7 +32,9 @@ def test_names_are_unique_and_carry_the_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["blocks/x.arrow", "manifests/000000001.json", NAME + "\n", NAME.replace("0", "\u0660")]
+    "name",
+    ["blocks/x.arrow", "manifests/000000001.json", NAME + "\n", NAME.replace("0", "\u0660")],
+    ids=["short", "manifest", "newline", "other digits"],
 )
 def test_other_names_are_not_blocks(name: str) -> None:
     with pytest.raises(StateError, match="not the name of a block"):

@@ -1,0 +1,340 @@
+"""The benchmark's own arithmetic: what it calls equal, right, ranked and measured. No Spark here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from headrace.bench import answers, compare, feed, growth, latency, report, running, summary, theta, workload
+from headrace.bench import join as join_bench
+from headrace.bench.answers import Answer
+from headrace.bench.measure import Meter, Spread, end, span
+from headrace.bench.running import OK, Outcome, judged
+from headrace.bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST
+from headrace.bench.task import Case, Query
+from headrace.bench.workload import CLOSING, Streams
+from headrace.cli import app
+
+STREAMS = Streams(("left", "right"), 20, 2, 5, 10, gap=100)
+JOIN = Case("small", STREAMS, Query("join", on="l.key = r.key", within=3), 2)
+
+
+def everything(streams: Streams, side: str) -> list[dict]:
+    return pa.concat_tables(list(streams.tables(side))).to_pylist()
+
+
+# --- the streams ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_files(tmp_path: Path):
+    for name in ("a", "b"):
+        workload.write(STREAMS, tmp_path / name)
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.parquet"))
+    assert len(files) == 2 * (STREAMS.epochs + 1)
+    assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
+    assert next(iter(STREAMS.tables("left"))) != next(iter(replace(STREAMS, seed=8).tables("left")))
+
+
+def test_times_rise_strictly_from_file_to_file_and_are_whole_milliseconds():
+    last = None
+    for table in STREAMS.tables("left"):
+        times = table["ts"].cast(pa.int64()).to_numpy()
+        assert (np.diff(times) >= 0).all() and (times % 1000 == 0).all()
+        assert last is None or times[0] > last
+        last = times[-1]
+
+
+def test_every_tuple_has_a_payload_of_its_own_and_the_closing_ones_meet_nobody():
+    rows = everything(STREAMS, "left") + everything(STREAMS, "right")
+    payloads = [row["payload"] for row in rows if row["key"] != CLOSING]
+    assert len(payloads) == STREAMS.tuples == len(set(payloads))
+    closing = sorted(row["ts"] for row in rows if row["key"] == CLOSING)
+    newest = max(row["ts"] for row in rows if row["key"] != CLOSING)
+    assert (closing[0] - newest).total_seconds() > 90 and (closing[1] - closing[0]).total_seconds() > 90
+
+
+def test_the_joined_copy_holds_the_same_rows_in_the_same_order(tmp_path: Path):
+    workload.write(STREAMS, tmp_path)
+    copy = workload.join_files(tmp_path, STREAMS.sides)
+    assert pq.read_table(copy / "left" / "all.parquet").to_pylist() == everything(STREAMS, "left")
+
+
+def test_admitted_pairs_are_counted_one_by_one():
+    left, right = everything(STREAMS, "left")[:-1], everything(STREAMS, "right")[:-1]
+    begin = workload.START + 2 * 2 * workload.SECOND
+    late = lambda row: row["ts"].timestamp() * 1e6 >= begin  # noqa: E731
+    near = [(l, r) for l in left for r in right if abs((l["ts"] - r["ts"]).total_seconds()) <= 3]
+    assert workload.admitted_pairs(STREAMS, 3, 2, 5) == sum(late(max(l, r, key=lambda t: t["ts"])) for l, r in near)
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+def pairs(*rows: tuple[int, int]) -> pa.Table:
+    return pa.table({"l_payload": [l for l, _ in rows], "r_payload": [r for _, r in rows]})
+
+
+def test_a_checksum_forgets_the_order_and_nothing_else():
+    of = lambda *tables: answers.answer_of(tables, JOIN.query)  # noqa: E731
+    whole = of(pairs((1, 2), (3, 4), (5, 6)))
+    assert whole == of(pairs((5, 6)), pairs((3, 4), (1, 2))) and whole.rows == 3
+    assert whole != of(pairs((1, 4), (3, 2), (5, 6)))  # partners exchanged
+    assert whole != of(pairs((2, 1), (3, 4), (5, 6)))  # sides exchanged
+    assert whole != of(pairs((1, 2), (3, 4), (3, 4)))
+
+
+def test_the_expected_join_is_every_pair_in_the_windows(tmp_path: Path):
+    workload.write(STREAMS, tmp_path)
+    left, right = everything(STREAMS, "left"), everything(STREAMS, "right")
+    found = [
+        (l["payload"], r["payload"])
+        for l in left
+        for r in right
+        if l["key"] == r["key"] and abs((l["ts"] - r["ts"]).total_seconds()) <= 3
+    ]
+    assert answers.expected(JOIN, tmp_path) == answers.answer_of([pairs(*found)], JOIN.query)
+
+
+def test_the_expected_aggregate_counts_a_tuple_in_every_window_that_holds_it(tmp_path: Path):
+    streams = Streams(("stream",), 20, 2, 5, 3, gap=100)
+    workload.write(streams, tmp_path)
+    groups: dict[tuple[int, int], list[float]] = {}
+    for row in everything(streams, "stream")[:-1]:
+        last = int(row["ts"].timestamp()) // 2 * 2
+        for begin in (last, last - 2, last - 4):
+            groups.setdefault((begin, row["key"]), []).append(row["x"])
+    table = pa.table(
+        {
+            "window_start": pa.array([b * 1_000_000 for b, _ in groups], pa.timestamp("us", "UTC")),
+            "key": [k for _, k in groups],
+            "n": [len(xs) for xs in groups.values()],
+            "mean": [sum(xs) / len(xs) for xs in groups.values()],
+        }
+    )
+    query = Query("aggregate", window=6, every=2)
+    assert answers.expected(Case("", streams, query, 0), tmp_path) == answers.answer_of([table], query)
+
+
+def test_hidden_files_and_logs_of_a_sink_are_no_answer(tmp_path: Path):
+    pq.write_table(pairs((1, 2)), tmp_path / "part-0")
+    pq.write_table(pairs((3, 4)), tmp_path / ".part-1.inprogress")
+    (tmp_path / "_spark_metadata").mkdir()
+    assert answers.answer_in(tmp_path, JOIN.query).rows == 1
+
+
+# --- judging and ranking -------------------------------------------------------------------------------------------
+
+RIGHT, WRONG = Answer(5, "aa"), Answer(5, "bb")
+
+
+def outcome(system: object, rate: float, answer: Answer | None = RIGHT, status: str = OK) -> Outcome:
+    good = status == OK
+    figures = (rate, 1.0, 100.0) if good else (None, None, None)
+    return Outcome(system.name, system.family, status, *figures, answer=answer if good else None)  # type: ignore[attr-defined]
+
+
+def ranks(outcomes: Iterable[Outcome], right: Answer | None = RIGHT) -> dict[str, tuple[str, int | None]]:
+    return {x.system: (x.status, x.rank) for x in summary.lines(judged(JOIN, list(outcomes), right))}
+
+
+def test_a_product_is_ranked_by_its_best_variant():
+    found = ranks([outcome(HEADRACE, 10), outcome(SPARK, 20), outcome(SPARK_NEWEST, 30), outcome(FLINK, 5)])
+    assert {name: rank for name, (_, rank) in found.items()} == {
+        HEADRACE.name: 2,
+        SPARK.name: None,
+        SPARK_NEWEST.name: 1,
+        FLINK.name: 3,
+    }
+
+
+def test_canary_a_wrong_answer_is_shown_as_wrong_and_not_ranked():
+    found = ranks([outcome(HEADRACE, 99, WRONG), outcome(SPARK, 1), outcome(FLINK, 2)])
+    assert found[HEADRACE.name] == ("wrong answer", None)
+    assert found[FLINK.name] == (OK, 1)
+
+
+def test_one_wrong_round_is_enough():
+    assert ranks([outcome(SPARK, 9), outcome(SPARK, 9, WRONG)])[SPARK.name] == ("wrong answer", None)
+
+
+def test_without_an_expected_answer_the_majority_is_right_and_a_tie_ranks_nobody():
+    three = [outcome(HEADRACE, 9, WRONG), outcome(SPARK, 1), outcome(FLINK, 1)]
+    assert ranks(three, None)[HEADRACE.name] == ("wrong answer", None)
+    assert {status for status, _ in ranks(three[:2], None).values()} == {"answers differ"}
+    assert ranks(three[:1], None)[HEADRACE.name] == (OK, 1)  # alone: nothing to compare with, and it says so
+    assert "nobody" in judged(JOIN, three[:1], None).by
+
+
+def test_a_system_that_ran_out_of_memory_keeps_its_reason():
+    found = ranks([outcome(HEADRACE, 9), outcome(SPARK, 0, status="out of memory: 3 of 9")])
+    assert found[SPARK.name] == ("out of memory: 3 of 9", None)
+
+
+def test_order_alternates_from_round_to_round():
+    systems = (HEADRACE, SPARK, FLINK)
+    assert running.alternating(systems, 0) == running.alternating(systems, 2) == list(systems)
+    assert running.alternating(systems, 1) == [FLINK, SPARK, HEADRACE]
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------
+
+
+def test_the_measured_span_leaves_warm_up_and_closing_out():
+    points = [(0.0, 0), (5.0, 100), (6.0, 200), (7.0, 300), (9.0, 302)]
+    assert span(points, 100, 300) == ((5.0, 100), (7.0, 300))
+    assert span(points, 150, 300) == ((6.0, 200), (7.0, 300))
+    assert span(points, 302, 302) is None and span([], 0, 1) is None
+
+
+def test_a_spread_is_median_least_and_most():
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+
+
+def test_a_meter_sees_the_processor_time_of_children_and_end_leaves_none():
+    child = "t = __import__('time'); e = t.time() + 30\nwhile t.time() < e: pass"
+    root = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]
+    )
+    meter = Meter(root.pid)
+    began = time.time()
+    meter.start()
+    try:
+        time.sleep(2.0)
+    finally:
+        meter.stop()
+        end(meter)
+        root.wait()
+    assert meter.cpu_between(began, time.time()) > 0.2
+    assert meter.peak > 1 << 20
+    assert len(meter.seen) == 2 and not any(psutil.pid_exists(pid) and p.is_running() for pid, p in meter.seen.items())
+
+
+def test_how_a_run_ended_is_told_from_what_it_left(tmp_path: Path):
+    meter = Meter(psutil.Process().pid)
+    status = lambda code, said: running._status(JOIN, [(1.0, 7)], running.Ended(code, meter, said))  # noqa: E731
+    assert status(0, "") == OK
+    assert status(None, "").startswith("time limit: 7 of 400 tuples")
+    assert status(3, "OutOfMemoryError").startswith("out of memory: 7 of 400")
+    assert status(1, "[X] terminated with exception: joins are not supported;") == "refused: joins are not supported"
+    assert status(1, "a\nlast line") == "failed: last line" and status(1, "") == "failed: exit code 1"
+
+
+def test_points_ignore_half_a_line(tmp_path: Path):
+    (tmp_path / "points").write_text("1.5 10\n2.5 20\n3.")
+    assert running.points_in(tmp_path) == [(1.5, 10), (2.5, 20)]
+
+
+def test_latency_counts_from_the_later_tuple_and_only_in_the_measured_time():
+    streams = Streams(("left", "right"), 20, 0.5, 10, 10, gap=10)  # files of 10 tuples, 0.5 s each
+    case = Case("", streams, JOIN.query, warm=4)
+    arrivals = np.arange(10) * 0.5
+    right = 10 * 10  # the payloads of the right stream begin here
+    table = pairs((4 * 10, right + 5 * 10), (3 * 10 + 9, right + 3), (6 * 10, right), (8 * 10, right))
+    assert feed._ages(case, table, arrivals, 10.0).tolist() == [10.0 - 2.5, 10.0 - 3.0]  # the others: warm-up, tail
+
+
+def test_results_of_spark_become_visible_with_the_log_entry_that_names_them(tmp_path: Path):
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    for name in ("part-0.parquet", "part-1.parquet"):
+        pq.write_table(pairs((1, 2)), tmp_path / name)
+    (log / "0").write_text("v1\n" + json.dumps({"path": f"file://{tmp_path}/part-0.parquet"}))
+    assert [at for at, _ in feed._visible(tmp_path)] == [(log / "0").stat().st_ctime]
+
+
+def test_the_highest_rate_is_found_by_doubling_and_halving(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(latency, "_keeps_up", lambda system, rate, size, options: rate <= 13_000)
+    assert latency.highest_rate(HEADRACE, latency.FULL, None) == 12_000  # type: ignore[arg-type]
+    monkeypatch.setattr(latency, "_keeps_up", lambda *_: False)
+    assert latency.highest_rate(HEADRACE, latency.FULL, None) == 0  # type: ignore[arg-type]
+
+
+# --- the cases -----------------------------------------------------------------------------------------------------
+
+
+def test_windows_are_full_before_anything_is_measured():
+    cases = [join_bench.case(10_000, 10, 60, 200_000), theta.case(theta.BAND, 20_000, 5), *_growth_cases()]
+    for case in cases:
+        assert case.warm * case.streams.seconds >= case.query.length
+        assert case.streams.epochs > case.warm
+
+
+def _growth_cases() -> list[Case]:
+    return [point.case for axis in growth.axes(quick=False) for point in axis.points]
+
+
+def test_growth_doubles_five_times():
+    for axis in growth.axes(quick=False)[:4]:
+        xs = [point.x for point in axis.points]
+        assert len(xs) == 6 and all(b == 2 * a for a, b in itertools.pairwise(xs))
+
+
+@pytest.mark.parametrize("kind", theta.PREDICATES)
+def test_theta_predicates_find_a_few_partners_whatever_the_window(kind: str, tmp_path: Path):
+    for window in (500, 2_000):
+        case = theta.case(kind, window, 5)
+        assert case.streams.per_epoch <= 2 * theta.SHARE * window
+        workload.write(case.streams, tmp_path / str(window))
+        found = answers.expected(case, tmp_path / str(window))
+        assert found is not None and 0.02 < found.rows / case.streams.tuples < 1
+
+
+def test_the_exponent_of_a_power_law():
+    xs = [1.0, 2.0, 4.0, 8.0]
+    assert growth.fitted(xs, [5 * x**1.5 for x in xs]) == pytest.approx(1.5)
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_says_what_ran_what_won_and_by_how_much(tmp_path: Path):
+    measured = judged(JOIN, [outcome(HEADRACE, 300), outcome(SPARK, 100), outcome(FLINK, 0, WRONG)], RIGHT)
+    found = compare.reported("join", "A title", [measured])
+    rows = {row[0]: row for row in found.grids[0].rows}
+    assert rows[SPARK.name][-2:] == ["3.00", "2"] and rows[HEADRACE.name][-1] == "1"
+    assert f"{FLINK.name}: wrong answer" in rows
+    report.save(tmp_path / "new" / "bench.json", [found], report.machine())
+    saved = json.loads((tmp_path / "new" / "bench.json").read_text())
+    systems = saved["benchmarks"]["join"]["cases"][0]["systems"]
+    assert [s["rank"] for s in systems] == [1, 2, None]
+    assert systems[1]["headrace_is_times_as_fast"] == 3.0
+    assert saved["machine"]["cores_used"]
+
+
+def test_a_chart_is_a_picture(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    bars = compare.panel(judged(JOIN, [outcome(HEADRACE, 300), outcome(SPARK, 100)], RIGHT))
+    lines = report.Panel("growth", "x", "y", [report.Series("a", [1, 2], [1.0, 2.0], [0.5, 1.0], [1.5, 3.0])])
+    drawn = report.draw(tmp_path, report.Report("name", "Title", [], [], {}, [bars, lines]), report.machine())
+    assert drawn is not None and drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_have_three_digits_that_count():
+    assert [report.number(x) for x in (1234567, 0.01234, 56.78, 1234, 99_960, 2.5e9)] == [
+        "1.23 M",
+        "0.0123",
+        "56.8",
+        "1234",
+        "100 k",
+        "2.5 G",
+    ]
+
+
+def test_the_command_explains_itself():
+    shown = CliRunner().invoke(app, ["bench", "--help"], terminal_width=120).output
+    for word in ("join", "theta", "aggregate", "latency", "growth", "--rounds", "--json", "--charts", "--quick"):
+        assert word in shown
+    assert CliRunner().invoke(app, ["bench", "nonsense"]).exit_code == 2
