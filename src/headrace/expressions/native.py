@@ -7,15 +7,17 @@ leave the finite numbers (so the two ways to compare NaN never matter). Anything
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace import duck
 from headrace.expressions.tree import Tree, columns_of
 
 LARGEST = 1e30
-DIGITS = 15  # a literal of so many digits is one double, however it is read
 DEEPEST = 6  # products of this many factors of LARGEST are still finite
 
 Column = tuple[str, str]  # side, name
@@ -117,13 +119,22 @@ _FUNCTIONS: dict[tuple[str, int], Callable[..., str]] = {
 def constant(tree: Tree) -> float:
     """The value of a plain number; unsupported when it is none, or too large."""
     literal = tree.get("literal") or {}
-    text = literal.get("text", "").replace("_", "")
-    if literal.get("kind") not in ("INTEGER", "NUMERIC") or sum(c.isdigit() for c in text) > DIGITS:
+    text = literal.get("text", "")
+    if literal.get("kind") not in ("INTEGER", "NUMERIC") or not _NUMBER.fullmatch(text):
         raise _Unsupported
-    value = float(text)
+    value = _as_double(text)
     if abs(value) > LARGEST:
         raise _Unsupported
     return value
+
+
+_NUMBER = re.compile(r"-?[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9]+)?")
+
+
+@functools.lru_cache(maxsize=1024)
+def _as_double(text: str) -> float:
+    """A literal as DuckDB has it beside a double: one with many digits is a decimal first."""
+    return float(duck.rows(f"SELECT CAST({text} AS DOUBLE)")[0][0])
 
 
 def is_constant(tree: Tree) -> bool:
