@@ -22,11 +22,13 @@ from headrace.bench import answers, compare, feed, growth, latency, report, runn
 from headrace.bench import join as join_bench
 from headrace.bench.answers import Answer
 from headrace.bench.measure import Meter, Spread, end, span
+from headrace.bench.options import Options
 from headrace.bench.running import OK, Outcome, judged
 from headrace.bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST
 from headrace.bench.task import Case, Query
 from headrace.bench.workload import CLOSING, Streams
 from headrace.cli import app
+from headrace.errors import HeadraceError
 
 STREAMS = Streams(("left", "right"), 20, 2, 5, 10, gap=100)
 JOIN = Case("small", STREAMS, Query("join", on="l.key = r.key", within=3), 2)
@@ -290,6 +292,29 @@ def test_theta_predicates_find_a_few_partners_whatever_the_window(kind: str, tmp
         workload.write(case.streams, tmp_path / str(window))
         found = answers.expected(case, tmp_path / str(window))
         assert found is not None and 0.02 < found.rows / case.streams.tuples < 1
+
+
+def test_windows_of_a_looked_up_predicate_are_checked_by_duckdb_like_any_other(tmp_path: Path):
+    for kind in theta.LOOKED_UP:
+        case = theta.case(kind, 1_000, 3)
+        workload.write(case.streams, tmp_path / kind)
+        plain = replace(case, query=replace(case.query, ranges=""))
+        assert answers.expected(case, tmp_path / kind) == answers.expected(plain, tmp_path / kind)
+
+
+def test_only_the_wanted_cases_are_run():
+    cases = [theta.case(kind, 1_000, 3) for kind in theta.PREDICATES]
+    options = Options(1, True, False, False, print, "band, w")
+    assert [c.name for c in options.wanted(cases)] == ["band, windows of 1,000"]
+    with pytest.raises(HeadraceError, match="no case has 'x' in its name; there are 'distance"):
+        replace(options, only="x").wanted(cases)
+
+
+def test_a_system_that_took_too_long_has_a_rate_and_no_rank():
+    slow = replace(outcome(FLINK, 10), status=f"{running.TIME_LIMIT}: 5 of 9 tuples in 2 s", answer=None)
+    measured = judged(JOIN, [outcome(HEADRACE, 300), slow], RIGHT)
+    row = compare.reported("join", "A title", [measured]).grids[0].rows[1]
+    assert row[0].startswith("Flink: time limit") and row[1] == "10" and row[-2:] == ["30.00", ""]
 
 
 def test_the_exponent_of_a_power_law():

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace import duck
 from headrace.compile import compile_query
+from headrace.expressions.native import constant
+from headrace.expressions.tree import parse
 from headrace.kernels import join as joins
 from headrace.kernels import native, near
 from headrace.reference import difference, reference
@@ -21,6 +24,8 @@ NATIVE = [
     "abs(l.x - r.y) < 3 and not (l.y > r.x) or l.x = r.x",
     "l.x + r.x between -1 and 1.5",
     "-l.x / 2 >= r.y and l.x <> r.x",
+    "l.x < r.x + 0.12345678901234567890",
+    "l.x < r.y and r.x < l.y",  # as long as a range join does not pay
 ]
 NOT_NATIVE = [
     "l.n - r.n < 3",  # whole numbers overflow in their own way
@@ -32,7 +37,6 @@ NOT_NATIVE = [
     "l.x < r.x + 1e300",
     "pow(l.x, 2) < r.x",  # may differ in the last bit
     "l.x < r.x + (0.1 + 0.2)",  # literals are decimals
-    "l.x < r.x + 0.12345678901234567890",
 ]
 NEAR = [
     "abs(l.x - r.x) <= 2.5",
@@ -122,6 +126,19 @@ def test_oracle_awkward_numbers_fall_back(compile_always, on):
 def test_what_could_differ_is_not_compiled(on):
     table = _table([(1, 1.0, 1.0, 1)])
     assert _join(table, table, on, within="5 seconds")[1].on.native is None
+
+
+literals = st.from_regex(r"[0-9]{1,25}(\.[0-9]{0,25})?(e-?[0-9])?", fullmatch=True)
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(literals)
+def test_a_literal_is_the_double_that_duckdb_compares_with(text):
+    value = constant(parse(text, "on"))
+    near = [value, np.nextafter(value, np.inf), np.nextafter(value, -np.inf)]
+    table = pa.table({"x": pa.array(near, pa.float64())})
+    found = duck.run(f"SELECT x < {text} AS less, x = {text} AS same FROM __tuples", {duck.TUPLES: table}).to_pylist()
+    assert found == [{"less": x < value, "same": x == value} for x in near]
 
 
 def test_compiled_loop_over_count_windows(compile_always):

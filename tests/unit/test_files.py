@@ -58,6 +58,8 @@ def test_order_is_modification_time_then_name(tmp_path: Path):
     for name, age in [("c", 10**18), ("a", 10**18 + 1), ("b", 10**18), ("z", 10**18 - 5)]:
         write(tmp_path / f"{name}.parquet", table(1), age)
     assert names(tmp_path) == ["z.parquet", "b.parquet", "c.parquet", "a.parquet"]
+    left = origin(tmp_path).names(besides={"b.parquet", "z.parquet"})
+    assert [name for name, _ in left] == ["c.parquet", "a.parquet"]
 
 
 def test_order_sees_single_nanoseconds(tmp_path: Path):

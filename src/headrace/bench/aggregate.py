@@ -28,6 +28,6 @@ def run(options: Options) -> Report:
         cases = [case(200, 20, 3, "1g")]
     else:
         contenders = [systems.HEADRACE, systems.SPARK, systems.SPARK_ROCKSDB, *flink]
-        cases = [case(20_000, groups) for groups in (100, 100_000)]
+        cases = options.wanted([case(20_000, groups) for groups in (100, 100_000)])
     found = [run_case(each, contenders, options.rounds, options.say) for each in cases]
     return compare.reported("aggregate", "Count and average over 60 s sliding by 10 s, at full speed", found)

@@ -33,11 +33,11 @@ def _rows(measured: Measured, extra: Extra | None) -> list[list[str]]:
 def _row(measured: Measured, found: Sequence[Line], line: Line, extra: Extra | None) -> list[str]:
     answer = line.outcomes[0].answer
     results = f"{answer.rows:,}" if answer else ""
-    if not line.ok:
+    if not line.measured:
         return [f"{line.system}: {line.status}", "", "", *([""] if extra else []), "", "", results, "", ""]
     rate, ratio = line.figure("tuples_per_second"), summary.ratio(found, line)
     return [
-        line.system,
+        line.system if line.ok else f"{line.system}: {line.status}",
         number(rate.median),
         f"{number(rate.least)} .. {number(rate.most)}",
         *([number(extra[2](measured, line))] if extra else []),

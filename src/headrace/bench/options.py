@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from headrace.bench.task import Case
+from headrace.errors import HeadraceError
 
 
 @dataclass(frozen=True)
@@ -13,3 +16,11 @@ class Options:
     full: bool  # the largest windows too
     flink: bool
     say: Callable[[str], object]
+    only: str = ""  # a part of the names of the wanted cases
+
+    def wanted(self, cases: Sequence[Case]) -> list[Case]:
+        found = [case for case in cases if self.only in case.name]
+        if not found:
+            names = ", ".join(repr(case.name) for case in cases)
+            raise HeadraceError(f"no case has {self.only!r} in its name; there are {names}")
+        return found

@@ -27,6 +27,7 @@ from headrace.errors import HeadraceError
 
 CORES = 2
 OK = "ok"
+TIME_LIMIT = "time limit"
 Say = Callable[[str], object]
 
 
@@ -116,12 +117,15 @@ def run_once(system: System, case: Case, source: Path, **options: Any) -> Outcom
 def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
     points, streams = points_in(work), case.streams
     outcome = Outcome(system.name, system.family, _status(case, points, ended), about=_about(work))
-    if outcome.status != OK:
-        return outcome
-    outcome = replace(outcome, answer=answer_in(work / "out", case.query))
     measured = span(points, case.warm * streams.per_epoch, streams.tuples)
+    if measured is None and case.full is not None:
+        measured = span(points, case.full * streams.per_epoch, streams.tuples)
+    if outcome.status == OK:
+        outcome = replace(outcome, answer=answer_in(work / "out", case.query))
+    elif ended.code is not None:  # what was ended for taking too long has a rate, and no answer
+        return outcome
     if measured is None:
-        return replace(outcome, status="too short to be measured")
+        return replace(outcome, status="too short to be measured") if outcome.status == OK else outcome
     (begin, first), (finish, last) = measured
     return replace(
         outcome,
@@ -136,7 +140,7 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
 def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
     done = points[-1][1] if points else 0
     if ended.code is None:
-        return f"time limit: {done:,} of {case.streams.tuples:,} tuples in {case.limit:g} s"
+        return f"{TIME_LIMIT}: {done:,} of {case.streams.tuples:,} tuples in {case.limit:g} s"
     if ended.code == 0:
         return OK
     if "OutOfMemoryError" in ended.said or ended.code == -signal.SIGKILL:

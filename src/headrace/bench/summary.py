@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.bench.measure import Spread
-from headrace.bench.running import OK, Measured, Outcome
+from headrace.bench.running import OK, TIME_LIMIT, Measured, Outcome
 
 FIGURES = ("tuples_per_second", "cpu_per_million", "peak_mb")
 
@@ -28,6 +28,12 @@ class Line:
 
     def figure(self, name: str) -> Spread:
         return Spread.of(getattr(outcome, name) for outcome in self.outcomes)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a rate: also of a system that was ended for taking too long, which is not ranked."""
+        rated = all(outcome.tuples_per_second is not None for outcome in self.outcomes)
+        return rated and (self.ok or self.status.startswith(TIME_LIMIT))
 
     @property
     def rate(self) -> float:
@@ -53,7 +59,7 @@ def _line(measured: Measured, system: str) -> Line:
 def ratio(found: Sequence[Line], other: Line) -> float | None:
     """How many times as fast headrace is."""
     ours = next((line for line in found if line.family == "headrace" and line.ok), None)
-    return ours.rate / other.rate if ours is not None and other.ok and other is not ours else None
+    return ours.rate / other.rate if ours is not None and other.measured and other is not ours else None
 
 
 def to_json(measured: Measured, extra: Callable[[Line], dict[str, Any]] = lambda line: {}) -> dict[str, Any]:
@@ -67,7 +73,7 @@ def to_json(measured: Measured, extra: Callable[[Line], dict[str, Any]] = lambda
 
 
 def _system(found: Sequence[Line], line: Line) -> dict[str, Any]:
-    figures = {name: asdict(line.figure(name)) for name in FIGURES} if line.ok else {}
+    figures = {name: asdict(line.figure(name)) for name in FIGURES} if line.measured else {}
     return {
         "system": line.system,
         "family": line.family,

@@ -21,6 +21,7 @@ class Query:
     window: int = 0
     every: int = 0
     operators: int = 1  # chained, one behind the other
+    ranges: str = ""  # inequalities that `on` implies: lets the checker of answers look up instead of comparing all
 
     @property
     def length(self) -> int:
@@ -35,10 +36,13 @@ class Case:
     name: str
     streams: Streams
     query: Query
-    warm: int  # epochs that fill the windows, left out of every figure
+    warm: int  # epochs that fill the windows and let virtual machines compile, left out of every figure
     heap: str = "6g"  # of the JVM, for Spark and Flink; headrace keeps its own default
     limit: float = 600  # seconds, for one run of one system
     slots: int = 2
+    full: int | None = (
+        None  # epochs that fill the windows: where a system begins to be measured that is too slow for all
+    )
     facts: dict[str, Any] = field(default_factory=dict)  # what a report or a chart needs to know
 
     def describe(self) -> dict[str, Any]:

@@ -177,6 +177,9 @@ def bench(
         bool, typer.Option("--full", metavar="", help="The largest windows too, which takes hours.")
     ] = False,
     flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Of join, theta or aggregate, the cases with this in their name.")
+    ] = "",
     traceback: Traceback = False,
 ) -> None:
     """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
@@ -188,7 +191,7 @@ def bench(
 
     with _reporting(traceback):
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-        options = Options(rounds, quick, full, flink, lambda text: _dim(console, text))
+        options = Options(rounds, quick, full, flink, lambda text: _dim(console, text), only)
         names = list(BENCHMARKS) if name.value == "all" else [name.value]
         if not show(names, options, console, json, charts):
             raise typer.Exit(1)

@@ -27,6 +27,8 @@ from headrace.kernels.stateless import conform
 
 TIME = "__t"  # event time as a plain number
 FEW_PAIRS = 2_000_000  # not worth a slice of their own
+RANGE_JOIN_PAYS = 100_000_000  # pairs; below, a compiled loop is done before DuckDB has sorted
+MOST = 0.75  # of one side met by all of the other: not worth sorting
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ def _look_up(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table
 
 def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
     """Every pair of a slice: in a compiled loop where that pays and is exact, else in DuckDB."""
-    compiled = operator.on.native
-    many = left.num_rows * right.num_rows >= native.WORTH_COMPILING
-    if compiled and many and not operator.on.ranges and native.usable(compiled, left, right):
+    compiled, pairs = operator.on.native, left.num_rows * right.num_rows
+    most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
+    if compiled and native.WORTH_COMPILING <= pairs < most and native.usable(compiled, left, right):
         where = (band.place, band.position, band.back, band.ahead)
         for moving, still in native.loop(compiled, band.moving, (left, right), *where):
             l, r = (moving, still) if band.moving == 0 else (still, moving)
@@ -87,7 +89,7 @@ def bands(operator: JoinOperator) -> tuple[Band, ...]:
 def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Pairs of parts of the two tables that together hold every pair the band admits, each once."""
     moving, still = (left, right) if band.moving == 0 else (right, left)
-    if moving.num_rows * still.num_rows <= FEW_PAIRS:
+    if moving.num_rows * still.num_rows <= FEW_PAIRS or _all_in_reach(band, moving, still):
         yield left, right
         return
     moving, places = _sorted(moving, band.place)
@@ -98,6 +100,16 @@ def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Tab
         if first < last:
             parts = (moving.slice(start, stop - start), still.slice(first, last - first))
             yield parts if band.moving == 0 else (parts[1], parts[0])
+
+
+def _all_in_reach(band: Band, moving: pa.Table, still: pa.Table) -> bool:
+    """Whether cutting would save little: the moving side is one slice, and most of the still side can be met."""
+    places, positions = np.asarray(moving.column(band.place)), np.asarray(still.column(band.position))
+    low, high = places.min(), places.max()
+    if high - low > band.back + band.ahead:
+        return False
+    met = np.count_nonzero((positions >= low - band.back) & (positions <= high + band.ahead))
+    return bool(met >= MOST * len(positions))
 
 
 def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,16 +35,22 @@ class FilesOrigin:
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are there now, in order of (modification time, name)."""
-        found: list[tuple[Path, os.stat_result]] = []
+        return [(self.folder / name, stat) for name, stat in self.names()]
+
+    def names(self, besides: Set[str] = frozenset()) -> list[tuple[str, os.stat_result]]:
+        """The same by name, without some: a long run looks at its folder often, and has taken most of it."""
+        found: list[tuple[str, os.stat_result]] = []
         try:
             with os.scandir(self.folder) as entries:
-                for entry in filter(_is_window, entries):
+                for entry in entries:
+                    if entry.name in besides or not _is_window(entry):
+                        continue
                     with contextlib.suppress(FileNotFoundError):  # removed while we looked
-                        found.append((Path(entry.path), entry.stat()))
+                        found.append((entry.name, entry.stat()))
         except OSError as error:
             msg = f"the folder {str(self.folder)!r} cannot be listed: {error.strerror}; put it back and start again"
             raise SourceError(msg) from None
-        return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0].name))
+        return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0]))
 
     def listing(self) -> list[Path]:
         return [path for path, _ in self.entries()]
@@ -88,7 +95,7 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
     """All rows of a file; with `expected` (bytes, modification time in nanoseconds) only if it is still that file."""
     try:
         parquet = path.suffix == ".parquet"
-        table = pq.read_table(path, partitioning=None) if parquet else feather.read_table(path)
+        table = _parquet(path) if parquet else feather.read_table(path)
         table.validate(full=True)  # Arrow takes what it reads for valid: offsets, text as UTF-8
         stat = path.stat()
     except (pa.ArrowException, OSError) as error:
@@ -97,6 +104,12 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
         msg = f"the file {str(path)!r} was changed while it was being taken; write a file once, under a name that begins with '_', then rename it; start again"
         raise SourceError(msg)
     return table.replace_schema_metadata(None)
+
+
+def _parquet(path: Path) -> pa.Table:
+    """Opened as one file: a data set of one costs several milliseconds more."""
+    with pq.ParquetFile(path) as file:
+        return file.read()
 
 
 def _unreadable(path: Path, error: Exception) -> SourceError:

@@ -38,7 +38,7 @@ class Ledger:
 
     def waiting(self) -> list[File]:
         """Files not taken yet, in order of (modification time, name)."""
-        return [File(p.name, s.st_size, s.st_mtime_ns) for p, s in self.origin.entries() if p.name not in self._taken]
+        return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(besides=self._taken)]
 
     def choose(self, waiting: Sequence[File]) -> list[File]:
         """What one epoch takes: the user's number of files, or as many as fit, at least one."""
