@@ -347,6 +347,14 @@ def test_a_chart_is_a_picture(tmp_path: Path):
     assert drawn is not None and drawn.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_report_can_be_read_as_markdown(tmp_path: Path):
+    grid = report.Grid("a case", ["system", ">tuples/s"], [["a|b", "10"]])
+    found = report.Report("name", "Title", ["a note"], [grid], {})
+    text = report.write(tmp_path, found, report.machine(), tmp_path / "name.png").read_text()
+    assert text.startswith("# Title\n") and "![Title](name.png)" in text and "- a note" in text
+    assert "| system | tuples/s |\n| --- | ---: |\n| a\\|b | 10 |" in text
+
+
 def test_numbers_have_three_digits_that_count():
     assert [report.number(x) for x in (1234567, 0.01234, 56.78, 1234, 99_960, 2.5e9)] == [
         "1.23 M",

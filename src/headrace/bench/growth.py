@@ -25,6 +25,7 @@ from headrace.bench.workload import Streams
 SIDES = ("left", "right")
 MEASURED = 8  # epochs
 TENTHS = 10
+FIXED = "operators, little data"
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,18 @@ def _axis(name: str, cases: Sequence[tuple[float, Case]]) -> Axis:
     return Axis(name, tuple(Point(float(x), case) for x, case in cases))
 
 
+def little(operators: int, measured: int) -> Case:
+    """Epochs with hardly any data: what is left is their fixed cost."""
+    return join(100, 5, 1, operators=operators, measured=measured)
+
+
 def run(options: Options) -> Report:
-    found = [_measured(axis, options) for axis in axes(options.quick)]
+    found = [_measured(axis, options) for axis in options.wanted(axes(options.quick))]
+    chain, epochs = ((1, 2), 5) if options.quick else ((1, 2, 4, 8), 150)
+    fixed = _measured(_axis(FIXED, [(n, little(n, epochs)) for n in chain]), options)
     endurance = _endurance(options)
-    data = {"axes": [_json(axis) for axis in found], "endurance": endurance}
-    grids = [_grid(axis) for axis in found] + [_exponents(found), _endurance_grid(endurance)]
+    data = {"axes": [_json(axis) for axis in found], "fixed": _json(fixed), "endurance": endurance}
+    grids = [_grid(axis) for axis in found] + [_exponents(found), _fixed_grid(fixed), _endurance_grid(endurance)]
     notes = [
         "work: seconds of processing for a second of the streams; memory: peak of all processes",
         "exponent e of y = c * x ** e, least squares over logarithms of the medians",
@@ -166,6 +174,27 @@ def _row(point: Point) -> list[str]:
     spread = f"{number(rate.least)} .. {number(rate.most)}"
     cpu, memory = (point.figure(name).median for name in ("cpu_per_million", "peak_mb"))
     return [f"{point.x:g}", number(rate.median), spread, number(point.work), number(cpu), f"{memory:,.0f} MB"]
+
+
+def _fixed_grid(axis: Axis) -> Grid:
+    """Milliseconds per epoch, and for each operator more."""
+    rows, first = [], axis.points[0]
+    for point in axis.points:
+        if not point.ok:
+            rows.append([f"{point.x:g}", *_row(point)[1:2], "", ""])
+            continue
+        spread = _per_epoch(point)
+        more = (spread.median - _per_epoch(first).median) / (point.x - first.x) if point is not first else None
+        text = f"{spread.least:.0f} .. {spread.most:.0f}"
+        rows.append([f"{point.x:g}", f"{spread.median:.0f}", text, "" if more is None else f"{more:.0f}"])
+    tuples = first.case.streams.per_epoch
+    title = f"fixed cost: milliseconds per epoch of {tuples} tuples, all of its writes and logs included"
+    return Grid(title, [">stateful operators", ">ms", ">spread", ">for each further"], rows)
+
+
+def _per_epoch(point: Point) -> Spread:
+    """Milliseconds."""
+    return Spread.of(1000 * point.case.streams.per_epoch / (o.tuples_per_second or 1) for o in point.outcomes)
 
 
 def _exponents(found: Sequence[Axis]) -> Grid:

@@ -44,6 +44,14 @@ QUICK = Size(1, 2, 3, 3, 500, 500, 0, ())
 
 
 @dataclass(frozen=True)
+class Load:
+    """What is asked of every system: tuples per second, by its name."""
+
+    name: str
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """A system at one rate, over all rounds."""
 
@@ -104,11 +112,11 @@ def run(options: Options) -> Report:
     contenders += [systems.FLINK] if options.flink else []
     highest = {system.name: highest_rate(system, size, options) for system in contenders}
     able = [system for system in contenders if highest[system.name]]
-    loads = [(f"{load:.0%} of its highest", {s.name: load * highest[s.name] for s in able}) for load in size.loads]
+    loads = [Load(f"{load:.0%} of its highest", {s.name: load * highest[s.name] for s in able}) for load in size.loads]
     if able:  # and once all at one rate
         equal = min(highest[s.name] for s in able) / 2
-        loads.append(("equal rate", {s.name: equal for s in able}))
-    found = [m for load, rates in loads for m in _measure(able, load, rates, size, options)]
+        loads.append(Load("equal rate", {s.name: equal for s in able}))
+    found = [m for load in options.wanted(loads) for m in _measure(able, load.name, load.rates, size, options)]
     data = {"highest_tuples_per_second": highest, "epoch": EPOCH, "size": asdict(size), "measurements": _json(found)}
     return Report("latency", _title(size), _notes(size), [_rates(highest), _grid(found)], data, _panels(found))
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from headrace.bench.task import Case
 from headrace.errors import HeadraceError
+
+
+class HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=HasName)
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,7 @@ class Options:
     say: Callable[[str], object]
     only: str = ""  # a part of the names of the wanted cases
 
-    def wanted(self, cases: Sequence[Case]) -> list[Case]:
+    def wanted(self, cases: Sequence[Named]) -> list[Named]:
         found = [case for case in cases if self.only in case.name]
         if not found:
             names = ", ".join(repr(case.name) for case in cases)

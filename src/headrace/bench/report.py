@@ -1,4 +1,4 @@
-"""Results as tables in the terminal, as JSON and as charts."""
+"""Results as tables in the terminal and in Markdown, as JSON and as charts."""
 
 from __future__ import annotations
 
@@ -130,6 +130,29 @@ def save(path: Path, reports: Sequence[Report], before: dict[str, Any]) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=2, default=str) + "\n")
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, report: Report, before: dict[str, Any], chart: Path | None) -> Path:
+    """folder/<name>.md: the tables and the chart, for a reader."""
+    cores = f"{before['processor']}, {len(before['cores_used'])} cores, {before['memory_gb']} GB, {before['at']}"
+    parts = [f"# {report.title}", f"Written by `headrace bench {report.name}`: {cores}."]
+    parts += [f"![{report.title}]({chart.name})"] if chart else []
+    parts += [f"**{grid.title}**\n\n{_markdown(grid)}" for grid in report.grids]
+    parts.append("\n".join(f"- {note}" for note in report.notes))
+    path = folder / f"{report.name}.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
+def _markdown(grid: Grid) -> str:
+    headings = [heading.lstrip(">") for heading in grid.headings]
+    rules = ["---:" if heading.startswith(">") else "---" for heading in grid.headings]
+    rows = [headings, rules, *([cell.replace("|", "\\|") for cell in row] for row in grid.rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 # --- charts --------------------------------------------------------------------------------------------------------

@@ -215,8 +215,8 @@ def alternating(systems: Sequence[System], number: int) -> list[System]:
 
 
 def _gave_up(system: System, outcomes: Sequence[Outcome]) -> bool:
-    """A system that could not finish is not asked again."""
-    return any(o.system == system.name and o.status != OK for o in outcomes)
+    """A system of which there was nothing to measure is not asked again."""
+    return any(o.system == system.name and o.tuples_per_second is None for o in outcomes)
 
 
 def _line(outcome: Outcome) -> str:

@@ -39,8 +39,9 @@ def show(names: Sequence[str], options: Options, console: Console, json: Path | 
         report.show(console, found)
         if json:  # after each, so that a long run that is stopped has something to show
             report.save(json, reports, before)
-        if charts and (path := report.draw(charts, found, before)):
-            console.print(f"  chart: {path}", markup=False, soft_wrap=True)
+        if charts:
+            written = report.write(charts, found, before, report.draw(charts, found, before))
+            console.print(f"  tables and chart: {written}", markup=False, soft_wrap=True)
     console.print(f"\ndone in {(time.monotonic() - began) / 60:.1f} minutes{f'; {json}' if json else ''}", markup=False)
     return not any(wrong(found) for found in reports)
 

@@ -169,7 +169,9 @@ def bench(
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save all figures as JSON.")] = None,
-    charts: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw charts, as PNG.")] = None,
+    charts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown.")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="Small sizes: shows that it works, the figures mean nothing.")
     ] = False,
@@ -177,9 +179,7 @@ def bench(
         bool, typer.Option("--full", metavar="", help="The largest windows too, which takes hours.")
     ] = False,
     flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
-    only: Annotated[
-        str, typer.Option(metavar="TEXT", help="Of join, theta or aggregate, the cases with this in their name.")
-    ] = "",
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only the cases with this in their name.")] = "",
     traceback: Traceback = False,
 ) -> None:
     """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
