@@ -310,6 +310,11 @@ def test_only_the_wanted_cases_are_run():
         replace(options, only="x").wanted(cases)
 
 
+def test_a_variant_far_behind_its_family_is_not_asked_again():
+    outcomes = [outcome(SPARK, 100), outcome(SPARK_NEWEST, 60), outcome(FLINK, 10)]
+    assert [running._beaten(s, outcomes) for s in (SPARK, SPARK_NEWEST, FLINK, HEADRACE)] == [False, True, False, False]
+
+
 def test_a_system_that_took_too_long_has_a_rate_and_no_rank():
     slow = replace(outcome(FLINK, 10), status=f"{running.TIME_LIMIT}: 5 of 9 tuples in 2 s", answer=None)
     measured = judged(JOIN, [outcome(HEADRACE, 300), slow], RIGHT)

@@ -33,14 +33,15 @@ class Size:
     warm: float
     probe: float
     measured: float
+    least: int
     first: int
     highest: int
     halvings: int
     loads: tuple[float, ...]
 
 
-FULL = Size(5, 10, 8, 20, 4_000, 1_024_000, 2, LOADS)
-QUICK = Size(1, 2, 3, 3, 500, 500, 0, ())
+FULL = Size(5, 10, 8, 20, 1_000, 64_000, 1_024_000, 2, LOADS)
+QUICK = Size(1, 2, 3, 3, 500, 500, 500, 0, ())
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,18 @@ def case(rate: float, size: Size, measured: float) -> Case:
 
 
 def highest_rate(system: System, size: Size, options: Options) -> float:
-    """By doubling until the system falls behind, then by halving the interval in between; 0 when none is kept up with."""
+    """By doubling until the system falls behind (or halving until it does not), then by halving the interval in between.
+
+    0 when no rate is kept up with.
+    """
     low, high = 0.0, float(size.first)
     while high <= size.highest and _keeps_up(system, high, size, options):
         low, high = high, high * 2
+    while not low and high / 2 >= size.least:
+        if _keeps_up(system, high / 2, size, options):
+            low = high / 2
+        else:
+            high /= 2
     if low:
         for _ in range(size.halvings):
             middle = (low + high) / 2

@@ -28,6 +28,7 @@ from headrace.errors import HeadraceError
 CORES = 2
 OK = "ok"
 TIME_LIMIT = "time limit"
+FAR_BEHIND = 1.5  # times as slow as a variant of the same product: one round is enough
 Say = Callable[[str], object]
 
 
@@ -200,7 +201,7 @@ def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once:
         outcomes: list[Outcome] = []
         for number in range(rounds):
             for system in alternating(systems, number):
-                if number and (system.family in once or _gave_up(system, outcomes)):
+                if number and (system.family in once or _gave_up(system, outcomes) or _beaten(system, outcomes)):
                     continue
                 say(f"{case.name}: round {number + 1} of {rounds}, {system.name} ...")
                 began = time.monotonic()
@@ -217,6 +218,13 @@ def alternating(systems: Sequence[System], number: int) -> list[System]:
 def _gave_up(system: System, outcomes: Sequence[Outcome]) -> bool:
     """A system of which there was nothing to measure is not asked again."""
     return any(o.system == system.name and o.tuples_per_second is None for o in outcomes)
+
+
+def _beaten(system: System, outcomes: Sequence[Outcome]) -> bool:
+    """A variant that another of its family left far behind: a family is ranked by its best."""
+    rates = [(o.system, o.tuples_per_second) for o in outcomes if o.family == system.family and o.tuples_per_second]
+    own = [rate for name, rate in rates if name == system.name]
+    return bool(own) and max(own) * FAR_BEHIND < max(rate for _, rate in rates)
 
 
 def _line(outcome: Outcome) -> str:
