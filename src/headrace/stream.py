@@ -12,6 +12,7 @@ from headrace.query import nodes
 from headrace.query.durations import parse_duration
 
 if TYPE_CHECKING:
+    from headrace.compile.subqueries import Plan
     from headrace.engine.run import Run
     from headrace.sinks import Sink
 
@@ -113,11 +114,21 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
-    def collect(self, slots: int | None = None, strategy: str = "subquery") -> pa.Table:
+    def plan(self, slots: int = 2, strategy: str = "subquery") -> Plan:
+        """How this query is cut into subqueries and routed, as an object that can be printed, saved and compared."""
+        from headrace.compile.subqueries import plan_of
+
+        return plan_of([self._node], [False], strategy, _positive(slots, "slots"))
+
+    def explain(self, slots: int = 2, strategy: str = "subquery") -> str:
+        """The query and its plan, as text."""
+        return f"{nodes.show(self._node)}\n\n{self.plan(slots, strategy)}"
+
+    def collect(self, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results."""
         from headrace.engine.run import collect
 
-        return collect(self, slots=slots, strategy=strategy)
+        return collect(self, slots=slots, strategy=strategy, plan=plan)
 
     def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
         """Run continuously on Spark; see `headrace.start` for the options."""

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import compile_query
+from headrace.compile.deploy import deploy
+from headrace.compile.subqueries import Plan
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode
@@ -86,12 +88,17 @@ class LocalRun:
         bounded: bool = False,
         layouts: Callable[..., Any] | None = None,
         groups: int | None = None,
+        strategy: str = "subquery",
+        plan: Plan | None = None,
         sink: sinks.Sink | None = None,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
         roots = [node_of(q) for q in queries]
-        self.plan = compile_query(roots, [ordered] * len(roots))
+        if plan is None:
+            self.plan = compile_query(roots, [ordered] * len(roots), strategy)
+        else:
+            self.plan, layouts = deploy(plan, roots, [ordered] * len(roots))
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
         self.late = {f"late:{s.name}": sinks.memory() for s in self.plan.sources}
         self.store = store or StateStore.open(folder)

@@ -35,11 +35,16 @@ class Driven:
     results: sinks.Memory = field(default_factory=sinks.memory)
     late: dict[str, sinks.Memory] = field(default_factory=dict)
     most_blocks: int = 0
+    lives: int = 0
     run: LocalRun | None = None
 
     def open(self, slots: int) -> None:
         store = StateStore.open(self.folder, fsync=False)
-        self.run = LocalRun(self.query, self.folder, slots=slots, sink=self.results, store=store, **self.options)
+        options = dict(self.options)
+        if strategies := options.pop("strategies", ()):  # another one in every life
+            options["strategy"] = strategies[self.lives % len(strategies)]
+        self.lives += 1
+        self.run = LocalRun(self.query, self.folder, slots=slots, sink=self.results, store=store, **options)
         for name, sink in self.run.late.items():
             known = self.late.setdefault(name, sink)
             known.epochs.update(sink.epochs)  # delivered again on opening

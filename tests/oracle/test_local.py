@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import duck
+from headrace.compile import STRATEGIES
 from headrace.engine import outlet
 from headrace.kernels import join, pairs
 from headrace.query import nodes
@@ -102,6 +103,12 @@ def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.
         monkeypatch.setattr(join, "FEW_PAIRS", 20)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
+
+
+@seeds(45)
+def test_any_strategy_and_another_after_a_restart(seed: int) -> None:
+    strategies = STRATEGIES[seed % 3 :] + STRATEGIES[: seed % 3]
+    check(make_case(f"strategy-{seed}"), seed, epochs=4, reopen=0.4, change_slots=0.5, strategies=strategies)
 
 
 @seeds(25)

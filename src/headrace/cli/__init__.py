@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `headrace demo`, `headrace bench`."""
+"""The command line: `headrace run`, `headrace explain`, `headrace demo`, `headrace bench`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class Order(StrEnum):
     best_effort = "best-effort"
 
 
+Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
+Format = StrEnum("Format", ["text", "json"])
 Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "all"])
 
 
@@ -104,6 +106,12 @@ def run(
     seconds: Annotated[
         float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=""
+        ),
+    ] = None,
     until_idle: Annotated[
         bool,
         typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
@@ -119,10 +127,12 @@ def run(
     It goes on until Ctrl-C (or --seconds, --until-idle). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
     """
     from headrace import sinks
-    from headrace.cli.loading import load, results
+    from headrace.cli.loading import load, read_plan, results
 
     with _reporting(traceback):
         module = load(file)
+        chosen = read_plan(plan) if plan else None
+        slots = slots or (chosen.slots if chosen else None)
         default = sinks.parquet(out) if out else sinks.console(file=sys.stderr if json else None)
         options: dict[str, Any] = {
             "checkpoint": checkpoint or file.parent / f"{file.stem}.checkpoint",
@@ -130,10 +140,42 @@ def run(
             "slots": slots if slots or master else cores(),
             "order": order.value,
             "late": sinks.parquet(late) if late else None,
+            "plan": chosen,
         }
         with _spark(slots or cores(), master, quiet=json) as spark:
             found = results(module, file, spark, default, given=out is not None)
             _follow(found, options, _limits(seconds, until_idle), title=file.name, json=json)
+
+
+@app.command()
+def explain(
+    file: Annotated[Path, typer.Argument(help="Python file that defines query(spark).", metavar="FILE")],
+    slots: Slots = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="subquery: what headrace runs. operator, query: the papers' alternatives.")
+    ] = Strategy.subquery,
+    format: Annotated[Format, typer.Option(help="For people, or for programs.")] = Format.text,
+    traceback: Traceback = False,
+) -> None:
+    """Show how the query of a Python file is cut into subqueries and how tuples find their slots. Runs nothing."""
+    import json
+
+    from headrace import sinks
+    from headrace.cli.loading import load, results
+    from headrace.compile.subqueries import plan_of
+    from headrace.query.nodes import show
+    from headrace.stream import node_of
+
+    with _reporting(traceback):
+        module = load(file)
+        with _spark(1, None, quiet=True) as spark:
+            found = results(module, file, spark, sinks.memory(), given=False)
+        roots, ordered = [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
+        plan = plan_of(roots, ordered, strategy.value, slots or cores())
+        if format is Format.json:
+            print(json.dumps(plan.to_json(), indent=2))
+        else:
+            print("\n\n".join([*map(show, roots), str(plan)]))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import traceback
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace import sinks
+from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.stream import Stream
 
@@ -41,6 +43,21 @@ def load(path: Path) -> ModuleType:
         raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
     _travels_whole(module)
     return module
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan from a file."""
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise QueryError(f"the plan {str(path)!r} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise QueryError(
+            f"the plan {str(path)!r} is not JSON: {error}; headrace explain --format json makes one"
+        ) from None
+    if not isinstance(data, dict):
+        raise QueryError(f"the plan {str(path)!r} must hold an object; headrace explain --format json makes one")
+    return Plan.from_json(data)
 
 
 def _travels_whole(module: ModuleType) -> None:

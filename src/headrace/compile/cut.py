@@ -1,4 +1,4 @@
-"""Cut a query at its stateful operators into a plan.
+"""Cut a query at its stateful operators into a plan, or at every operator (to compare: that is one exchange for each).
 
 Every stateful operator becomes one operator of the plan (a count-window join two: the ranker and the join); the
 stateless operators in between become the steps of the edges that lead to it. An operator's stage is one more than
@@ -34,9 +34,11 @@ class Flow:
         return Flow(self.producer, self.output, self.stage, (*self.steps, step), schema)
 
 
-def compile_query(roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None) -> p.Plan:
+def cut(
+    roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
+) -> p.Plan:
     """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
-    cutter = _Cutter(nodes.named_sources(*roots))
+    cutter = _Cutter(nodes.named_sources(*roots), at_every_operator)
     for index, root in enumerate(roots):
         cutter.add_result(f"result-{index}", root, ordered=bool(ordered and ordered[index]))
     return cutter.plan()
@@ -45,6 +47,7 @@ def compile_query(roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = 
 @dataclass
 class _Cutter:
     sources: dict[str, nodes.Source]
+    at_every_operator: bool
     operators: list[p.Operator] = field(default_factory=list)
     edges: list[p.Edge] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
@@ -78,10 +81,13 @@ class _Cutter:
                 name = next(name for name, source in self.sources.items() if source is node)
                 return [Flow(name, 0, 0, (), node.schema)]
             case nodes.Union():
-                return [flow for stream in node.streams for flow in self.flows(stream)]
+                flows = [flow for stream in node.streams for flow in self.flows(stream)]
+                return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
             case nodes.Map() | nodes.Filter() | nodes.Case():
-                step = _step(node)
-                return [flow.then(step, node.schema) for flow in self.flows(node.input)]
+                step, flows = _step(node), self.flows(node.input)
+                if self.at_every_operator and not getattr(step, "pushed", False):
+                    return [self._stateless(node.describe()["operator"], node, flows, (step,))]
+                return [flow.then(step, node.schema) for flow in flows]
             case nodes.TimeJoin():
                 return [self._time_join(node)]
             case nodes.CountJoin():
@@ -107,6 +113,12 @@ class _Cutter:
         for side, flows in enumerate(inputs):
             self._connect(flows, operator.name, side)
         return Flow(operator.name, 0, operator.stage, (), operator.schema)
+
+    def _stateless(self, kind: str, node: nodes.Node, flows: Sequence[Flow], steps: tuple[p.Step, ...]) -> Flow:
+        schema = node.inputs[0].schema
+        grouping = p.Grouping(tuple(schema.names), None)
+        operator = p.StatelessOperator(self._name(kind), _stage(flows), (schema,), node.schema, (grouping,), steps)
+        return self._add(operator, flows)
 
     def _time_join(self, node: nodes.TimeJoin) -> Flow:
         left, right = self.flows(node.left), self.flows(node.right)
@@ -210,7 +222,7 @@ def _step(node: nodes.Map | nodes.Filter | nodes.Case) -> p.Step:
         text = ", ".join(f"{name} = {e.text}" for name, e in node.columns)
         return p.MapStep(tuple((name, e.sql) for name, e in node.columns), node.schema, text)
     if isinstance(node, nodes.Filter):
-        return p.FilterStep(node.predicate.sql, node.predicate.text)
+        return p.FilterStep(node.predicate.sql, node.predicate.text, node.pushed)
     # a predicate is looked at only where no earlier one was true
     earlier = "".join(f" WHEN {e.sql} THEN false" for e in node.predicates[: node.branch])
     chosen = f" WHEN {node.predicates[node.branch].sql} THEN true" if node.branch < len(node.predicates) else ""

@@ -1,13 +1,13 @@
 """The physical plan: what the engine runs, as frozen records that can be shipped to tasks.
 
 A plan is a chain of stages. Stage 0 holds the sources (splitters); stage k holds the stateful operators whose inputs
-all come from earlier stages. An edge carries the tuples of one producer through stateless steps to one input of an
+all come from earlier stages, or from operators of this stage whose slots they share. An edge carries the tuples of one producer through stateless steps to one input of an
 operator, or to a result. What crosses a stage is one Spark exchange, whatever the number of operators in it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ class FilterStep:
 
     sql: str
     text: str
+    pushed: bool = False  # put here by the compiler
 
 
 Step = MapStep | FilterStep
@@ -72,6 +73,14 @@ class Operator:
     schemas: tuple[pa.Schema, ...]  # of its inputs
     schema: pa.Schema
     groupings: tuple[Grouping, ...]  # of its inputs
+    follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+
+
+@dataclass(frozen=True)
+class StatelessOperator(Operator):
+    """Stateless steps in slots of their own: only the strategy that gives every operator a stage makes these."""
+
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,14 @@ class Plan:
 
     def leaving(self, producer: str, output: int = 0) -> list[Edge]:
         return [e for e in self.edges if e.producer == producer and e.output == output]
+
+    def stage_of(self, producer: str) -> int:
+        operator = self.by_name.get(producer)
+        return operator.stage if operator else 0
+
+    def handed_over(self, operator: Operator) -> bool:
+        """Whether it gets tuples from an operator of its own stage."""
+        return any(e.target == operator.name and self.stage_of(e.producer) == operator.stage for e in self.edges)
 
     def entering(self, target: str, input: int) -> list[Edge]:
         return [e for e in self.edges if e.target == target and e.input == input]

@@ -63,6 +63,7 @@ class Driver:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
+        self.query = {**self.query, "grouped": _grouped(self.plan)}
         last = self.store.last
         self.progress.sources = {s.name: 0 for s in self.plan.sources}
         self.progress.watermark = {s.name: None for s in self.plan.sources}
@@ -81,7 +82,7 @@ class Driver:
 
     def _check_query(self, last: Manifest) -> None:
         if last.query != self.query:
-            changes = "; ".join(_changes(last.query["operators"], self.query["operators"]))
+            changes = "; ".join(_changes(last.query, self.query))
             msg = f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
             raise QueryChanged(msg)
 
@@ -135,7 +136,7 @@ class Driver:
             slots=self.settings.slots,
             groups=groups,
             clocks=clocks,
-            layouts={o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators},
+            layouts=self._layouts(groups, state),
             state=state,
             merges=self._merges(state),
             ended=tuple(clocks) if final else self.settings.static,
@@ -149,6 +150,15 @@ class Driver:
 
     def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
         return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
+
+    def _layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
+        """One per operator; one that follows another lies as the other's results do."""
+        found: dict[str, Layout] = {}
+        for operator in self.plan.operators:
+            leader = found.get(operator.follows)
+            own = leader.diagonal() if leader else self._layout(operator, groups, state.get(operator.name))
+            found[operator.name] = own
+        return found
 
     def _layout(self, operator: p.Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.settings.slots, groups)
@@ -332,12 +342,25 @@ def _outbox(reports: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:
     return tuple(found)
 
 
-def _changes(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
+def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:
+    """By which columns the state of every operator is grouped: part of what state on disk means."""
+    stateful = [o for o in plan.operators if not isinstance(o, p.StatelessOperator)]
+    return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What differs between two fingerprints, for people."""
+    found = _changed_operators(old["operators"], new["operators"])
+    if not found and old.get("grouped") != new.get("grouped"):
+        return ["its operators are the same, but another version grouped their state by other columns"]
+    return found or ["its fingerprint differs"]
+
+
+def _changed_operators(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(before) != len(after):
         return [f"it has {len(after)} operators, the state was made by {len(before)}"]
     found = []
     for number, (old, new) in enumerate(zip(before, after, strict=True), start=1):
         keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         found += [f"operator {number} ({old['operator']}): {k} was {old.get(k)!r}, is {new.get(k)!r}" for k in keys]
-    return found or ["its fingerprint differs"]
+    return found

@@ -178,8 +178,8 @@ class Inbox:
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
     """Run the operators of a stage in one slot on what was sent to it."""
     begin = time.process_time()
-    outlet = Outlet(epoch, task)
     inbox = Inbox()
+    outlet = Outlet(epoch, task, inbox)
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
         if message.kind == "control":
@@ -193,6 +193,8 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     _check_complete(inbox, epoch, stage, task.partition)
     clocks = wm.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
+        if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
+            yield from outlet.flush()
         for output, table in run_operator(epoch, operator, task, inbox, clocks, outlet.report):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()

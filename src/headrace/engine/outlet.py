@@ -2,7 +2,8 @@
 
 Exchange by reference for what becomes window state: the block that is written, sorted by (group, position), is both
 the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
-Two inputs that want the same tuples in the same groups (a self-join) share one block.
+Two inputs that want the same tuples in the same groups (a self-join) share one block. What an operator of the same
+stage wants, whose slots are shared, goes straight into this slot's inbox.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from headrace.kernels.stateless import run_steps
 from headrace.state.blocks import Block, Offsets
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.engine.epoch import Epoch, Inbox
 
 FULL = 1_000_000  # tuples that a task gathers before it writes them
 FULL_BYTES = 256 << 20
 
 
 class Outlet:
-    def __init__(self, epoch: Epoch, task: Task) -> None:
-        self.epoch, self.task = epoch, task
+    def __init__(self, epoch: Epoch, task: Task, inbox: Inbox | None = None) -> None:
+        self.epoch, self.task, self.inbox = epoch, task, inbox
         self.report: dict[str, Any] = {
             "stage": task.stage,
             "partition": task.partition,
@@ -120,6 +121,10 @@ class Outlet:
         if not block.rows:
             return
         self.report["blocks"].append([operator.name, edge.input, block.to_json()])
+        if operator.stage == self.task.stage:
+            assert self.inbox is not None
+            self.inbox.blocks.setdefault((operator.name, edge.input), []).append(block)
+            return
         head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
         counts = np.diff(offsets)
         layout = self.epoch.layouts[operator.name]
@@ -128,6 +133,10 @@ class Outlet:
                 yield self._count(Message(slot, "block", head))
 
     def _by_value(self, edge: p.Edge, operator: p.Operator, table: pa.Table) -> Iterator[Message]:
+        if operator.stage == self.task.stage:
+            assert self.inbox is not None
+            self.inbox.rows.setdefault((operator.name, edge.input), []).append(table)
+            return
         head = {"operator": operator.name, "input": edge.input}
         for slot, part in self._by_slot(operator, edge.input, table):
             for chunk in _chunks(part):

@@ -25,8 +25,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import sinks
-from headrace.compile import compile_query
-from headrace.compile.plan import Plan, TimeJoinOperator
+from headrace.compile import check_strategy, compile_query
+from headrace.compile import plan as p
+from headrace.compile.deploy import Layouts, deploy
+from headrace.compile.subqueries import Plan
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.progress import Progress
@@ -40,34 +42,34 @@ from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 
-STRATEGIES = ("subquery",)
 ORDERS = ("transparent", "best-effort")
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 
 
-def collect(query: Stream, *, slots: int | None = None, strategy: str = "subquery") -> pa.Table:
-    """The results of a query over bounded input."""
-    if strategy not in STRATEGIES:
-        raise QueryError(f"unknown strategy {strategy!r}; there is {', '.join(STRATEGIES)}")
+def collect(
+    query: Stream, *, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None
+) -> pa.Table:
+    """The results of a query over bounded input; with a `plan`, as that says."""
     root = node_of(query)
+    physical, layouts = _compiled([root], [False], strategy, plan)
     sources = nodes.named_sources(root)
     for name, source in sources.items():
         if not source.origin.bounded:
             raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
     spark = _spark(sources)
-    count = _slots(slots, spark)
+    count = _slots(plan.slots if plan and slots is None else slots, spark)
     folder = Path(tempfile.mkdtemp(prefix="headrace-collect-", dir=os.environ.get("HEADRACE_SCRATCH")))
     try:
         with StateStore.open(folder / "state", fsync=False) as store:
             result = sinks.memory()
             driver = Driver(
-                compile_query([root]),
+                physical,
                 _fingerprint([root], [False], "transparent"),
                 store,
                 {"result-0": result},
-                Settings(count, bounded=True),
+                Settings(count, bounded=True, layouts=layouts),
             )
             sc = spark.sparkContext
             if not sc.master.startswith("local["):
@@ -89,6 +91,8 @@ def start(
     order: str = "transparent",
     late: Sink | None = None,
     show: bool | None = None,
+    strategy: str = "subquery",
+    plan: Plan | None = None,
 ) -> Run:
     """Run one or more results continuously on Spark.
 
@@ -98,6 +102,8 @@ def start(
     order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
     late: a sink for late and rejected tuples, with their source and the reason.
     show: one live line of progress on standard error; by default when that is a terminal.
+    strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
+    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used.
     """
     _check_results(results)
     if order not in ORDERS:
@@ -107,23 +113,24 @@ def start(
     sources = nodes.named_sources(*roots)
     spark = _spark(sources)
     ordered = [sink.ordered for _, sink in results]
-    plan = compile_query(roots, ordered)
-    outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(plan.results, results, strict=True)}
+    physical, layouts = _compiled(roots, ordered, strategy, plan)
+    outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
     if late is not None:
         _check_late(sources)
         outlets |= {f"late:{name}": late for name in sources}
     settings = Settings(
-        _slots(slots, spark),
+        _slots(plan.slots if plan and slots is None else slots, spark),
         best_effort=order == "best-effort",
         keep_late=late is not None,
         static=tuple(name for name, source in sources.items() if not _is_stream(source)),
+        layouts=layouts,
     )
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-        driver = Driver(plan, _fingerprint(roots, ordered, order), store, outlets, settings, files)
+        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files)
         run = Run(spark, sources, driver, folder / "spark", interval)
         run._begin()
     except BaseException:
@@ -493,9 +500,18 @@ def _spark(sources: Mapping[str, nodes.Source]) -> Any:
     return sessions[0]
 
 
-def longest_window(plan: Plan) -> int | None:
+def _compiled(
+    roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str, plan: Plan | None
+) -> tuple[p.Plan, Layouts | None]:
+    if plan is not None:
+        return deploy(plan, roots, ordered)
+    check_strategy(strategy)
+    return compile_query(roots, ordered, strategy), None
+
+
+def longest_window(plan: p.Plan) -> int | None:
     """The longest time window of a plan, in microseconds."""
-    joins = [max(o.w1, o.w2) for o in plan.operators if isinstance(o, TimeJoinOperator)]
+    joins = [max(o.w1, o.w2) for o in plan.operators if isinstance(o, p.TimeJoinOperator)]
     return max(joins + [w for o in plan.operators if (w := getattr(o, "window", None))], default=None)
 
 

@@ -14,6 +14,7 @@ from headrace.engine.writing import Task, write_grouped, write_rows
 from headrace.kernels import aggregate, order
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import join
+from headrace.kernels.stateless import run_steps
 from headrace.state.blocks import Block
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def run_operator(
             return slot.rank(operator)
         case p.OrderOperator():
             return slot.order(operator)
+        case p.StatelessOperator():
+            return slot.steps(operator)
         case _:
             raise TypeError(f"no kernel for {type(operator).__name__}")
 
@@ -81,6 +84,12 @@ class _Slot:
         groups = self._groups(side)
         tables = [self.task.reader.open(block).slice(groups) for block in blocks] if groups else []
         return [table for table in tables if table.num_rows]
+
+    # --- stateless -------------------------------------------------------------------------------------------------
+
+    def steps(self, operator: p.StatelessOperator) -> Results:
+        for rows in self.inbox.rows.get((operator.name, 0), []):
+            yield 0, run_steps(rows, operator.steps)
 
     # --- joins -----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Task:
 
 def by_reference(operator: p.Operator) -> bool:
     """Whether the tuples sent to an operator become its state as they are."""
-    return not isinstance(operator, p.RankOperator | p.OrderOperator | p.CountAggregateOperator)
+    return not isinstance(operator, p.RankOperator | p.OrderOperator | p.CountAggregateOperator | p.StatelessOperator)
 
 
 def position(operator: p.Operator) -> str:

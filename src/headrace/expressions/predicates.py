@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.expressions.gates import checked_scalar, demand_boolean
+from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.native import Native, constant, is_constant, native
-from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, walk
+from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, to_sql, walk
 from headrace.query.types import has_float
 
 
@@ -45,6 +46,9 @@ class Predicate:
     near: Near | None  # a part that keeps two numbers near each other
     native: Native | None  # the whole as source of a compiled loop
     columns: frozenset[tuple[str, ...]]
+    one_sided: tuple[
+        tuple[str, Expression], ...
+    ] = ()  # (side, condition on its tuples) that it implies and cannot fail
 
 
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
@@ -65,7 +69,27 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         near=next((near for near in (_near(part, left, right) for part in parts) if near), None),
         native=native(tree, {"l": left, "r": right}),
         columns=found.columns,
+        one_sided=tuple(found for part in parts for found in _one_sided(part, {"l": left, "r": right})),
     )
+
+
+def _one_sided(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, Expression]]:
+    """The conjunct as a condition on one side alone, if it is one."""
+    sides = {path[0].lower() for path in columns_of(tree)}
+    if len(sides) == 1 and _safe(tree, schemas):
+        side = sides.pop()
+        yield side, checked_scalar(to_sql(_unqualified(tree)), {"": schemas[side]}, "on")
+
+
+def _unqualified(tree: Any) -> Any:
+    """The same tree with columns named without their side."""
+    if isinstance(tree, list):
+        return [_unqualified(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get("class") == "COLUMN_REF":
+        return {**tree, "column_names": tree["column_names"][1:]}
+    return {name: _unqualified(value) for name, value in tree.items()}
 
 
 def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:

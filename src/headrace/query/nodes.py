@@ -96,6 +96,7 @@ class Filter(Node):
 
     input: Node
     predicate: expressions.Expression
+    pushed: bool = False  # put here by the compiler
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -47,6 +47,9 @@ class Diagonal:
     def slot_of(self, left: int, right: int) -> int | None:
         return self.owner[left] if left == right else None
 
+    def diagonal(self) -> Diagonal:
+        return self
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": "diagonal", "owner": list(self.owner), "slots": self.slots}
 
@@ -89,6 +92,11 @@ class Rectangles:
             if l0 <= left < l1 and r0 <= right < r1:
                 return slot
         return None
+
+    def diagonal(self) -> Diagonal:
+        """Every group where its pair with itself is met: how the results of an equality join lie in these slots."""
+        owners = tuple(self.slot_of(group, group) for group in range(self.total))
+        return Diagonal(tuple(owner for owner in owners if owner is not None), self.slots)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "rectangles", "groups": self.total, "rows": list(self.rows), "transposed": self.transposed}

@@ -1,0 +1,44 @@
+"""A plan can be saved, read back and compared; what is no plan is refused, saying where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace.compile.subqueries import Plan
+from headrace.errors import QueryError
+
+from . import queries
+
+
+@pytest.mark.parametrize("make", [queries.figure_1, queries.figure_2, queries.figure_8, queries.by_phone])
+@pytest.mark.parametrize("strategy", ["subquery", "operator", "query"])
+def test_a_plan_comes_back_as_it_was(make: Any, strategy: str) -> None:
+    plan = make().plan(slots=5, strategy=strategy)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def broken(change: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(queries.figure_1().plan(slots=2).to_json()))
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("slots"), "the plan has no 'slots'"),
+        (lambda d: d.update(format=99), "format 99, this version reads 1"),
+        (lambda d: d.update(colour="red"), "unknown entries: colour"),
+        (lambda d: d.update(slots=True), "slots must be int; found True"),
+        (lambda d: d["subqueries"][1].update(slots=0), r"subquery 2 \(subquery-2\) has 0 slots"),
+        (lambda d: d["subqueries"][0].update(cost="much"), "cost must be a number"),
+        (lambda d: d["subqueries"][0]["router"].update(kind="magic"), "there is no router 'magic'"),
+        (lambda d: d["subqueries"].append(7), "subquery 3 must be an object; found 7"),
+    ],
+)
+def test_what_is_no_plan_is_refused(change: Any, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        Plan.from_json(broken(change))
