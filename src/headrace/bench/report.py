@@ -19,6 +19,8 @@ from rich.table import Table
 from headrace.bench import running
 from headrace.errors import HeadraceError
 
+OURS, OTHERS = "#1f6fb2", "#9aa5b1"
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -206,12 +208,14 @@ def _draw_bars(axis: Any, panel: Panel) -> None:
     height = 0.8 / len(panel.series)
     for index, series in enumerate(panel.series):
         places = [names.index(x) + index * height for x in series.xs]
-        axis.barh(places, series.ys, height, xerr=_errors(series), capsize=2, label=series.label)
-        for place, value in zip(places, series.ys, strict=True):
-            axis.annotate(f" {number(value)}", (value, place), va="center", size=7)
+        colours = [OURS if x == "headrace" else OTHERS for x in series.xs] if len(panel.series) == 1 else None
+        axis.barh(places, series.ys, height, xerr=_errors(series), capsize=2, label=series.label, color=colours)
+        for place, value, end in zip(places, series.ys, series.high or series.ys, strict=True):
+            axis.annotate(f"  {number(value)}", (end, place), va="center", size=7)
     axis.set_yticks([i + 0.4 - height / 2 for i in range(len(names))], names, size=7)
     axis.invert_yaxis()
     axis.set_xlabel(panel.y, size=8)
+    axis.xaxis.set_major_formatter(lambda value, _: number(value))
     axis.margins(x=0.18)
     if len(panel.series) > 1:
         axis.legend(fontsize=6)

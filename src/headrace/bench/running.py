@@ -6,6 +6,7 @@ warm, filling windows) and after (closing down) is left out, for every system al
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from headrace.errors import HeadraceError
 CORES = 2
 OK = "ok"
 TIME_LIMIT = "time limit"
+ENDING = 60  # seconds
 FAR_BEHIND = 1.5  # times as slow as a variant of the same product: one round is enough
 Say = Callable[[str], object]
 
@@ -107,12 +109,20 @@ def run_once(system: System, case: Case, source: Path, **options: Any) -> Outcom
     """One round of one system."""
     with scratch("run") as work:
         with process(system, case, source, work, **options) as (started, meter):
-            try:
-                code = started.wait(case.limit)
-            except subprocess.TimeoutExpired:
-                code = None
+            code = _wait(started, case, work)
         ended = Ended(code, meter, _said(work))
         return _outcome(system, case, work, ended)
+
+
+def _wait(started: subprocess.Popen[bytes], case: Case, work: Path) -> int | None:
+    """Until it ends, or the time is up; a system that has taken in everything gets a while to end by itself."""
+    deadline = time.monotonic() + case.limit
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return started.wait(1)
+        if (points := points_in(work)) and points[-1][1] >= case.streams.tuples:
+            deadline = min(deadline, time.monotonic() + ENDING)
+    return None
 
 
 def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
@@ -141,6 +151,8 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
 def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
     done = points[-1][1] if points else 0
     if ended.code is None:
+        if done >= case.streams.tuples:
+            return f"{TIME_LIMIT}: took in all tuples, but did not end in {ENDING} s more"
         return f"{TIME_LIMIT}: {done:,} of {case.streams.tuples:,} tuples in {case.limit:g} s"
     if ended.code == 0:
         return OK
