@@ -1,4 +1,4 @@
-"""`headrace run` as a program of its own, on Spark."""
+"""`headrace run` and `headrace explain` as programs of their own, on Spark."""
 
 from __future__ import annotations
 
@@ -75,6 +75,36 @@ def test_a_second_start_continues_where_the_first_ended(tmp_path: Path) -> None:
     expected = reference(query, epochs=[calls.table], end=False)
     assert expected.num_rows
     assert difference(expected, stored(tmp_path / "out", query.schema)) is None
+
+
+def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
+    calls = made_up(tmp_path)
+    write(tmp_path, calls, 1, 0, 30)
+
+    def explain(*more: str) -> str:
+        arguments = [sys.executable, "-m", "headrace.cli", "explain", str(EXAMPLES / "busy.py"), "--slots", "3", *more]
+        found = subprocess.run(arguments, capture_output=True, timeout=120, **options(tmp_path))
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    text = explain()
+    assert text.startswith("aggregate by district") and "router: hash of district; slots: 3" in text
+    plan = json.loads(explain("--format", "json"))
+    plan["subqueries"][0]["slots"] = 2
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    more = ("--checkpoint", "checkpoint", "--out", "out", "--until-idle", "--plan", "plan.json")
+    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=120, **options(tmp_path))
+    assert found.returncode == 0, found.stderr
+    query = stream_of(calls).aggregate(by=["district"], window="10 seconds", calls="count(*)", longest="max(duration)")
+    expected = reference(query, epochs=[calls.table], end=False)
+    assert difference(expected, stored(tmp_path / "out", query.schema)) is None
+    plan["subqueries"][0]["operators"] = ["something else"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=120, **options(tmp_path))
+    assert found.returncode == 1
+    assert found.stderr.startswith(
+        "error: subquery-1 does not fit: its operators are something else, the query has agg"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

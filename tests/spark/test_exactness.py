@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -16,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.compile import STRATEGIES
+from headrace.compile.subqueries import Plan
 from headrace.reference import _leftover, difference, reference
 from headrace.stream import Stream
 
@@ -82,8 +85,15 @@ def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: i
     case = make_case(f"spark-{seed}")
     kinds = [static, files] if seed % 2 else [files, static]
     sources = {n: kinds[i](spark, case, n, tmp_path, seed) for i, n in enumerate(case.tables)}
-    found = transplanted(case.query, sources).collect(slots=SLOTS[seed % 4])
+    found = transplanted(case.query, sources).collect(slots=SLOTS[seed % 4], strategy=STRATEGIES[seed % 3])
     same(reference(case.query), found, case)
+
+
+def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> None:
+    case = make_case("planned", depth=(2, 2))
+    query = transplanted(case.query, {n: files(spark, case, n, tmp_path, 1) for n in case.tables})
+    plan = Plan.from_json(json.loads(json.dumps(query.plan(slots=3).to_json())))
+    same(reference(case.query), query.collect(plan=plan), case)
 
 
 # --- start, stop, start again ----------------------------------------------------------------------------------------
@@ -97,9 +107,9 @@ def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_p
     total = sum(t.rows.num_rows for t in case.tables.values())
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     ordered = seed % 3 == 0
-    for slots, enough in ((SLOTS[seed % 4], total // 3), (SLOTS[(seed + 1) % 4], total)):
-        sink = hr.sinks.parquet(out, ordered=ordered)
-        with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
+    for life, (slots, enough) in enumerate(((SLOTS[seed % 4], total // 3), (SLOTS[(seed + 1) % 4], total))):
+        sink, strategy = hr.sinks.parquet(out, ordered=ordered), STRATEGIES[(seed + life) % 3]
+        with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots, strategy=strategy) as run:
             until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
     assert run.progress.tuples_in == total

@@ -40,7 +40,7 @@ class Order(StrEnum):
 
 
 Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
-Format = StrEnum("Format", ["text", "json"])
+Format = StrEnum("Format", ["text", "json", "svg"])
 Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "all"])
 
 
@@ -154,7 +154,7 @@ def explain(
     strategy: Annotated[
         Strategy, typer.Option(help="subquery: what headrace runs. operator, query: the papers' alternatives.")
     ] = Strategy.subquery,
-    format: Annotated[Format, typer.Option(help="For people, or for programs.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
     traceback: Traceback = False,
 ) -> None:
     """Show how the query of a Python file is cut into subqueries and how tuples find their slots. Runs nothing."""
@@ -162,6 +162,7 @@ def explain(
 
     from headrace import sinks
     from headrace.cli.loading import load, results
+    from headrace.compile.picture import svg
     from headrace.compile.subqueries import plan_of
     from headrace.query.nodes import show
     from headrace.stream import node_of
@@ -174,6 +175,8 @@ def explain(
         plan = plan_of(roots, ordered, strategy.value, slots or cores())
         if format is Format.json:
             print(json.dumps(plan.to_json(), indent=2))
+        elif format is Format.svg:
+            print(svg(plan))
         else:
             print("\n\n".join([*map(show, roots), str(plan)]))
 
