@@ -1,10 +1,10 @@
-"""From the query a user wrote to the plan the engine runs: a tuple of passes that can be read.
+"""From the query a user wrote to the plan the engine runs, pass by pass.
 
     normalise conditions on one side of a join go below it
     cut       at the stateful operators: one stage, and so one exchange, for each
     coalesce  operators that are partitioned alike into one stage: no exchange between them
 
-Strategies, to compare: `subquery` is both; `query` does not coalesce; `operator` cuts at every operator, stateless ones
+Strategies, to compare: `subquery` is all of it; `query` does not coalesce; `operator` cuts at every operator, stateless ones
 too. How state is grouped does not depend on the strategy, so a run may go on under another one.
 """
 

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import STRATEGIES
+from headrace.compile.plan import JoinOperator, Operator
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
+from headrace.routing.layout import Layout, Rectangles
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
 
@@ -143,6 +145,19 @@ def test_oracle_shared_slots_give_the_sequential_answer(name: str, strategy: str
     for slots in (1, 3):
         found = run_locally(query, tmp_path / str(slots), slots=slots, strategy=strategy)
         assert difference(expected, found) is None
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_oracle_a_leader_whose_slots_are_rectangles(name: str, transposed: bool, tmp_path: Path) -> None:
+    """Such a leader reads a group in several slots; who follows it must find it in one."""
+
+    def layouts(operator: Operator, groups: int, slots: int) -> Layout | None:
+        return Rectangles(groups, (1, 2), transposed) if isinstance(operator, JoinOperator) else None
+
+    query = SHARED[name]()
+    found = run_locally(query, tmp_path / "state", slots=3, layouts=layouts)
+    assert difference(reference(query), found) is None
 
 
 @pytest.mark.parametrize("name", SHARED)
