@@ -106,7 +106,9 @@ class _Cutter:
         return name if name not in self.sources else self._name(kind)
 
     def _connect(self, flows: Sequence[Flow], target: str, side: int) -> None:
-        self.edges.extend(p.Edge(f.producer, f.output, f.steps, f.schema, target, side) for f in flows)
+        for flow in flows:
+            name = self._name(f"{flow.producer} to {target}{'.r' if side else ''}")
+            self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
     def _add(self, operator: p.Operator, *inputs: Sequence[Flow]) -> Flow:
         self.operators.append(operator)

@@ -1,8 +1,9 @@
 """The physical plan: what the engine runs, as frozen records that can be shipped to tasks.
 
 A plan is a chain of stages. Stage 0 holds the sources (splitters); stage k holds the stateful operators whose inputs
-all come from earlier stages, or from operators of this stage whose slots they share. An edge carries the tuples of one producer through stateless steps to one input of an
-operator, or to a result. What crosses a stage is one Spark exchange, whatever the number of operators in it.
+all come from earlier stages, or from operators of this stage whose slots they share. An edge carries the tuples of one
+producer through stateless steps to one input of an operator, or to a result. What crosses a stage is one Spark
+exchange, whatever the number of operators in it.
 """
 
 from __future__ import annotations
@@ -182,6 +183,7 @@ class Edge:
     schema: pa.Schema
     target: str
     input: int
+    name: str = ""  # its own, to count by
 
 
 @dataclass(frozen=True)

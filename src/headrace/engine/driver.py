@@ -23,6 +23,7 @@ from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.messages import Message
 from headrace.engine.progress import Progress
 from headrace.engine.runs import plan_merges
+from headrace.engine.work import total
 from headrace.engine.writing import by_reference
 from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.routing.layout import Diagonal, Layout, best_rectangles
@@ -36,6 +37,7 @@ from headrace.version import __version__
 
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
+WORK = "work:"  # stands beside the operators' state; no operator has a colon in its name
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 
 
@@ -203,6 +205,7 @@ class Driver:
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
         operators = self._operators(epoch, reports, clocks)
+        operators[WORK] = OperatorState((), self._work(epoch, reports))
         for name, ledger in self.ledgers.items():
             operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
@@ -226,7 +229,16 @@ class Driver:
             key: before.get(key, 0) + sum(c.get(key, 0) for c in counted)
             for key in ("in", "accepted", "late", "rejected")
         }
-        return {**clock.to_json(), **counters}
+        firsts = [c["smallest"] for c in [before, *counted] if c.get("smallest") is not None]
+        return {**clock.to_json(), **counters, "smallest": min(firsts, default=None)}
+
+    def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What all tasks did since this plan began to run; under another plan counting begins anew."""
+        plan = [edge.name for edge in self.plan.edges]
+        known = epoch.state[WORK].extra if WORK in epoch.state else {}
+        before = [known["work"]] if known.get("plan") == plan else []
+        since = known["since"] if before else epoch.number
+        return {"plan": plan, "since": since, "work": total([*before, *(r["work"] for r in reports)])}
 
     def _totals(self, sources: Mapping[str, Any], outbox: Sequence[Output]) -> dict[str, int]:
         before = self.store.last.totals if self.store.last else {}

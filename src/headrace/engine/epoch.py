@@ -82,7 +82,8 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     counts = {s.name: _Counts() for s in epoch.plan.sources}
     for window in windows:
         source = next(s for s in epoch.plan.sources if s.name == window.source)
-        accepted = _accept(epoch, source, window, counts[source.name], outlet)
+        with outlet.work.timed(source.name):
+            accepted = _accept(epoch, source, window, counts[source.name], outlet)
         outlet.put(source.name, 0, accepted)
         yield from outlet.flush_full()
     yield from outlet.flush()
@@ -97,6 +98,7 @@ class _Counts:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    smallest: int | None = None
     largest: int | None = None
     arrivals: list[tuple[float | None, int]] = field(default_factory=list)
 
@@ -106,6 +108,7 @@ class _Counts:
             "accepted": self.accepted,
             "late": self.late,
             "rejected": self.rejected,
+            "smallest": self.smallest,
             "arrivals": self.arrivals,
         }
 
@@ -142,7 +145,8 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
             outlet.put_late(source.name, reason, tuples.filter(pa.array(mask)))
     if not accepted.any():
         return tuples.slice(0, 0)
-    largest = int(times[accepted].max())
+    smallest, largest = int(times[accepted].min()), int(times[accepted].max())
+    counts.smallest = smallest if counts.smallest is None else min(smallest, counts.smallest)
     counts.largest = largest if counts.largest is None else max(largest, counts.largest)
     return tuples if accepted.all() else tuples.filter(pa.array(accepted))
 
@@ -195,7 +199,8 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        for output, table in run_operator(epoch, operator, task, inbox, clocks, outlet.report):
+        found = run_operator(epoch, operator, task, inbox, clocks, outlet)
+        for output, table in outlet.work.timing(operator.name, found):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()
     yield from outlet.flush()

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
+from headrace.engine.work import Work
 from headrace.engine.writing import Task, by_reference, group_numbers, write_grouped, write_rows
 from headrace.kernels.aggregate import partials_of
 from headrace.kernels.stateless import run_steps
@@ -43,6 +44,7 @@ class Outlet:
             "merged": [],
             "extra": {},
         }
+        self.work = Work()
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
         self._late: dict[tuple[str, str], list[pa.Table]] = {}
         self._rows, self._bytes = 0, 0
@@ -50,6 +52,7 @@ class Outlet:
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         if table.num_rows:
+            self.work.out[producer] += table.num_rows
             self._gathered.setdefault((producer, output), []).append(table)
             self._rows += table.num_rows
             self._bytes += table.nbytes
@@ -65,22 +68,27 @@ class Outlet:
     def flush(self) -> Iterator[Message]:
         """Send what was gathered along every edge of its producer."""
         for (producer, output), tables in self._gathered.items():
-            table = pa.concat_tables(tables)
-            shared: dict[Any, tuple[Block, Offsets]] = {}
-            done: dict[tuple[p.Step, ...], pa.Table] = {}
-            for edge in self.epoch.plan.leaving(producer, output):
-                if edge.steps not in done:
-                    done[edge.steps] = run_steps(table, edge.steps)
-                if done[edge.steps].num_rows:
-                    yield from self._send(edge, done[edge.steps], shared)
+            with self.work.timed(producer):
+                yield from self._along_edges(producer, output, pa.concat_tables(tables))
         self._gathered, self._rows, self._bytes = {}, 0, 0
         self._write_late()
+
+    def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
+        shared: dict[Any, tuple[Block, Offsets]] = {}
+        done: dict[tuple[p.Step, ...], pa.Table] = {}
+        for edge in self.epoch.plan.leaving(producer, output):
+            if edge.steps not in done:
+                done[edge.steps] = run_steps(table, edge.steps)
+            self.work.passed(edge.name, table.num_rows, done[edge.steps].num_rows)
+            if done[edge.steps].num_rows:
+                yield from self._send(edge, done[edge.steps], shared)
 
     def finish(self, seen: dict[str, int], cpu: float) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
         self.report["seen"] = seen
         self.report["cpu"] = round(cpu, 6)
         self.report["process"] = os.getpid()
+        self.report["work"] = self.work.to_json()
         yield self._count(Message(self.task.partition % self.epoch.slots, "report", self.report))
         if self.task.stage < self.epoch.plan.stages:
             me = {"stage": self.task.stage, "partition": self.task.partition, "attempt": self.task.attempt}
@@ -129,7 +137,9 @@ class Outlet:
         counts = np.diff(offsets)
         layout = self.epoch.layouts[operator.name]
         for slot in range(layout.slots):
-            if counts[layout.groups(slot, edge.input)].any():
+            rows = int(counts[layout.groups(slot, edge.input)].sum())
+            if rows:
+                self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message(slot, "block", head))
 
     def _by_value(self, edge: p.Edge, operator: p.Operator, table: pa.Table) -> Iterator[Message]:
@@ -139,6 +149,7 @@ class Outlet:
             return
         head = {"operator": operator.name, "input": edge.input}
         for slot, part in self._by_slot(operator, edge.input, table):
+            self.work.delivered(operator.name, edge.input, part.num_rows)
             for chunk in _chunks(part):
                 yield self._count(Message(slot, "rows", head, pack(chunk)))
 

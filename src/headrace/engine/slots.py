@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from headrace.state.blocks import Block
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch, Inbox
+    from headrace.engine.outlet import Outlet
 
 Results = Iterator[tuple[int, pa.Table]]
 
@@ -29,10 +30,10 @@ def run_operator(
     task: Task,
     inbox: Inbox,
     clocks: Mapping[str, wm.Clock],
-    report: dict[str, Any],
+    outlet: Outlet,
 ) -> Results:
-    """(output number, results) of an operator in this slot; changes of its state go into the report."""
-    slot = _Slot(epoch, operator, task, inbox, clocks, report)
+    """(output number, results) of an operator in this slot; changes of its state go into the outlet's report."""
+    slot = _Slot(epoch, operator, task, inbox, clocks, outlet)
     match operator:
         case p.JoinOperator():
             return slot.join(operator)
@@ -58,9 +59,10 @@ class _Slot:
         task: Task,
         inbox: Inbox,
         clocks: Mapping[str, wm.Clock],
-        report: dict[str, Any],
+        outlet: Outlet,
     ) -> None:
-        self.epoch, self.operator, self.task, self.inbox, self.report = epoch, operator, task, inbox, report
+        self.epoch, self.operator, self.task, self.inbox = epoch, operator, task, inbox
+        self.report, self.work = outlet.report, outlet.work
         self.number = task.partition
         plan = epoch.plan
         self.before = wm.input_watermarks(plan, operator, wm.operator_watermarks(plan, epoch.clocks))
@@ -99,6 +101,7 @@ class _Slot:
         if operator.keys:
             new = [[one_run(tables)] if tables else [] for tables in new]
         old = [self._tables(self._reachable(operator, side, new[1 - side]), side) for side in (0, 1)]
+        self.work.read[operator.name] += sum(table.num_rows for side in old for table in side)
         if operator.keys:
             pairs = [(l, r) for l in new[0] for r in [*new[1], *old[1]]] + [(l, r) for l in old[0] for r in new[1]]
             for l, r in pairs:
@@ -106,7 +109,9 @@ class _Slot:
             return
         for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
             if left and right:
-                yield 0, join(operator, pa.concat_tables(left), pa.concat_tables(right))
+                l, r = pa.concat_tables(left), pa.concat_tables(right)
+                self.work.pairs[operator.name] += l.num_rows * r.num_rows
+                yield 0, join(operator, l, r)
 
     def _reachable(self, operator: p.JoinOperator, side: int, others: Sequence[pa.Table]) -> list[Block]:
         """The old blocks of one side that the other side's new tuples can reach in time."""
