@@ -116,7 +116,7 @@ class Stream:
 
     def plan(self, slots: int = 2, strategy: str = "subquery") -> Plan:
         """How this query is cut into subqueries and routed, as an object that can be printed, saved and compared."""
-        from headrace.compile.subqueries import plan_of
+        from headrace.compile import plan_of
 
         return plan_of([self._node], [False], strategy, _positive(slots, "slots"))
 

@@ -162,8 +162,8 @@ def explain(
 
     from headrace import sinks
     from headrace.cli.loading import load, results
+    from headrace.compile import plan_of
     from headrace.compile.picture import svg
-    from headrace.compile.subqueries import plan_of
     from headrace.query.nodes import show
     from headrace.stream import node_of
 

@@ -3,46 +3,96 @@
     normalise conditions on one side of a join go below it
     cut       at the stateful operators: one stage, and so one exchange, for each
     coalesce  operators that are partitioned alike into one stage: no exchange between them
+    route     how tuples find the slots of each subquery, and what the alternatives would have cost
+    allocate  how many slots each would get by its cost
+    deploy    a plan, perhaps edited, bound to the query again: what the engine is to do
 
 Strategies, to compare: `subquery` is all of it; `query` does not coalesce; `operator` cuts at every operator, stateless ones
 too. How state is grouped does not depend on the strategy, so a run may go on under another one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
+from headrace.compile import plan as p
+from headrace.compile.allocate import allocate
 from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
+from headrace.compile.draft import STRATEGIES, Draft, check_strategy
+from headrace.compile.figures import Figures
 from headrace.compile.normalise import normalise
-from headrace.compile.plan import Plan
+from headrace.compile.route import Bounds, by_ranges, route
+from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
 from headrace.query import nodes
 
-STRATEGIES = ("subquery", "operator", "query")
+
+def _normalise(draft: Draft) -> Draft:
+    return replace(draft, roots=normalise(draft.roots))
 
 
-def check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        raise QueryError(f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
+def _cut(draft: Draft) -> Draft:
+    return replace(draft, physical=cut(draft.roots, draft.ordered))
+
+
+def _coalesce(draft: Draft) -> Draft:
+    """Together where the strategy wants it; grouped alike under every strategy."""
+    together = coalesce(draft.physical)
+    if draft.strategy == "subquery":
+        return replace(draft, physical=together)
+    apart = draft.physical
+    if draft.strategy == "operator":
+        apart = cut(draft.roots, draft.ordered, at_every_operator=True)
+    return replace(draft, physical=grouped_like(together, apart))
+
+
+PASSES: tuple[Callable[[Draft], Draft], ...] = (_normalise, _cut, _coalesce, route, allocate)
 
 
 def compile_query(
-    roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, strategy: str = "subquery"
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool] | None = None,
+    strategy: str = "subquery",
+    bounds: Bounds | None = None,
+) -> p.Plan:
+    """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence."""
+    draft = Draft(roots, ordered or [False] * len(roots), strategy)
+    found = reduce(lambda done, step: step(done), (_normalise, _cut, _coalesce), draft)
+    return by_ranges(found.physical, bounds or {})
+
+
+def plan_of(
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    strategy: str,
+    slots: int,
+    figures: Figures | None = None,
+    costs: Mapping[str, float] | None = None,
 ) -> Plan:
-    """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
-    roots = normalise(roots)
-    plan = cut(roots, ordered)
-    together = coalesce(plan)
-    if strategy == "subquery":
-        return together
-    return grouped_like(together, cut(roots, ordered, at_every_operator=True) if strategy == "operator" else plan)
+    """The plan of a query, as a user sees it. Costs that are given count instead of measured ones."""
+    check_strategy(strategy)
+    draft = Draft(roots, ordered, strategy, slots, figures, costs or {})
+    plan = reduce(lambda done, step: step(done), PASSES, draft).plan
+    assert plan is not None
+    _check_costs(costs or {}, plan)
+    return plan
 
 
-def grouped_like(other: Plan, plan: Plan) -> Plan:
+def _check_costs(costs: Mapping[str, float], plan: Plan) -> None:
+    known = [subquery.name for subquery in plan.subqueries]
+    for name, cost in costs.items():
+        if name not in known:
+            raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or cost < 0:
+            raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
+
+
+def grouped_like(other: p.Plan, plan: p.Plan) -> p.Plan:
     """The plan with the groupings that the same operators have in another."""
     groupings = {operator.name: operator.groupings for operator in other.operators}
     operators = tuple(replace(o, groupings=groupings.get(o.name, o.groupings)) for o in plan.operators)
     return replace(plan, operators=operators)
 
 
-__all__ = ["STRATEGIES", "check_strategy", "compile_query"]
+__all__ = ["PASSES", "STRATEGIES", "check_strategy", "compile_query", "plan_of"]

@@ -1,20 +1,23 @@
 """A plan bound to a query: what does not fit is refused, saying where; what fits decides the layouts of a run.
 
-Within its rules a plan may be edited by hand: the slots of a subquery (at least one, at most those of the plan) and the
-shape of a grid. What a query computes cannot be edited: operators, routers' columns and inputs must be those that the
+Within its rules a plan may be edited by hand: the slots of a subquery (at least one, at most those of the plan), the
+shape of a grid, the bounds of ranges. What a query computes cannot be edited: operators, routers' columns and inputs must be those that the
 compiler gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
-from headrace.compile import check_strategy, compile_query
+from headrace.compile import check_strategy, compile_query, plan_of
 from headrace.compile import plan as p
-from headrace.compile.subqueries import GRID, ONE, Plan, Subquery, describe, members
+from headrace.compile.describe import members
+from headrace.compile.route import by_ranges, can_be_ranged, ranged_by
+from headrace.compile.subqueries import GRID, ONE, RANGES, Plan, Subquery
 from headrace.errors import QueryError
 from headrace.query import nodes
-from headrace.routing.layout import Diagonal, Layout, Rectangles
+from headrace.routing.layout import Diagonal, Layout, Ranges, Rectangles
 
 Layouts = Callable[[p.Operator, int, int], Layout | None]
 
@@ -25,17 +28,22 @@ def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> 
     if plan.slots < 1:
         raise QueryError(f"the plan has {plan.slots} slots; it needs at least one")
     physical = compile_query(roots, ordered, plan.strategy)
-    own = describe(physical, plan.strategy, plan.slots)
+    own = plan_of(roots, ordered, plan.strategy, plan.slots)
     if len(plan.subqueries) != len(own.subqueries) or plan.shuffles != own.shuffles:
         msg = (
             f"the plan has {len(plan.subqueries)} subqueries and {plan.shuffles} shuffles, this query"
             f" {len(own.subqueries)} and {own.shuffles}; it was made for another query, or edited beyond its rules"
         )
         raise QueryError(msg)
+    pairs = _pairs(plan, physical)
+    joins = {id(subquery): operator for subquery, found in pairs for operator in found if can_be_ranged(operator)}
     for given, expected in zip(plan.subqueries, own.subqueries, strict=True):
-        _fits(given, expected, plan.slots)
-    named = {operator.name: subquery for subquery, own in _pairs(plan, physical) for operator in own}
-    return physical, lambda operator, groups, slots: _layout(named[operator.name], groups, slots)
+        _fits(given, expected, joins.get(id(given)), plan.slots)
+    named = {operator.name: subquery for subquery, found in pairs for operator in found}
+    bounds = {joins[id(s)].name: s.router.bounds for s, _ in pairs if s.router.kind == RANGES}
+    return by_ranges(physical, bounds), lambda operator, groups, slots: _layout(
+        named[operator.name], operator, groups, slots
+    )
 
 
 def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[p.Operator]]]:
@@ -45,17 +53,20 @@ def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[p.Operator
     return list(zip(stateful, found, strict=True))
 
 
-def _fits(given: Subquery, expected: Subquery, slots: int) -> None:
+def _fits(given: Subquery, expected: Subquery, band: p.Operator | None, slots: int) -> None:
     for what in ("name", "operators", "inputs"):
         mine, theirs = getattr(given, what), getattr(expected, what)
         if mine != theirs:
             raise QueryError(
                 f"{expected.name} does not fit: its {what} are {_show(mine)}, the query has {_show(theirs)}"
             )
-    if (given.router.kind, given.router.columns) != (expected.router.kind, expected.router.columns):
+    if given.router.kind == RANGES and isinstance(band, p.JoinOperator):
+        _fits_ranges(given, band)
+    elif (given.router.kind, given.router.columns) != (expected.router.kind, expected.router.columns):
         raise QueryError(f"{given.name} does not fit: it is routed by {given.router}, the query by {expected.router}")
-    if not 1 <= given.slots <= slots:
-        raise QueryError(f"{given.name} has {given.slots} slots; it needs at least 1 and the plan has {slots}")
+    if given.slots < 1 or given.first < 0 or given.first + given.slots > slots:
+        where = f" from slot {given.first} on" if given.first else ""
+        raise QueryError(f"{given.name} has {given.slots} slots{where}; it needs at least 1 and the plan has {slots}")
     if given.router.kind == ONE and given.slots != 1:
         raise QueryError(f"{given.name} has {given.slots} slots, but it is all done by one; write 1")
     if given.router.kind == GRID:
@@ -65,13 +76,27 @@ def _fits(given: Subquery, expected: Subquery, slots: int) -> None:
             raise QueryError(msg)
 
 
+def _fits_ranges(given: Subquery, band: p.JoinOperator) -> None:
+    if given.router.columns != ranged_by(band):
+        columns, own = ", ".join(given.router.columns), ", ".join(ranged_by(band))
+        raise QueryError(f"{given.name} does not fit: it is routed by ranges of {columns}, the query can be by {own}")
+    bounds = given.router.bounds
+    if not bounds or any(after <= before for before, after in pairwise(bounds)):
+        raise QueryError(f"{given.name}: ranges need bounds that rise, at least one; found {list(bounds)!r:.100}")
+
+
 def _show(value: object) -> str:
     return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _layout(subquery: Subquery, groups: int, slots: int) -> Layout:
-    if subquery.slots > slots:  # fewer slots were asked for than the plan was made for
-        raise QueryError(f"{subquery.name} has {subquery.slots} slots, this run has {slots}; give the run as many")
+def _layout(subquery: Subquery, operator: p.Operator, groups: int, slots: int) -> Layout:
+    if subquery.first + subquery.slots > slots:  # fewer slots were asked for than the plan was made for
+        last = subquery.first + subquery.slots
+        raise QueryError(f"{subquery.name} has slots up to {last}, this run has {slots}; give the run as many")
+    first = subquery.first
     if subquery.router.kind == GRID:
-        return Rectangles(groups, subquery.router.shape, subquery.router.transposed)
-    return Diagonal.even(groups, min(subquery.slots, groups))
+        return Rectangles(groups, subquery.router.shape, subquery.router.transposed, first)
+    if subquery.router.kind == RANGES:
+        side = 0 if len(operator.groupings[0].columns) == 1 else 1
+        return Ranges(len(subquery.router.bounds) + 1, subquery.slots, side, first)
+    return Diagonal.even(groups, min(subquery.slots, groups), first)

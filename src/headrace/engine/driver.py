@@ -26,7 +26,7 @@ from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
 from headrace.engine.writing import by_reference
 from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
-from headrace.routing.layout import Diagonal, Layout, best_rectangles
+from headrace.routing.layout import Diagonal, Layout, Ranges, best_rectangles
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
@@ -65,7 +65,7 @@ class Driver:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self.query = {**self.query, "grouped": _grouped(self.plan)}
+        self.query = {**self.query, "grouped": _grouped(self.plan), "bounds": bounds_of(self.plan)}
         last = self.store.last
         self.progress.sources = {s.name: 0 for s in self.plan.sources}
         self.progress.watermark = {s.name: None for s in self.plan.sources}
@@ -148,7 +148,8 @@ class Driver:
         )
 
     def _groups(self) -> int:
-        return self.settings.groups or max(FEWEST_GROUPS, GROUPS_PER_SLOT * self.settings.slots)
+        ranges = [len(g.bounds) + 1 for o in self.plan.operators for g in o.groupings if g.bounds is not None]
+        return max(self.settings.groups or max(FEWEST_GROUPS, GROUPS_PER_SLOT * self.settings.slots), *ranges, 1)
 
     def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
         return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
@@ -167,6 +168,10 @@ class Driver:
         chosen = self.settings.layouts and self.settings.layouts(operator, groups, slots)
         if chosen:
             return chosen
+        ranges = [g for g in operator.groupings if g.bounds is not None]
+        if ranges:
+            points = 0 if len(operator.groupings[0].columns) == 1 else 1
+            return Ranges(len(ranges[0].bounds or ()) + 1, slots, points)
         if isinstance(operator, p.JoinOperator) and not operator.keys:
             rows = [sum(b.rows for b in blocks) + 1 for blocks in state.inputs] if state else [1, 1]
             return best_rectangles(groups, slots, rows[0], rows[1])
@@ -360,11 +365,18 @@ def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 
+def bounds_of(plan: p.Plan) -> dict[str, list[float]]:
+    """Where the ranges of band joins begin: fixed with the first epoch, since blocks are grouped by them."""
+    return {o.name: list(o.groupings[0].bounds) for o in plan.operators if o.groupings[0].bounds is not None}
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What differs between two fingerprints, for people."""
     found = _changed_operators(old["operators"], new["operators"])
     if not found and old.get("grouped") != new.get("grouped"):
         return ["its operators are the same, but another version grouped their state by other columns"]
+    if not found and old.get("bounds") != new.get("bounds"):
+        return ["its operators are the same, but the state of a band join is grouped by other ranges"]
     return found or ["its fingerprint differs"]
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
 from headrace.engine.work import Work
-from headrace.engine.writing import Task, by_reference, group_numbers, write_grouped, write_rows
+from headrace.engine.writing import Task, by_reference, group_numbers, reach, write_grouped, write_rows
 from headrace.kernels.aggregate import partials_of
 from headrace.kernels.stateless import run_steps
 from headrace.state.blocks import Block, Offsets
@@ -136,8 +136,9 @@ class Outlet:
         head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
         counts = np.diff(offsets)
         layout = self.epoch.layouts[operator.name]
+        far = reach(self.task.reader.open(block).table) if operator.groupings[edge.input].bounds else 0
         for slot in range(layout.slots):
-            rows = int(counts[layout.groups(slot, edge.input)].sum())
+            rows = int(counts[layout.groups(slot, edge.input, far)].sum())
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message(slot, "block", head))

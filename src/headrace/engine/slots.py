@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.compile import plan as p
 from headrace.engine import time as wm
-from headrace.engine.writing import Task, write_grouped, write_rows
+from headrace.engine.writing import Task, reach, write_grouped, write_rows
 from headrace.kernels import aggregate, order
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import join
@@ -70,9 +70,9 @@ class _Slot:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _groups(self, side: int) -> list[int]:
+    def _groups(self, side: int, reach: int = 0) -> list[int]:
         layout = self.epoch.layouts[self.operator.name]
-        return layout.groups(self.number, side) if self.number < layout.slots else []
+        return layout.groups(self.number, side, reach) if self.number < layout.slots else []
 
     def _new(self, side: int) -> list[Block]:
         return self.inbox.blocks.get((self.operator.name, side), [])
@@ -83,9 +83,11 @@ class _Slot:
 
     def _tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's groups of each block that has some."""
-        groups = self._groups(side)
-        tables = [self.task.reader.open(block).slice(groups) for block in blocks] if groups else []
-        return [table for table in tables if table.num_rows]
+        if not self._groups(side):
+            return []
+        opened = [self.task.reader.open(block) for block in blocks]
+        tables = [block.slice(self._groups(side, reach(block.table))) for block in opened]
+        return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
     # --- stateless -------------------------------------------------------------------------------------------------
 

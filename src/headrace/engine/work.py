@@ -22,7 +22,9 @@ class Work:
     sent: dict[str, list[int]] = field(default_factory=dict)  # operator: (tuple, slot) deliveries to each input
     out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples it put out
     cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the same: seconds, sending included
-    read: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join: tuples of its windows that slots read
+    read: dict[str, int] = field(
+        default_factory=lambda: defaultdict(int)
+    )  # join: tuples of its windows that slots read
     pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join without equality: pairs looked at
 
     def passed(self, edge: str, before: int, after: int) -> None:

@@ -18,11 +18,14 @@ from headrace.compile import plan as p
 from headrace.kernels.aggregate import PANE, Numbers, merge_partials
 from headrace.kernels.equijoin import HASH
 from headrace.routing.hashing import Groups, groups_of, hash_rows, scale
+from headrace.routing.ranges import range_of
 from headrace.state.blocks import Block, BlockReader, Offsets, block_name, write_block
 from headrace.state.storage import Storage
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
+
+REACH = b"headrace.reach"
 
 
 @dataclass
@@ -50,7 +53,23 @@ def position(operator: p.Operator) -> str:
 
 def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table) -> Groups:
     grouping = operator.groupings[side]
+    if grouping.bounds is not None:
+        return range_of(table, grouping.columns[0], grouping.bounds, -grouping.width)
     return groups_of(table, grouping.columns, epoch.groups, grouping.types)
+
+
+def reach(table: pa.Table) -> int:
+    """Of a block that is grouped by ranges: how many groups after its own an interval in it extends to."""
+    return int((table.schema.metadata or {}).get(REACH, 0))
+
+
+def _with_reach(table: pa.Table, grouping: p.Grouping, groups: Groups) -> pa.Table:
+    """A block of intervals says how far they reach, so that a slot knows where to look for those that meet its points."""
+    if grouping.bounds is None or len(grouping.columns) == 1:
+        return table
+    ends = range_of(table, grouping.columns[1], grouping.bounds, grouping.width)
+    furthest = max(int((ends - groups).max()), 0) if len(groups) else 0
+    return table.replace_schema_metadata({REACH: str(furthest)})
 
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
@@ -70,6 +89,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, tab
     else:
         groups = group_numbers(epoch, operator, side, table)
         order = np.lexsort((positions, groups))
+        table = _with_reach(table, grouping, groups)
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)

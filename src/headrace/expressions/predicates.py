@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from headrace.expressions.gates import Expression, checked_scalar, demand_boolea
 from headrace.expressions.native import Native, constant, is_constant, native
 from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, to_sql, walk
 from headrace.query.types import has_float
+
+Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Predicate:
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
-    near: Near | None  # a part that keeps two numbers near each other
+    near: Near | None  # a part that keeps two doubles near each other
+    band: Near | None  # the same for numbers and times of any type, for routing alone
     native: Native | None  # the whole as source of a compiled loop
     columns: frozenset[tuple[str, ...]]
     one_sided: tuple[
@@ -66,7 +69,8 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         safe=_safe(tree, {"l": left, "r": right}),
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near=next((near for near in (_near(part, left, right) for part in parts) if near), None),
+        near=next((near for near in (_near(part, left, right, _double) for part in parts) if near), None),
+        band=next((band for band in (_near(part, left, right, _orderable) for part in parts) if band), None),
         native=native(tree, {"l": left, "r": right}),
         columns=found.columns,
         one_sided=tuple(found for part in parts for found in _one_sided(part, {"l": left, "r": right})),
@@ -124,12 +128,12 @@ def _is_range(tree: Tree) -> bool:
     return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
 
 
-def _near(tree: Tree, left: pa.Schema, right: pa.Schema) -> Near | None:
+def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Near | None:
     """The conjunct as an interval of one side that a point of the other must lie in, if it is one."""
     schemas = {"l": left, "r": right}
     if tree.get("type") == "COMPARE_BETWEEN":
-        point, low, high = (_double(tree[part], schemas) for part in ("input", "lower", "upper"))
-        if point and low and high and low[0] == high[0] != point[0]:
+        point, low, high = (column(tree[part], schemas) for part in ("input", "lower", "upper"))
+        if point and low and high and low[0] == high[0] != point[0] and _one_kind(schemas, point, low, high):
             return Near(point, low[0], (low[1], high[1]), 0.0)
         return None
     if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO") or not is_constant(tree["right"]):
@@ -151,11 +155,30 @@ def _call(tree: Tree, name: str, arguments: int) -> list[Tree] | None:
 
 def _double(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
     """(side, column) of a plain column of doubles."""
+    found = _column(tree, schemas)
+    return found if found and pa.types.is_float64(schemas[found[0]].field(found[1]).type) else None
+
+
+def _orderable(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
+    """(side, column) of a plain column of numbers or times that order as 64-bit integers or doubles do."""
+    found, t = _column(tree, schemas), pa.types
+    kind = schemas[found[0]].field(found[1]).type if found else pa.null()
+    whole = t.is_integer(kind) and not t.is_uint64(kind)
+    return found if whole or t.is_floating(kind) or t.is_timestamp(kind) or t.is_date(kind) else None
+
+
+def _one_kind(schemas: Mapping[str, pa.Schema], *columns: tuple[str, str]) -> bool:
+    """Whole numbers of any width compare as they are; other types only with themselves."""
+    kinds = {schemas[side].field(name).type for side, name in columns}
+    return len(kinds) == 1 or all(pa.types.is_integer(kind) for kind in kinds)
+
+
+def _column(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
+    """(side, column) of a plain column."""
     if tree.get("class") != "COLUMN_REF" or len(tree["column_names"]) != 2:
         return None
     side = tree["column_names"][0].lower()
-    name = _own_name(schemas[side], tree["column_names"][1])
-    return (side, name) if pa.types.is_float64(schemas[side].field(name).type) else None
+    return side, _own_name(schemas[side], tree["column_names"][1])
 
 
 def _own_name(schema: pa.Schema, name: str) -> str:
@@ -194,11 +217,14 @@ _SAFE_ON_FLOATS = frozenset(["+", "-", "*", "/", "abs"])
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
     """True only when no pair of tuples whatever can make the predicate raise an error."""
-    types = {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(tree)}
+    return all(_safe_part(node, scopes) for node in walk(tree))
+
+
+def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
+    types = {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(node)}
     numbers = all(pa.types.is_floating(t) or pa.types.is_integer(t) for t in types)
     floats = bool(types) and all(pa.types.is_floating(t) for t in types)
-    same = len(types) <= 1
-    return all(_safe_node(node, floats=floats, comparable=numbers or same) for node in walk(tree))
+    return _safe_node(node, floats=floats, comparable=numbers or len(types) <= 1)
 
 
 def _safe_node(node: Tree, *, floats: bool, comparable: bool) -> bool:

@@ -6,6 +6,9 @@ only in the slot that this epoch's layout gives to their groups; state knows not
 exactly once whatever the layouts of other epochs were, and a layout may be replaced between any two epochs.
 
 - `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates): group g belongs to one slot.
+- `Ranges`: groups are ranges of a number. A pair belongs to the group of its point; the interval that must hold the point
+  begins in that group or in one before it, at most `reach` groups before. A slot owns neighbouring groups of points and
+  reads intervals from as many groups before its own as any of them can reach over.
 - `Rectangles`: any pair can. The square of groups is cut into rows, row i into b_i cells, the b_i sum to N; a row's
   height is in proportion to b_i, so every cell is 1/N of the square for any N. One row of N cells, or N rows of one
   cell, replicates one side (load diffusion); sqrt(N) equal rows are StreamCloud's grid.
@@ -36,11 +39,11 @@ class Diagonal:
             )
 
     @staticmethod
-    def even(groups: int, slots: int) -> Diagonal:
-        """Neighbouring groups together, so that a slot reads one range of every block."""
-        return Diagonal(tuple(group * slots // groups for group in range(groups)), slots)
+    def even(groups: int, slots: int, first: int = 0) -> Diagonal:
+        """Neighbouring groups together, so that a slot reads one range of every block; slots from `first` on."""
+        return Diagonal(tuple(first + group * slots // groups for group in range(groups)), first + slots)
 
-    def groups(self, slot: int, side: int) -> list[int]:
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         """The groups of one side (0 left, 1 right) that a slot must read."""
         return [group for group, owner in enumerate(self.owner) if owner == slot]
 
@@ -61,6 +64,7 @@ class Rectangles:
     total: int  # groups
     rows: tuple[int, ...]  # cells in each row
     transposed: bool = False
+    first: int = 0  # slot: those before it have nothing to do
 
     def __post_init__(self) -> None:
         if not self.rows or min(self.rows) < 1:
@@ -70,21 +74,22 @@ class Rectangles:
 
     @property
     def slots(self) -> int:
-        return sum(self.rows)
+        return self.first + sum(self.rows)
 
     @cached_property
     def cells(self) -> tuple[tuple[Interval, Interval], ...]:
         """(left groups, right groups) of every slot."""
-        found, done = [], 0
+        found: list[tuple[Interval, Interval]] = [((0, 0), (0, 0))] * self.first
+        done, busy = 0, sum(self.rows)
         for cells in self.rows:
-            row = (self.total * done // self.slots, self.total * (done + cells) // self.slots)
+            row = (self.total * done // busy, self.total * (done + cells) // busy)
             for cell in range(cells):
                 column = (self.total * cell // cells, self.total * (cell + 1) // cells)
                 found.append((column, row) if self.transposed else (row, column))
             done += cells
         return tuple(found)
 
-    def groups(self, slot: int, side: int) -> list[int]:
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         return list(range(*self.cells[slot][side]))
 
     def slot_of(self, left: int, right: int) -> int | None:
@@ -99,16 +104,59 @@ class Rectangles:
         return Diagonal(tuple(owner for owner in owners if owner is not None), self.slots)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "rectangles", "groups": self.total, "rows": list(self.rows), "transposed": self.transposed}
+        return {
+            "kind": "rectangles",
+            "groups": self.total,
+            "rows": list(self.rows),
+            "transposed": self.transposed,
+            "first": self.first,
+        }
 
 
-Layout = Diagonal | Rectangles
+@dataclass(frozen=True)
+class Ranges:
+    """Every slot owns neighbouring groups of points; intervals are on the other side."""
+
+    total: int  # groups
+    busy: int  # slots that own some
+    points: int  # side of the points: 0 left, 1 right
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        if self.total < 1 or self.busy < 1 or self.points not in (0, 1):
+            raise QueryError(f"ranges need groups, slots and a side, 0 or 1; found {self}")
+
+    @property
+    def slots(self) -> int:
+        return self.first + self.busy
+
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+        """`reach`: the most groups after its own that an interval in question extends to."""
+        if slot < self.first:
+            return []
+        start, stop = (self.total * (slot - self.first + end) // self.busy for end in (0, 1))
+        if start == stop:
+            return []
+        return list(range(start if side == self.points else max(start - reach, 0), stop))
+
+    def diagonal(self) -> Diagonal:
+        raise QueryError("no operator can share the slots of a join by ranges")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "ranges", "groups": self.total, "busy": self.busy, "points": self.points, "first": self.first}
+
+
+Layout = Diagonal | Rectangles | Ranges
 
 
 def from_json(data: dict[str, Any]) -> Layout:
-    if data["kind"] == "diagonal":
-        return Diagonal(tuple(data["owner"]), data["slots"])
-    return Rectangles(data["groups"], tuple(data["rows"]), data["transposed"])
+    match data["kind"]:
+        case "diagonal":
+            return Diagonal(tuple(data["owner"]), data["slots"])
+        case "ranges":
+            return Ranges(data["groups"], data["busy"], data["points"], data["first"])
+        case _:
+            return Rectangles(data["groups"], tuple(data["rows"]), data["transposed"], data["first"])
 
 
 def shapes(slots: int) -> list[tuple[int, ...]]:

@@ -30,7 +30,7 @@ def broken(change: Any) -> dict[str, Any]:
     ("change", "message"),
     [
         (lambda d: d.pop("slots"), "the plan has no 'slots'"),
-        (lambda d: d.update(format=99), "format 99, this version reads 1"),
+        (lambda d: d.update(format=99), "format 99, this version reads 2"),
         (lambda d: d.update(colour="red"), "unknown entries: colour"),
         (lambda d: d.update(slots=True), "slots must be int; found True"),
         (lambda d: d["subqueries"][1].update(slots=0), r"subquery 2 \(subquery-2\) has 0 slots"),

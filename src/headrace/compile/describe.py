@@ -1,0 +1,181 @@
+"""From what the engine runs to the plan that a user sees."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from headrace.compile import plan as p
+from headrace.compile.draft import Draft
+from headrace.compile.figures import Figures, Forecast
+from headrace.compile.subqueries import ONE, WINDOWS, Input, Numbers, Option, Plan, Router, Subquery
+from headrace.query.durations import format_duration
+
+Options = Mapping[str, Sequence[Option]]  # by operator: the way that was taken first
+
+
+def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
+    """The subqueries of a physical plan, with the routes that were chosen and rejected."""
+    return _Describer(draft, expected, options).plan()
+
+
+def members(plan: p.Plan) -> list[list[p.Operator]]:
+    """The operators of every subquery that has some."""
+    leaders, groups = _leaders(plan), dict[str, list[p.Operator]]()
+    for operator in plan.operators:
+        groups.setdefault(leaders[operator.name], []).append(operator)
+    return list(groups.values())
+
+
+def _leaders(plan: p.Plan) -> dict[str, str]:
+    return {o.name: _owner(plan.by_name.get(o.follows, o)) for o in plan.operators}
+
+
+def _owner(operator: p.Operator) -> str:
+    """A ranker belongs to the count join that it gives numbers to; others to themselves."""
+    return operator.ranker if isinstance(operator, p.CountJoinOperator) else operator.name
+
+
+class _Describer:
+    def __init__(self, draft: Draft, expected: Forecast, options: Options) -> None:
+        self.draft, self.physical, self.expected, self.options = draft, draft.physical, expected, options
+        self.figures = draft.figures or Figures()
+        self.leaders = _leaders(self.physical)
+        self.sources = [s.name for s in self.physical.sources]
+
+    def plan(self) -> Plan:
+        groups = members(self.physical)
+        prefix = self._prefix()
+        self.names = {
+            self.leaders[group[0].name]: f"subquery-{n}" for n, group in enumerate(groups, start=1 + len(prefix))
+        }
+        found = [self._subquery(group, bool(prefix)) for group in groups]
+        inputs = [Input(name, self.figures.rate(name), self.figures.costs.get(name)) for name in self.sources]
+        draft = self.draft
+        subqueries = (*prefix, *found)
+        measured = draft.figures is not None
+        return Plan(draft.strategy, draft.slots, subqueries, self.physical.stages, tuple(inputs), measured)
+
+    def _prefix(self) -> list[Subquery]:
+        """The stateless operators between the sources and whatever comes first."""
+        edges = [e for e in self.physical.edges if e.producer in self.sources]
+        steps = _unique(step for e in edges for step in e.steps)
+        if all(_pushed(step) for step in steps):
+            return []
+        used = [name for name in self.sources if any(e.producer == name and _own_steps(e) for e in edges)]
+        rates = [self.figures.rate(name) for name in used]
+        results = sum(self.expected.edges[e.name] for e in edges if e.producer in used)
+        numbers = Numbers(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
+        cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
+        texts = tuple(map(_step_text, steps))
+        slots = self.draft.slots
+        return [
+            Subquery(
+                "subquery-1", texts, Router(WINDOWS), slots, cost, tuple(used), members=tuple(used), numbers=numbers
+            )
+        ]
+
+    def _subquery(self, group: Sequence[p.Operator], prefix: bool) -> Subquery:
+        texts: list[str] = []
+        inputs: dict[str, None] = {}
+        inside = {operator.name for operator in group}
+        for operator in group:
+            if not isinstance(operator, p.RankOperator):
+                texts.append(_operator_text(operator))
+            edges = [edge for edge in self.physical.edges if edge.producer == operator.name]
+            texts += [_step_text(step) for step in _unique(step for edge in edges for step in edge.steps)]
+            for edge in self._entering(operator, inside):
+                own = prefix and _own_steps(edge) and edge.producer in self.sources
+                inputs["subquery-1" if own else self._name_of(edge.producer)] = None
+        leader = next(o for o in group if not isinstance(o, p.RankOperator))
+        taken, *rejected = self.options[leader.name]
+        numbers = self._numbers(group, inside)
+        return Subquery(
+            self.names[self.leaders[leader.name]],
+            tuple(texts),
+            taken.router,
+            1 if taken.router.kind == ONE else self.draft.slots,
+            self._cost(group, numbers.arriving),
+            tuple(inputs),
+            stage=leader.stage,
+            members=tuple(operator.name for operator in group),
+            numbers=numbers,
+            rejected=tuple(rejected),
+        )
+
+    def _name_of(self, producer: str) -> str:
+        return self.names[self.leaders[producer]] if producer in self.leaders else producer
+
+    def _entering(self, operator: p.Operator, inside: Collection[str]) -> list[p.Edge]:
+        """Edges that bring tuples from outside the subquery."""
+        return [e for e in self.physical.edges if e.target == operator.name and e.producer not in inside]
+
+    def _numbers(self, group: Sequence[p.Operator], inside: Collection[str]) -> Numbers:
+        """The sum over a subquery's operators; what they hand to each other is not sent."""
+        total = Numbers()
+        for operator in group:
+            taken = self.options[operator.name][0].numbers
+            arriving = sum(self.expected.edges[e.name] for e in self._entering(operator, inside))
+            whole = sum(self.expected.loads[operator.name].arriving)
+            outside = arriving / whole if whole else 0.0
+            sent = taken.sent if isinstance(operator, p.CountJoinOperator) else taken.sent * outside
+            leaving = [e for e in self.physical.edges if e.producer == operator.name and e.target not in inside]
+            total = Numbers(
+                total.arriving + arriving,
+                total.sent + sent,
+                total.state + taken.state,
+                total.opened + taken.opened,
+                total.compared + taken.compared,
+                total.results + (self.expected.loads[operator.name].results if leaving else 0.0),
+                taken.sides if len(group) == 1 or isinstance(operator, p.CountJoinOperator) else total.sides,
+            )
+        return total
+
+    def _cost(self, group: Sequence[p.Operator], arriving: float) -> float | None:
+        """Microseconds per tuple that comes into the subquery."""
+        costs = [self.figures.costs.get(operator.name) for operator in group]
+        rates = [sum(self.expected.loads[operator.name].arriving) for operator in group]
+        known = [cost * rate for cost, rate in zip(costs, rates, strict=True) if cost is not None]
+        return sum(known) / arriving if known and arriving else None
+
+
+def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float | None:
+    known = [(cost, rate) for cost, rate in zip(costs, rates, strict=True) if cost is not None]
+    total = sum(rate for _, rate in known)
+    return sum(cost * rate for cost, rate in known) / total if total else None
+
+
+def _unique(steps: Iterable[p.Step]) -> list[p.Step]:
+    """Each step once, though several edges may carry it."""
+    return list({id(step): step for step in steps}.values())
+
+
+def _pushed(step: p.Step) -> bool:
+    return isinstance(step, p.FilterStep) and step.pushed
+
+
+def _own_steps(edge: p.Edge) -> list[p.Step]:
+    """The steps that the user wrote."""
+    return [step for step in edge.steps if not _pushed(step)]
+
+
+def _step_text(step: p.Step) -> str:
+    pushed = " (part of the join behind it)" if _pushed(step) else ""
+    return f"{'map' if isinstance(step, p.MapStep) else 'filter'} {step.text}{pushed}"
+
+
+def _operator_text(operator: p.Operator) -> str:
+    match operator:
+        case p.TimeJoinOperator():
+            return f"join on {operator.text} within {format_duration(operator.w1)}, {format_duration(operator.w2)}"
+        case p.CountJoinOperator():
+            return f"join on {operator.text} last {operator.n1}, {operator.n2}"
+        case p.PaneAggregateOperator() | p.TupleAggregateOperator():
+            window = f"window {format_duration(operator.window)} every {format_duration(operator.every)}"
+            return f"aggregate by {', '.join(operator.by) or 'nothing'} {window}: {', '.join(operator.texts)}"
+        case p.CountAggregateOperator():
+            window = f"last {operator.last} every {operator.every}"
+            return f"aggregate by {', '.join(operator.by) or 'nothing'} {window}: {', '.join(operator.texts)}"
+        case p.StatelessOperator():
+            return ", ".join(map(_step_text, operator.steps)) or "union"
+        case _:
+            return "results in sequence"

@@ -1,0 +1,34 @@
+"""A query on its way through the passes: what every pass takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.compile import plan as p
+from headrace.compile.figures import Figures
+from headrace.compile.subqueries import Plan
+from headrace.errors import QueryError
+from headrace.query import nodes
+
+STRATEGIES = ("subquery", "operator", "query")
+NOTHING = p.Plan((), (), (), ())
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was asked for, and what the passes so far made of it."""
+
+    roots: Sequence[nodes.Node]
+    ordered: Sequence[bool]
+    strategy: str = "subquery"
+    slots: int = 2
+    figures: Figures | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
+    physical: p.Plan = NOTHING
+    plan: Plan | None = None
+
+
+def check_strategy(strategy: str) -> None:
+    if strategy not in STRATEGIES:
+        raise QueryError(f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}")

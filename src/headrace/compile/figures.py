@@ -1,0 +1,155 @@
+"""What is known of a query's input and of what its operators cost: measured on a sample, or assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from headrace.compile import plan as p
+from headrace.errors import QueryError
+
+FORMAT = 1
+ASSUMED_RATE = 1000.0  # tuples per second of a source of which nothing is known
+
+
+@dataclass(frozen=True)
+class Figures:
+    """By the names of sources, edges and operators; what is missing is assumed."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)  # source: tuples per second of event time
+    passing: Mapping[str, float] = field(default_factory=dict)  # edge: share of the tuples that pass its steps
+    matching: Mapping[str, float] = field(default_factory=dict)  # join: results per pair within its windows
+    partials: Mapping[str, float] = field(default_factory=dict)  # aggregate in panes: rows that are sent per tuple
+    results: Mapping[str, float] = field(default_factory=dict)  # aggregate: results per second
+    held: Mapping[str, float] = field(default_factory=dict)  # count aggregate: tuples that it keeps
+    costs: Mapping[str, float] = field(default_factory=dict)  # source or operator: microseconds per tuple that comes in
+    bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # band join: ranges that hold equally many
+    reach: Mapping[str, int] = field(default_factory=dict)  # band join: ranges that an interval can extend over
+
+    def rate(self, source: str) -> float:
+        return self.rates.get(source, ASSUMED_RATE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **{f.name: dict(getattr(self, f.name)) for f in fields(self)}}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Figures:
+        """The figures that `to_json` gave, perhaps edited; refuses anything else, saying where."""
+        known = [f.name for f in fields(Figures)]
+        if data.get("format") != FORMAT:
+            raise QueryError(f"the figures have format {data.get('format')!r:.50}, this version reads {FORMAT}")
+        for name in data:
+            if name not in ("format", *known):
+                raise QueryError(f"the figures have an unknown entry {name!r}; there are {', '.join(known)}")
+        return Figures(**{name: _numbers(data.get(name, {}), name) for name in known})
+
+
+def _numbers(data: Any, where: str) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise QueryError(f"the figures: {where} must be an object of numbers; found {data!r:.100}")
+    for name, value in data.items():
+        values = value if where == "bounds" and isinstance(value, list | tuple) else [value]
+        if any(isinstance(v, bool) or not isinstance(v, int | float) or (where != "bounds" and v < 0) for v in values):
+            raise QueryError(f"the figures: {where} of {name} must be zero or more; found {value!r:.100}")
+    return {name: tuple(value) if where == "bounds" else value for name, value in data.items()}
+
+
+# --- what follows from them ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an operator meets when its windows are full: tuples per second, tuples held, pairs per second."""
+
+    arriving: tuple[float, ...]  # by input
+    sending: tuple[float, ...]  # the same, as it is sent: partials where an aggregate is prepared by the sender
+    state: tuple[float, ...]
+    pairs: float  # within the windows
+    results: float
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """Tuples per second; how far their watermark, and their newest tuple, are behind the present, in seconds."""
+
+    rate: float
+    lag: float
+    delay: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The load of every operator; tuples per second behind the steps of every edge, and from every source."""
+
+    loads: Mapping[str, Load]
+    edges: Mapping[str, float]
+
+
+def forecast(plan: p.Plan, figures: Figures) -> Forecast:
+    flows = {s.name: _Flow(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
+    found: dict[str, Load] = {}
+    for operator in plan.operators:
+        inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
+        found[operator.name], flows[operator.name] = _load(operator, inputs, figures)
+    edges = {e.name: _output(plan, e, flows, figures).rate * figures.passing.get(e.name, 1.0) for e in plan.edges}
+    return Forecast(found, edges)
+
+
+def _united(plan: p.Plan, operator: p.Operator, side: int, flows: Mapping[str, _Flow], figures: Figures) -> _Flow:
+    edges = plan.entering(operator.name, side)
+    before = [_output(plan, edge, flows, figures) for edge in edges]
+    rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
+    return _Flow(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
+
+
+def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, _Flow], figures: Figures) -> _Flow:
+    """What a producer puts out on one edge; a ranker gives each of its two streams on."""
+    producer = plan.by_name.get(edge.producer)
+    if isinstance(producer, p.RankOperator):
+        own = _united(plan, producer, edge.output, flows, figures)
+        return _Flow(own.rate, flows[producer.name].lag, flows[producer.name].lag)
+    return flows[edge.producer]
+
+
+def _load(operator: p.Operator, inputs: list[_Flow], figures: Figures) -> tuple[Load, _Flow]:
+    rates = tuple(flow.rate for flow in inputs)
+    total, lag = sum(rates), max(flow.lag for flow in inputs)
+    match operator:
+        case p.TimeJoinOperator():
+            return _time_join(operator, inputs, figures)
+        case p.CountJoinOperator():
+            pairs = rates[1] * operator.n1 + rates[0] * operator.n2
+            results = pairs * figures.matching.get(operator.name, 1 / max(operator.n1, operator.n2))
+            return Load(rates, rates, (operator.n1, operator.n2), pairs, results), _Flow(results, lag, lag)
+        case p.PaneAggregateOperator() | p.TupleAggregateOperator():
+            sending = total * figures.partials.get(operator.name, 1.0)
+            span = (operator.window - operator.every / 2) / 1e6 + lag - inputs[0].delay
+            results = figures.results.get(operator.name, sending * operator.window / operator.every)
+            behind = lag + operator.window / 1e6
+            return Load(rates, (sending,), (sending * max(span, 0.0),), 0.0, results), _Flow(results, behind, behind)
+        case p.CountAggregateOperator():
+            results = figures.results.get(operator.name, total / operator.every)
+            held = figures.held.get(operator.name, float(operator.last))
+            return Load(rates, rates, (held,), 0.0, results), _Flow(results, lag, lag)
+        case p.StatelessOperator():
+            results = total * figures.matching.get(operator.name, 1.0)
+            return Load(rates, rates, (), 0.0, results), _Flow(results, lag, inputs[0].delay)
+        case _:  # rank and order: held until the watermark passes
+            state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
+            return Load(rates, rates, state, 0.0, total), _Flow(total, lag, lag)
+
+
+def _time_join(operator: p.TimeJoinOperator, inputs: list[_Flow], figures: Figures) -> tuple[Load, _Flow]:
+    left, right = inputs
+    w1, w2 = operator.w1 / 1e6, operator.w2 / 1e6
+    pairs = left.rate * right.rate * (w1 + w2)
+    assumed = max(left.rate, right.rate) / pairs if pairs else 0.0  # one result per tuple of the faster stream
+    results = pairs * figures.matching.get(operator.name, assumed)
+    state = (
+        left.rate * max(w1 + right.lag - left.delay, 0.0),
+        right.rate * max(w2 + left.lag - right.delay, 0.0),
+    )
+    behind = max(left.lag + w2, right.lag + w1)
+    rates = (left.rate, right.rate)
+    return Load(rates, rates, state, pairs, results), _Flow(results, behind, max(left.delay, right.delay))
