@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.compile.figures import Figures
     from headrace.engine.run import Run
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Stream",
     "WriterConflict",
     "__version__",
+    "calibrate",
     "files",
     "reference",
     "session",
@@ -123,6 +125,14 @@ def _source(
         stream_schema(schema, time),
     )
     return Stream(source)
+
+
+def calibrate(query: Stream, tuples: int = 50_000) -> Figures:
+    """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
+    from headrace.engine.calibrate import calibrate
+    from headrace.stream import node_of
+
+    return calibrate([node_of(query)], [False], tuples=tuples)
 
 
 def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from headrace.query import nodes
 from headrace.query.durations import parse_duration
 
 if TYPE_CHECKING:
+    from headrace.compile.figures import Figures
     from headrace.compile.subqueries import Plan
     from headrace.engine.run import Run
     from headrace.sinks import Sink
@@ -114,15 +116,32 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
-    def plan(self, slots: int = 2, strategy: str = "subquery") -> Plan:
-        """How this query is cut into subqueries and routed, as an object that can be printed, saved and compared."""
+    def plan(
+        self,
+        slots: int = 2,
+        strategy: str = "subquery",
+        figures: Figures | None = None,
+        costs: Mapping[str, float] | None = None,
+    ) -> Plan:
+        """How this query is cut into subqueries and routed, as an object that can be printed, saved and compared.
+
+        figures: what `headrace.calibrate(q)` measured; costs: microseconds per tuple by subquery, instead of measured ones.
+        """
         from headrace.compile import plan_of
 
-        return plan_of([self._node], [False], strategy, _positive(slots, "slots"))
+        return plan_of([self._node], [False], strategy, _positive(slots, "slots"), figures, costs)
 
-    def explain(self, slots: int = 2, strategy: str = "subquery") -> str:
-        """The query and its plan, as text."""
-        return f"{nodes.show(self._node)}\n\n{self.plan(slots, strategy)}"
+    def explain(
+        self,
+        slots: int = 2,
+        strategy: str = "subquery",
+        figures: Figures | None = None,
+        costs: Mapping[str, float] | None = None,
+    ) -> str:
+        """The query and its plan with what each way of routing costs, as text."""
+        from headrace.compile.explain import explain
+
+        return explain([nodes.show(self._node)], self.plan(slots, strategy, figures, costs))
 
     def collect(self, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results."""

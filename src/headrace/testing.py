@@ -7,7 +7,7 @@ changes, and when the process "crashes". Everything else (driver, stages, kernel
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,12 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.engine.driver import Driver, Settings
-from headrace.engine.epoch import Epoch, Window, process, split
-from headrace.engine.messages import Message, decode, encode
-from headrace.engine.writing import Task
+from headrace.engine.epoch import Window
+from headrace.engine.local import execute_locally
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.query.types import stream_schema
 from headrace.sources import TableOrigin
-from headrace.state.blocks import BlockReader
-from headrace.state.storage import Storage
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 
@@ -52,26 +49,6 @@ def table_stream(
             stream_schema(table.schema, time),
         )
     )
-
-
-def execute_locally(epoch: Epoch, windows: Sequence[Sequence[Window]], storage: Storage) -> list[Message]:
-    """Run all stages of an epoch in this process: one splitter per sequence of windows, one task per slot."""
-    reader = BlockReader(storage)
-    messages: list[Message] = []
-    for partition, given in enumerate(windows or [[]]):
-        messages += _over_the_wire(split(epoch, Task(0, partition, 0, storage, reader), given))
-    for stage in range(1, epoch.plan.stages + 1):
-        inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
-        for message in messages:
-            inboxes[message.slot].append(message)
-        messages = []
-        for slot, inbox in enumerate(inboxes):
-            messages += _over_the_wire(process(epoch, stage, Task(stage, slot, 0, storage, reader), inbox))
-    return messages
-
-
-def _over_the_wire(messages: Iterable[Message]) -> list[Message]:
-    return list(decode(encode(messages)))
 
 
 class LocalRun:

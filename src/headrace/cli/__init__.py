@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `headrace explain`, `headrace demo`, `headrace bench`."""
+"""The command line: `headrace run`, `explain`, `calibrate`, `demo`, `bench`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, QueryError
 from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.cli.loading import Results
     from headrace.cli.stopping import Stop
     from headrace.engine.run import Run
+    from headrace.query.nodes import Node
 
 app = typer.Typer(
     name="headrace",
@@ -149,36 +150,73 @@ def run(
 
 @app.command()
 def explain(
-    file: Annotated[Path, typer.Argument(help="Python file that defines query(spark).", metavar="FILE")],
+    file: Annotated[
+        Path | None, typer.Argument(help="Python file that defines query(spark).", metavar="FILE", show_default=False)
+    ] = None,
     slots: Slots = None,
     strategy: Annotated[
         Strategy, typer.Option(help="subquery: what headrace runs. operator, query: the papers' alternatives.")
     ] = Strategy.subquery,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What headrace calibrate measured.", show_default="rates are assumed"),
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="Microseconds per tuple of a subquery, instead of the measured cost."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A run, live or ended: its plan, with measured figures.", show_default=""),
+    ] = None,
     format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
     traceback: Traceback = False,
 ) -> None:
-    """Show how the query of a Python file is cut into subqueries and how tuples find their slots. Runs nothing."""
-    import json
+    """Show how a query is cut into subqueries, how tuples find their slots, and what the alternatives would have cost.
 
-    from headrace import sinks
-    from headrace.cli.loading import load, results
-    from headrace.compile import plan_of
-    from headrace.compile.picture import svg
-    from headrace.query.nodes import show
-    from headrace.stream import node_of
+    Of the query of a Python file, of which nothing is run; or, with --checkpoint, of a run.
+    """
+    from headrace.cli import explaining
 
     with _reporting(traceback):
-        module = load(file)
-        with _spark(1, None, quiet=True) as spark:
-            found = results(module, file, spark, sinks.memory(), given=False)
-        roots, ordered = [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
-        plan = plan_of(roots, ordered, strategy.value, slots or cores())
-        if format is Format.json:
-            print(json.dumps(plan.to_json(), indent=2))
-        elif format is Format.svg:
-            print(svg(plan))
-        else:
-            print("\n\n".join([*map(show, roots), str(plan)]))
+        if (file is None) == (checkpoint is None):
+            raise QueryError("explain takes a query file or --checkpoint DIR, one of them")
+        if checkpoint is not None:
+            print(explaining.of_run(checkpoint, format.value))
+            return
+        assert file is not None
+        known = explaining.read_figures(figures) if figures else None
+        costs = explaining.read_costs(cost or [])
+        with _query_of(file) as (roots, ordered):
+            pass
+        print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
+
+
+@app.command()
+def calibrate(
+    file: Annotated[Path, typer.Argument(help="Python file that defines query(spark).", metavar="FILE")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the figures, for explain --figures.", show_default="")
+    ] = None,
+    tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
+    slots: Slots = None,
+    strategy: Annotated[Strategy, typer.Option(help="Whose plan to show.")] = Strategy.subquery,
+    traceback: Traceback = False,
+) -> None:
+    """Measure what a query costs on a sample of its real input: microseconds per tuple, and what it lets pass."""
+    import json
+
+    from headrace.cli import explaining
+    from headrace.engine.calibrate import calibrate as measure
+
+    with _reporting(traceback):
+        console = Console(stderr=True, highlight=False)
+        with _query_of(file) as (roots, ordered):
+            figures = measure(roots, ordered, tuples=tuples, tell=lambda text: _dim(console, text))
+        print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
+        if out:
+            out.write_text(json.dumps(figures.to_json(), indent=2) + "\n")
+            console.print(f"saved in {out}; for headrace explain {file} --figures {out}", soft_wrap=True)
 
 
 @app.command()
@@ -280,6 +318,19 @@ def _spark(slots: int, master: str | None, *, quiet: bool = False) -> Iterator[A
         with waiting:
             spark = stack.enter_context(session(slots, master))
         yield spark
+
+
+@contextmanager
+def _query_of(file: Path) -> Iterator[tuple[list[Node], list[bool]]]:
+    """What a query file defines, as long as the block lasts on Spark."""
+    from headrace import sinks
+    from headrace.cli.loading import load, results
+    from headrace.stream import node_of
+
+    module = load(file)
+    with _spark(1, None, quiet=True) as spark:
+        found = results(module, file, spark, sinks.memory(), given=False)
+        yield [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
 
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:

@@ -8,13 +8,14 @@ compiler gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from headrace.compile import check_strategy, compile_query, plan_of
 from headrace.compile import plan as p
 from headrace.compile.describe import members
-from headrace.compile.route import by_ranges, can_be_ranged, ranged_by
-from headrace.compile.subqueries import GRID, ONE, RANGES, Plan, Subquery
+from headrace.compile.route import Bounds, by_ranges, can_be_ranged, ranged_by
+from headrace.compile.subqueries import GRID, ONE, RANGES, Plan, Router, Subquery
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.routing.layout import Diagonal, Layout, Ranges, Rectangles
@@ -44,6 +45,17 @@ def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> 
     return by_ranges(physical, bounds), lambda operator, groups, slots: _layout(
         named[operator.name], operator, groups, slots
     )
+
+
+def with_bounds(plan: Plan, bounds: Bounds) -> Plan:
+    """The plan as it runs on a state whose band joins are grouped by these ranges."""
+    subqueries = []
+    for subquery in plan.subqueries:
+        found = [bounds[name] for name in subquery.members if name in bounds]
+        if found and subquery.router.kind != RANGES:
+            subquery = replace(subquery, router=Router(RANGES, (), bounds=found[0]), rejected=())
+        subqueries.append(subquery)
+    return replace(plan, subqueries=tuple(subqueries))
 
 
 def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[p.Operator]]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headrace.compile.subqueries import Plan, Subquery
+from headrace.compile.explain import amount
+from headrace.compile.subqueries import Measured, Plan, Subquery
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 290, 18, 26, 90, 24, 42
+THINNEST, WIDEST = 1.5, 16.0  # ways
 STYLE = (
     "text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1c2733 } .name { font-weight: 600 }"
     " .router { fill: #1f6fb2 } .box { fill: #f4f7fa; stroke: #8fa1b3 } .source { fill: #e6f1e8; stroke: #7fa487 }"
-    " .way { fill: none; stroke: #8fa1b3; stroke-width: 2 }"
+    " .way { fill: none; stroke: #b7c4d1 } .figure { fill: #5b6b7a }"
 )
 
 
@@ -28,9 +31,9 @@ class Box:
         return LINE * len(self.lines) + 16
 
 
-def svg(plan: Plan) -> str:
-    """The picture as text."""
-    boxes = _boxes(plan)
+def svg(plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
+    """The picture as text; ways are as wide as the tuples on them are many."""
+    boxes = _boxes(plan, measured or {})
     deepest = max((box.depth for box in boxes), default=0)
     columns = [[box for box in boxes if box.depth == depth] for depth in range(deepest + 1)]
     tallest = max(map(_tall, columns))
@@ -42,7 +45,11 @@ def svg(plan: Plan) -> str:
             y += box.height + GAP
     width, height = 2 * MARGIN + len(columns) * (WIDTH + BETWEEN) - BETWEEN, 2 * MARGIN + tallest + LINE
     by_name = {box.name: box for box in boxes}
-    parts = [_way(by_name[a], by_name[s.name], places) for s in plan.subqueries for a in s.inputs]
+    rates = {source.name: source.rate for source in plan.sources} | {s.name: s.numbers.results for s in plan.subqueries}
+    most = max(rates.values(), default=0.0)
+    parts = [
+        _way(by_name[a], by_name[s.name], places, rates.get(a, 0.0), most) for s in plan.subqueries for a in s.inputs
+    ]
     parts += [_drawn(box, *places[box.name]) for box in boxes]
     caption = f"{plan.strategy} strategy, {plan.slots} slots, {plan.shuffles} shuffles"
     parts.append(f'<text x="{MARGIN}" y="{height - 10}">{escape(caption)}</text>')
@@ -55,21 +62,27 @@ def _tall(column: Sequence[Box]) -> int:
     return sum(box.height for box in column) + GAP * max(len(column) - 1, 0)
 
 
-def _boxes(plan: Plan) -> list[Box]:
+def _boxes(plan: Plan, measured: Mapping[str, Measured]) -> list[Box]:
     named = {subquery.name for subquery in plan.subqueries}
     sources = dict.fromkeys(name for s in plan.subqueries for name in s.inputs if name not in named)
-    found = [Box(name, "source", (("name", name),), 0) for name in sources]
+    rates = {source.name: f"{amount(source.rate)} tuples/s" for source in plan.sources}
+    found = [Box(name, "source", (("name", name), ("figure", rates.get(name, ""))), 0) for name in sources]
     depths = dict.fromkeys(sources, 0)
     for subquery in plan.subqueries:  # in the order of their stages: inputs come first
         depths[subquery.name] = 1 + max(depths[name] for name in subquery.inputs)
-        found.append(Box(subquery.name, "box", _lines(subquery), depths[subquery.name]))
+        lines = _lines(subquery, measured.get(subquery.name))
+        found.append(Box(subquery.name, "box", lines, depths[subquery.name]))
     return found
 
 
-def _lines(subquery: Subquery) -> tuple[tuple[str, str], ...]:
+def _lines(subquery: Subquery, measured: Measured | None) -> tuple[tuple[str, str], ...]:
     slots = f"{subquery.slots} slot{'s' if subquery.slots != 1 else ''}"
     head = (("name", f"{subquery.name}, {slots}"), ("router", str(subquery.router)))
-    return (*head, *(("step", text) for text in subquery.operators))
+    numbers = subquery.numbers
+    figures = [("figure", f"{amount(numbers.sent)} tuples/s sent, {amount(numbers.state)} held")]
+    if measured:
+        figures.append(("figure", f"measured: {amount(measured.sent)}/s sent, {amount(measured.state)} held"))
+    return (*head, *(("step", text) for text in subquery.operators), *figures)
 
 
 def _drawn(box: Box, x: int, y: int) -> str:
@@ -81,8 +94,11 @@ def _drawn(box: Box, x: int, y: int) -> str:
     return "\n".join(rows)
 
 
-def _way(before: Box, after: Box, places: dict[str, tuple[int, int]]) -> str:
+def _way(before: Box, after: Box, places: dict[str, tuple[int, int]], rate: float, most: float) -> str:
     (x0, y0), (x1, y1) = places[before.name], places[after.name]
     x0, y0, y1 = x0 + WIDTH, y0 + before.height // 2, y1 + after.height // 2
     bend = (x1 - x0) // 2
-    return f'<path class="way" d="M {x0} {y0} C {x0 + bend} {y0}, {x1 - bend} {y1}, {x1} {y1}"/>'
+    width = THINNEST + (WIDEST - THINNEST) * (math.sqrt(rate / most) if most else 0.0)
+    path = f"M {x0} {y0} C {x0 + bend} {y0}, {x1 - bend} {y1}, {x1} {y1}"
+    title = f"<title>{amount(rate)} tuples/s</title>"
+    return f'<path class="way" style="stroke-width: {width:.1f}" d="{path}">{title}</path>'

@@ -70,6 +70,17 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a run did, for a subquery or a source; per second of event time."""
+
+    arriving: float
+    sent: float
+    state: float
+    results: float
+    cost: float | None  # microseconds per tuple
+
+
+@dataclass(frozen=True)
 class Option:
     """A way to route that was not taken."""
 

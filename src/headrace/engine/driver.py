@@ -209,8 +209,8 @@ class Driver:
         clocks = wm.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
-        operators = self._operators(epoch, reports, clocks)
-        operators[WORK] = OperatorState((), self._work(epoch, reports))
+        operators, keep = self._operators(epoch, reports, clocks)
+        operators[WORK] = OperatorState((), {**self._work(epoch, reports), "keep": keep})
         for name, ledger in self.ledgers.items():
             operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
@@ -239,7 +239,7 @@ class Driver:
 
     def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What all tasks did since this plan began to run; under another plan counting begins anew."""
-        plan = [edge.name for edge in self.plan.edges]
+        plan = [[edge.name, edge.producer, edge.target] for edge in self.plan.edges]
         known = epoch.state[WORK].extra if WORK in epoch.state else {}
         before = [known["work"]] if known.get("plan") == plan else []
         since = known["since"] if before else epoch.number
@@ -254,11 +254,12 @@ class Driver:
 
     def _operators(
         self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
-    ) -> dict[str, OperatorState]:
+    ) -> tuple[dict[str, OperatorState], dict[str, list[int]]]:
+        """The state of every operator, and from which positions on it is still needed."""
         extra = {name: data for report in reports for name, data in report["extra"].items()}
         producers = wm.operator_watermarks(self.plan, clocks)
         arrived = wm.operator_watermarks(self.plan, wm.arrivals(clocks))
-        found = {}
+        found, keep = {}, {}
         for operator in self.plan.operators:
             before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
             own = {**before.extra, **extra.get(operator.name, {})}
@@ -266,11 +267,12 @@ class Driver:
             trims_by_arrival = epoch.best_effort and isinstance(operator, p.TimeJoinOperator)
             times = arrived if trims_by_arrival else producers
             bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, times), ranks)
+            keep[operator.name] = bounds
             inputs = tuple(
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )
             found[operator.name] = OperatorState(inputs, own)
-        return found
+        return found, keep
 
     # --- delivery --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Running a query: `collect` over bounded input, `start` as a continuous run with a checkpoint.
 
-The checkpoint folder holds `state/` (blocks and manifests) and, when a source is a streaming DataFrame, `spark/` (the
-offsets and commits of Spark's own query). Files are driven by headrace: which were taken stands in the manifest. Batches
+The checkpoint folder holds `state/` (blocks and manifests), `plan.json` (the plan that runs, for people) and, when a
+source is a streaming DataFrame, `spark/` (the offsets and commits of Spark's own query). Files are driven by headrace: which were taken stands in the manifest. Batches
 come from Spark, and the newest manifest decides: one at its position is a replay, the next is processed, anything else
 stops the run.
 """
@@ -25,11 +25,15 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import sinks
-from headrace.compile import check_strategy, compile_query
+from headrace.compile import check_strategy, compile_query, plan_of
 from headrace.compile import plan as p
-from headrace.compile.deploy import Layouts, deploy
-from headrace.compile.subqueries import Plan
+from headrace.compile.deploy import Layouts, deploy, with_bounds
+from headrace.compile.figures import Figures
+from headrace.compile.route import can_be_ranged
+from headrace.compile.subqueries import RANGES, Plan
+from headrace.engine import plan_file
 from headrace.engine import spark as engine
+from headrace.engine.calibrate import calibrate
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.progress import Progress
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateMismatch
@@ -45,6 +49,7 @@ from headrace.stream import Stream, node_of
 ORDERS = ("transparent", "best-effort")
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
+SAMPLE = 5_000  # tuples of each source that tell where the values of a band join lie
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 
 
@@ -53,13 +58,14 @@ def collect(
 ) -> pa.Table:
     """The results of a query over bounded input; with a `plan`, as that says."""
     root = node_of(query)
-    physical, layouts = _compiled([root], [False], strategy, plan)
+    check_strategy(strategy)
     sources = nodes.named_sources(root)
     for name, source in sources.items():
         if not source.origin.bounded:
             raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
     spark = _spark(sources)
     count = _slots(plan.slots if plan and slots is None else slots, spark)
+    physical, layouts, _ = compiled([root], [False], strategy, count, plan, None)
     folder = Path(tempfile.mkdtemp(prefix="headrace-collect-", dir=os.environ.get("HEADRACE_SCRATCH")))
     try:
         with StateStore.open(folder / "state", fsync=False) as store:
@@ -113,25 +119,28 @@ def start(
     sources = nodes.named_sources(*roots)
     spark = _spark(sources)
     ordered = [sink.ordered for _, sink in results]
-    physical, layouts = _compiled(roots, ordered, strategy, plan)
-    outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
+    check_strategy(strategy)
     if late is not None:
         _check_late(sources)
-        outlets |= {f"late:{name}": late for name in sources}
-    settings = Settings(
-        _slots(plan.slots if plan and slots is None else slots, spark),
-        best_effort=order == "best-effort",
-        keep_late=late is not None,
-        static=tuple(name for name, source in sources.items() if not _is_stream(source)),
-        layouts=layouts,
-    )
+    count = _slots(plan.slots if plan and slots is None else slots, spark)
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
+        physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last)
+        outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
+        outlets |= {f"late:{name}": late for name in sources} if late is not None else {}
+        settings = Settings(
+            count,
+            best_effort=order == "best-effort",
+            keep_late=late is not None,
+            static=tuple(name for name, source in sources.items() if not _is_stream(source)),
+            layouts=layouts,
+        )
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files)
         run = Run(spark, sources, driver, folder / "spark", interval)
+        plan_file.write(folder, roots, shown)
         run._begin()
     except BaseException:
         store.close()
@@ -500,13 +509,33 @@ def _spark(sources: Mapping[str, nodes.Source]) -> Any:
     return sessions[0]
 
 
-def _compiled(
-    roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str, plan: Plan | None
-) -> tuple[p.Plan, Layouts | None]:
+def compiled(
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    strategy: str,
+    slots: int,
+    plan: Plan | None,
+    last: Manifest | None,
+) -> tuple[p.Plan, Layouts | None, Plan]:
+    """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
-        return deploy(plan, roots, ordered)
-    check_strategy(strategy)
-    return compile_query(roots, ordered, strategy), None
+        return *deploy(plan, roots, ordered), plan
+    shown = plan_of(roots, ordered, strategy, slots, _sampled(roots, ordered) if last is None else None)
+    if last is None:  # ranges are chosen once: blocks are grouped by them
+        bounds = {name: s.router.bounds for s in shown.subqueries if s.router.kind == RANGES for name in s.members}
+    else:
+        bounds = {name: tuple(found) for name, found in last.query.get("bounds", {}).items()}
+    return compile_query(roots, ordered, strategy, bounds), None, with_bounds(shown, bounds)
+
+
+def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> Figures | None:
+    """Where the values of band joins lie, if there are such joins and a sample can be had."""
+    if not any(map(can_be_ranged, compile_query(roots, ordered).operators)):
+        return None
+    try:
+        return calibrate(roots, ordered, tuples=SAMPLE)
+    except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
+        return None
 
 
 def longest_window(plan: p.Plan) -> int | None:
@@ -530,7 +559,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
         raise QueryError(f"the checkpoint {str(folder)!r} is a symbolic link; give the folder itself")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
-    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state"}):
+    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state", *plan_file.NAMES}):
         raise QueryError(
             f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own"
         )

@@ -110,6 +110,9 @@ class DataFrameOrigin:
     def table(self) -> pa.Table:
         return self.df.toArrow()
 
+    def head(self, rows: int) -> pa.Table:
+        return self.df.limit(rows).toArrow()
+
 
 # --- what Spark reads ----------------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ def candidates(near: Near, left: pa.Table, right: pa.Table) -> Iterator[tuple[Nu
     low, high = (_values(tables[near.moving], name) for name in near.interval)
     order = np.argsort(points, kind="stable")
     ordered = points[order]
-    margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
+    with np.errstate(over="ignore"):  # an endless margin holds every point
+        margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
     first = np.searchsorted(ordered, low - near.width - margin, side="left")
     last = np.searchsorted(ordered, high + near.width + margin, side="right")
     for moving, still in expand_ranges(first, np.maximum(last, first)):

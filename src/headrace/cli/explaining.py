@@ -1,0 +1,90 @@
+"""What `headrace explain` prints: of a query, or of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.compile import plan_of
+from headrace.compile.explain import explain
+from headrace.compile.figures import Figures
+from headrace.compile.picture import svg
+from headrace.compile.subqueries import Measured, Plan
+from headrace.engine import plan_file
+from headrace.engine.measured import measured, seconds
+from headrace.errors import QueryError
+from headrace.query import nodes
+from headrace.state.store import StateStore
+
+
+def of_query(
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    strategy: str,
+    slots: int,
+    figures: Figures | None,
+    costs: Mapping[str, float],
+    format: str,
+) -> str:
+    plan = plan_of(roots, ordered, strategy, slots, figures, costs)
+    if format == "json":
+        return json.dumps(plan.to_json(), indent=2)
+    return _shown(list(map(nodes.show, roots)), plan, {}, format)
+
+
+def of_run(checkpoint: Path, format: str) -> str:
+    """The plan of a run with what it did so far; the run may go on meanwhile."""
+    queries, plan = plan_file.read(checkpoint)
+    with StateStore.open(checkpoint / "state", read_only=True) as store:
+        last = store.last
+    found = measured(plan, last) if last else {}
+    if format == "json":
+        figures = {name: asdict(each) for name, each in found.items()}
+        return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures}, indent=2)
+    shown = _shown(queries, plan, found, format)
+    if format == "svg" or last is None:
+        return shown
+    tuples = sum(source["in"] for source in last.sources.values())
+    covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {seconds(last):,.0f} s of event time"
+    missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
+    return f"{shown}\n\n{covered}{missing}"
+
+
+def _shown(queries: list[str], plan: Plan, found: Mapping[str, Measured], format: str) -> str:
+    return svg(plan, found) if format == "svg" else explain(queries, plan, found)
+
+
+def read_figures(path: Path) -> Figures:
+    data = _json(path)
+    if not isinstance(data, dict):
+        raise QueryError(f"the figures {str(path)!r} must hold an object; headrace calibrate --out makes one")
+    return Figures.from_json(data)
+
+
+def read_costs(given: Sequence[str]) -> dict[str, float]:
+    """Costs as `subquery-1=3.5`."""
+    found = {}
+    for text in given:
+        name, separator, cost = text.partition("=")
+        try:
+            found[name.strip()] = float(cost) if separator else float("nan")
+        except ValueError:
+            found[name.strip()] = float("nan")
+        if not 0 <= found[name.strip()] < float("inf"):
+            raise QueryError(
+                f"--cost takes a subquery and microseconds per tuple; found {text!r}; such as subquery-1=3.5"
+            )
+    return found
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise QueryError(f"the figures {str(path)!r} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        msg = f"the figures {str(path)!r} are not JSON: {error}; headrace calibrate --out makes some"
+        raise QueryError(msg) from None

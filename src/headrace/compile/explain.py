@@ -1,0 +1,115 @@
+"""A plan as text: what each subquery does, how its input is routed, what the alternatives would have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.compile.allocate import shares, work
+from headrace.compile.figures import ASSUMED_RATE
+from headrace.compile.subqueries import WINDOWS, Measured, Numbers, Plan, Subquery
+
+HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
+CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
+
+
+def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
+    """The query as it was written and the plan with its numbers; measured ones beside them."""
+    return "\n".join([*(f"{query}\n" for query in queries), *_lines(plan, measured or {})])
+
+
+def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
+    yield f"strategy {plan.strategy}, {plan.slots} slots, {plan.shuffles} shuffles"
+    if plan.measured:
+        yield "numbers for full windows, from a sample of the input"
+    else:
+        yield f"nothing was measured: every source is taken to deliver {ASSUMED_RATE:,.0f} tuples/s and every filter to let all pass; headrace calibrate measures"
+    for source in plan.sources:
+        found = measured.get(source.name)
+        yield f"  {source.name}: {amount(source.rate)} tuples/s" + (
+            f" ({amount(found.arriving)} measured)" if found else ""
+        )
+    for subquery in plan.subqueries:
+        yield ""
+        yield from _subquery(plan, subquery, measured.get(subquery.name))
+    yield ""
+    yield from _work(plan, measured)
+
+
+def _subquery(plan: Plan, subquery: Subquery, measured: Measured | None) -> Iterator[str]:
+    yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
+    yield from (f"  {text}" for text in subquery.operators)
+    if subquery.router.kind == WINDOWS:
+        yield f"  routed by: {subquery.router}"
+    else:
+        yield from (f"  {line}" for line in _table(subquery, measured))
+    yield f"  {_slots(plan, subquery, measured)}"
+
+
+def _slots(plan: Plan, subquery: Subquery, measured: Measured | None) -> str:
+    parts = [f"slots: {subquery.slots}"]
+    if subquery.first:
+        parts[0] += f", from slot {subquery.first} on"
+    if subquery.share is not None and subquery.share != subquery.slots:
+        parts[0] += f" ({subquery.share} if each subquery had its own)"
+    if subquery.cost is not None:
+        parts.append(f"cost: {subquery.cost:.3g} us per tuple")
+        parts.append(f"busy: {_percent(work(subquery) / 1e6 / subquery.slots)} of them")
+    if measured and measured.cost is not None:
+        parts.append(f"measured: {measured.cost:.3g} us per tuple")
+    parts.append(f"results: {amount(subquery.numbers.results)}/s")
+    if measured:
+        parts[-1] += f" ({amount(measured.results)} measured)"
+    return "; ".join(parts)
+
+
+def _table(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
+    rows = [(f"{CHOSEN}: {subquery.router}", *_cells(subquery.numbers))]
+    if measured:
+        rows.append((FOUND, amount(measured.sent), amount(measured.state), "", ""))
+    rows += [(f"{REJECTED}: {option.router}", *_cells(option.numbers)) for option in subquery.rejected]
+    table = [("routed by", *HEADS[1:]), *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
+    for row in table:
+        numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield f"{row[0].ljust(widths[0])}  {numbers}".rstrip()
+
+
+def _cells(numbers: Numbers) -> tuple[str, str, str, str]:
+    return amount(numbers.sent), amount(numbers.state), amount(numbers.opened), amount(numbers.compared)
+
+
+def _work(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
+    """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
+    loads = [work(s) for s in plan.subqueries]
+    if plan.measured and any(loads):
+        splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
+        own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
+        total = splitting + sum(own)
+        worst = max(range(len(loads)), key=lambda i: loads[i] / plan.subqueries[i].slots)
+        name = plan.subqueries[worst].name
+        yield f"bottleneck: {name} with {_percent(loads[worst] / total)} of the work"
+        yield f"utilisation: {_percent(total / 1e6 / plan.slots)} of {plan.slots} slots at these rates; they take turns, stage by stage, so every subquery may use all of its slots"
+    found = shares(loads, plan.slots)
+    if found is None and len(plan.subqueries) > 1:
+        yield f"with slots of its own for each subquery {plan.slots} slots are too few: there are {len(plan.subqueries)}"
+    elif found is not None and len(plan.subqueries) > 1:
+        each = " + ".join(map(str, found.slots))
+        basis = "" if plan.measured else " (by tuples alone: costs are not known)"
+        yield f"with slots of its own for each subquery{basis}: {each}; {_percent(found.idle / plan.slots)} of the capacity would be idle"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
+
+
+def amount(number: float) -> str:
+    """A number as people read it.
+
+    >>> [amount(n) for n in (0, 0.1234, 7.25, 1234.6, 12_345_678, 3.2e12)]
+    ['0', '0.123', '7.25', '1,235', '12.3 M', '3,200 G']
+    """
+    if number >= 1e10:
+        return f"{number / 1e9:,.0f} G"
+    if number >= 1e7:
+        return f"{number / 1e6:,.1f} M"
+    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.3g}"

@@ -1,0 +1,302 @@
+"""What a query costs and lets pass, measured on a sample of its real input.
+
+The first windows of every source go through the same stages as in a run, in this process, twice: once to warm up, once
+to measure. Counts become rates, shares and costs by the formulas below, which are those of
+`headrace.compile.figures` solved for what was unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.compile import compile_query
+from headrace.compile import plan as p
+from headrace.compile.figures import Figures
+from headrace.compile.route import can_be_ranged
+from headrace.engine.driver import WORK, Driver, Settings
+from headrace.engine.epoch import Window
+from headrace.engine.local import execute_locally
+from headrace.errors import QueryError
+from headrace.query import nodes
+from headrace.routing.ranges import even_bounds, numbers, range_of
+from headrace.sources import conform
+from headrace.sources.files import FilesOrigin, read_file
+from headrace.state.blocks import BlockReader
+from headrace.state.manifest import Manifest
+from headrace.state.store import StateStore
+
+TUPLES = 50_000  # of every source
+EPOCHS = 4
+RANGES = 256
+MOST_DRIFT = 0.4  # share of the values that lie elsewhere in the second half of the sample
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first windows of every source, as far as all of them go."""
+
+    windows: Mapping[str, Sequence[pa.Table]]
+    spans: Mapping[str, float]  # seconds of event time that the windows of a source cover
+
+    @property
+    def tuples(self) -> int:
+        return sum(table.num_rows for tables in self.windows.values() for table in tables)
+
+
+def calibrate(
+    roots: Sequence[nodes.Node], ordered: Sequence[bool], *, tuples: int = TUPLES, tell: Tell = lambda _: None
+) -> Figures:
+    """Figures of a query, from at most so many tuples of every source."""
+    sources = nodes.named_sources(*roots)
+    sample = take_sample(sources, tuples)
+    tell(f"sample: {sample.tuples:,} tuples of {', '.join(sources)}")
+    found = Figures()
+    for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
+        plan = compile_query(roots, ordered, strategy)
+        _measured(plan, sample)
+        tell(f"measuring as {strategy}")
+        found = _joined(found, _figures(plan, sample, *_measured(plan, sample)))
+    return found
+
+
+def _joined(first: Figures, second: Figures) -> Figures:
+    names = Figures.__dataclass_fields__
+    return Figures(**{name: {**getattr(first, name), **getattr(second, name)} for name in names})
+
+
+# --- the sample ----------------------------------------------------------------------------------------------------
+
+
+def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> Sample:
+    read = {name: _head(name, source, tuples) for name, source in sources.items()}
+    ends = [_times(tables)[1] for tables, whole in read.values() if not whole and tables]
+    end = min(ends, default=None)  # what comes later in one source would meet nothing of the others
+    windows = {name: [_until(table, end) for table in tables] for name, (tables, _) in read.items()}
+    longest = max((_span(tables) for tables in windows.values()), default=0.0)
+    return Sample(windows, {name: _span(tables) or longest or 1.0 for name, tables in windows.items()})
+
+
+def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table], bool]:
+    """The first windows of a source, and whether that is all of it."""
+    tables: list[pa.Table] = []
+    rows = 0
+    for raw in _windows(name, source, tuples):
+        if rows >= tuples:
+            return tables, False
+        table = conform(raw, _Named(name, source))
+        tables.append(table.slice(0, tuples - rows).filter(table.slice(0, tuples - rows).column("ts").is_valid()))
+        rows += table.num_rows
+    return tables, rows <= tuples
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A source as `conform` wants it: with its name."""
+
+    name: str
+    source: nodes.Source
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    @property
+    def raw_schema(self) -> pa.Schema:
+        return self.source.raw_schema
+
+    @property
+    def time(self) -> str:
+        return self.source.time
+
+
+def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]:
+    origin = source.origin
+    if not origin.bounded:
+        msg = f"{name!r} is a streaming DataFrame, of which no sample can be taken; calibrate with files or a static DataFrame"
+        raise QueryError(msg)
+    if isinstance(origin, FilesOrigin):
+        yield from (read_file(path) for path in origin.listing())
+    else:
+        yield origin.head(tuples + 1) if hasattr(origin, "head") else origin.table()
+
+
+def _times(tables: Sequence[pa.Table]) -> tuple[int, int]:
+    times = np.concatenate([np.asarray(table.column("ts").cast(pa.int64())) for table in tables])
+    return (int(times.min()), int(times.max())) if len(times) else (0, 0)
+
+
+def _span(tables: Sequence[pa.Table]) -> float:
+    low, high = _times(tables) if tables else (0, 0)
+    return (high - low) / 1e6
+
+
+def _until(table: pa.Table, end: int | None) -> pa.Table:
+    if end is None:
+        return table
+    return table.filter(pa.array(np.asarray(table.column("ts").cast(pa.int64())) <= end))
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+
+
+def _measured(plan: p.Plan, sample: Sample) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
+    """The manifest after the sample; bounds and reach of band joins."""
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-calibrate-") as folder,
+        StateStore.open(Path(folder) / "state", fsync=False) as store,
+    ):
+        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots=1, bounded=True))
+        for number in range(EPOCHS):
+            windows = [Window(name, part) for name, part in _part(sample, number)]
+            _run(driver, store, windows, number)
+        last = store.last
+        assert last is not None
+        bounds, reach = _bands(plan, last, BlockReader(store.storage))
+        _run(driver, store, [], EPOCHS, final=True)  # windows that are open give their results
+        final = store.last
+        assert final is not None
+        return _with_state(final, last), bounds, reach
+
+
+def _by_ts(plan: p.Plan) -> p.Plan:
+    """The sources as the sample has them: already tuples."""
+    sources = [p.SourceInput(s.name, s.schema, s.schema, "ts", s.lateness, s.idle, s.ahead) for s in plan.sources]
+    return p.Plan(tuple(sources), plan.operators, plan.edges, plan.results)
+
+
+def _run(driver: Driver, store: StateStore, windows: list[Window], number: int, *, final: bool = False) -> None:
+    position = {"kind": "sample", "step": number}
+    driver.run(position, lambda epoch: execute_locally(epoch, [windows], store.storage), final=final)
+
+
+def _part(sample: Sample, number: int) -> Iterator[tuple[str, pa.Table]]:
+    """A fourth of each source: whole windows where there are as many, else slices."""
+    for name, tables in sample.windows.items():
+        if len(tables) >= EPOCHS:
+            start, stop = (len(tables) * end // EPOCHS for end in (number, number + 1))
+            yield from ((name, table) for table in tables[start:stop])
+        else:
+            whole = pa.concat_tables(tables) if tables else None
+            if whole is not None:
+                start, stop = (whole.num_rows * end // EPOCHS for end in (number, number + 1))
+                yield name, whole.slice(start, stop - start)
+
+
+def _with_state(final: Manifest, last: Manifest) -> Manifest:
+    """All that was counted, with the state before the end."""
+    return Manifest(**{**final.__dict__, "operators": {**last.operators, WORK: final.operators[WORK]}})
+
+
+def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
+    """Where points of band joins lie, and over how many ranges their intervals extend."""
+    bounds: dict[str, tuple[float, ...]] = {}
+    reach: dict[str, int] = {}
+    for operator in plan.operators:
+        if not can_be_ranged(operator):
+            continue
+        assert isinstance(operator, p.JoinOperator) and operator.on.band is not None
+        band, state = operator.on.band, last.operators[operator.name].inputs
+        side = 0 if band.point[0] == "l" else 1
+        points, intervals = ([reader.open(b).table for b in blocks] for blocks in (state[side], state[1 - side]))
+        if not points or not intervals or _drifts(points, band.point[1]):
+            continue
+        bounds[operator.name] = even_bounds(numbers(_valid(points, band.point[1:]).column(0)), RANGES)
+        ends = _valid(intervals, band.interval)
+        if bounds[operator.name] and ends.num_rows:
+            low = range_of(ends, ends.column_names[0], bounds[operator.name], -band.width)
+            high = range_of(ends, ends.column_names[1], bounds[operator.name], band.width)
+            reach[operator.name] = max(int((high - low).max()), 0)
+    return bounds, reach
+
+
+def _drifts(tables: Sequence[pa.Table], column: str) -> bool:
+    """Whether later values lie elsewhere than earlier ones, as times do: ranges of today would be empty tomorrow."""
+    table = _valid(tables, [column, "ts"])
+    values = numbers(table.column(0))[np.argsort(np.asarray(table.column(1)), kind="stable")]
+    bounds = even_bounds(values, 8)
+    halves = (values[: len(values) // 2], values[len(values) // 2 :])
+    shares = [
+        np.bincount(np.searchsorted(bounds, half, side="right"), minlength=len(bounds) + 1) / max(len(half), 1)
+        for half in halves
+    ]
+    return bool(np.abs(shares[0] - shares[1]).sum() / 2 > MOST_DRIFT)
+
+
+def _valid(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """These columns, under names of their own, without rows that have a null in them."""
+    named = [pa.table([t.column(c) for c in columns], names=[f"c{i}" for i in range(len(columns))]) for t in tables]
+    return pa.concat_tables(named).drop_null()
+
+
+# --- from counts to figures ------------------------------------------------------------------------------------------
+
+
+def _figures(
+    plan: p.Plan,
+    sample: Sample,
+    last: Manifest,
+    bounds: Mapping[str, tuple[float, ...]],
+    reach: Mapping[str, int],
+) -> Figures:
+    counts = last.operators[WORK].extra["work"]
+    span = max(sample.spans.values(), default=1.0)
+    rates = {name: last.sources[name]["accepted"] / sample.spans[name] for name in sample.windows}
+    passing = {name: after / before for name, (before, after) in counts["edges"].items() if before}
+    costs = {name: counts["cpu"].get(name, 0.0) * 1e6 / n for name, n in _taken(plan, last, counts).items() if n}
+    matching, partials, results, held = {}, {}, {}, {}
+    for operator in plan.operators:
+        arrived = [_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))]
+        out = counts["out"].get(operator.name, 0)
+        match operator:
+            case p.TimeJoinOperator():
+                pairs = arrived[0] * arrived[1] * _meeting(span, operator.w1 / 1e6, operator.w2 / 1e6)
+                matching[operator.name] = out / pairs if pairs else 0.0
+            case p.CountJoinOperator():
+                pairs = arrived[1] * min(operator.n1, arrived[0]) + arrived[0] * min(operator.n2, arrived[1])
+                matching[operator.name] = out / pairs if pairs else 0.0
+            case p.PaneAggregateOperator() | p.TupleAggregateOperator():
+                if operator.name in counts["sent"] and arrived[0]:  # what is handed over inside a slot is not sent
+                    partials[operator.name] = counts["sent"][operator.name][0] / arrived[0]
+                results[operator.name] = out / (span + operator.window / 1e6)
+            case p.CountAggregateOperator():
+                results[operator.name] = out / span
+                held[operator.name] = sum(b.rows for blocks in last.operators[operator.name].inputs for b in blocks)
+            case p.StatelessOperator():
+                matching[operator.name] = out / sum(arrived) if sum(arrived) else 1.0
+    return Figures(rates, passing, matching, partials, results, held, costs, bounds, reach)
+
+
+def _taken(plan: p.Plan, last: Manifest, counts: Mapping[str, Any]) -> dict[str, int]:
+    """Tuples that came into every source and operator."""
+    found = {name: source["accepted"] for name, source in last.sources.items()}
+    for operator in plan.operators:
+        found[operator.name] = sum(_arrived(plan, operator, s, counts) for s in range(len(operator.schemas)))
+    return found
+
+
+def _arrived(plan: p.Plan, operator: p.Operator, side: int, counts: Mapping[str, Any]) -> int:
+    return sum(counts["edges"].get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))
+
+
+def _meeting(span: float, w1: float, w2: float) -> float:
+    """The share of all pairs of two streams over a span that lie within each other's windows.
+
+    >>> _meeting(10.0, 10.0, 10.0)
+    1.0
+    >>> _meeting(10.0, 5.0, 5.0)
+    0.75
+    """
+    if span <= 0 or math.isinf(span):
+        return 1.0
+    missed = sum(max(span - w, 0.0) ** 2 / 2 for w in (w1, w2))
+    return max(1.0 - missed / span**2, 1e-12)

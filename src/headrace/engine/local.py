@@ -1,0 +1,31 @@
+"""The stages of an epoch in this process, without Spark: for samples, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.engine.epoch import Epoch, Window, process, split
+from headrace.engine.messages import Message, decode, encode
+from headrace.engine.writing import Task
+from headrace.state.blocks import BlockReader
+from headrace.state.storage import Storage
+
+
+def execute_locally(epoch: Epoch, windows: Sequence[Sequence[Window]], storage: Storage) -> list[Message]:
+    """Run all stages of an epoch in this process: one splitter per sequence of windows, one task per slot."""
+    reader = BlockReader(storage)
+    messages: list[Message] = []
+    for partition, given in enumerate(windows or [[]]):
+        messages += _over_the_wire(split(epoch, Task(0, partition, 0, storage, reader), given))
+    for stage in range(1, epoch.plan.stages + 1):
+        inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
+        for message in messages:
+            inboxes[message.slot].append(message)
+        messages = []
+        for slot, inbox in enumerate(inboxes):
+            messages += _over_the_wire(process(epoch, stage, Task(stage, slot, 0, storage, reader), inbox))
+    return messages
+
+
+def _over_the_wire(messages: Iterable[Message]) -> list[Message]:
+    return list(decode(encode(messages)))

@@ -1,0 +1,76 @@
+"""What a run did, from its newest manifest, in the terms of its plan."""
+
+from __future__ import annotations
+
+from headrace.compile.subqueries import WINDOWS, Measured, Plan, Subquery
+from headrace.engine.driver import WORK
+from headrace.state.blocks import Block
+from headrace.state.manifest import Manifest
+
+
+def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
+    """By source and subquery; empty before the first tuples, and when the counts are of another plan."""
+    if WORK not in last.operators or not seconds(last):
+        return {}
+    found = _Counts(last)
+    if any(name not in last.operators for s in plan.subqueries if s.router.kind != WINDOWS for name in s.members):
+        return {}
+    sources = {source.name: found.source(source.name) for source in plan.sources}
+    return sources | {subquery.name: found.subquery(subquery) for subquery in plan.subqueries}
+
+
+def seconds(last: Manifest) -> float:
+    """Event time that the input covers so far."""
+    lows = [s["smallest"] for s in last.sources.values() if s.get("smallest") is not None]
+    highs = [s["largest"] for s in last.sources.values() if s["largest"] is not None]
+    return (max(highs) - min(lows)) / 1e6 if lows and highs else 0.0
+
+
+class _Counts:
+    def __init__(self, last: Manifest) -> None:
+        extra = last.operators[WORK].extra
+        self.work, self.keep = extra["work"], extra["keep"]
+        self.edges = [(name, producer, target) for name, producer, target in extra["plan"]]
+        self.operators, self.span = last.operators, seconds(last)
+
+    def source(self, name: str) -> Measured:
+        tuples = self.work["out"].get(name, 0)
+        rate = tuples / self.span
+        return Measured(rate, 0.0, 0.0, rate, _cost(self.work["cpu"].get(name), tuples))
+
+    def subquery(self, subquery: Subquery) -> Measured:
+        members = set(subquery.members)
+        entering = [name for name, producer, target in self.edges if target in members and producer not in members]
+        leaving = [
+            (name, producer) for name, producer, target in self.edges if producer in members and target not in members
+        ]
+        if subquery.router.kind == WINDOWS:
+            tuples = sent = sum(self.work["out"].get(name, 0) for name in members)
+            results = sum(self._passed(name) for name, _ in leaving)
+            state = 0.0
+        else:
+            tuples = sum(map(self._passed, entering))
+            results = sum(self.work["out"].get(name, 0) for name in {producer for _, producer in leaving})
+            sent = sum(sum(self.work["sent"].get(name, [0])) for name in members)
+            state = sum(map(self._held, members))
+        cost = _cost(sum(self.work["cpu"].get(name, 0.0) for name in members), tuples)
+        return Measured(tuples / self.span, sent / self.span, state, results / self.span, cost)
+
+    def _passed(self, edge: str) -> int:
+        return int(self.work["edges"].get(edge, [0, 0])[1])
+
+    def _held(self, operator: str) -> float:
+        bounds = self.keep.get(operator, [])
+        inputs = self.operators[operator].inputs
+        return sum(needed(block, bound) for blocks, bound in zip(inputs, bounds, strict=False) for block in blocks)
+
+
+def _cost(cpu: float | None, tuples: int) -> float | None:
+    return cpu * 1e6 / tuples if cpu is not None and tuples else None
+
+
+def needed(block: Block, bound: int) -> float:
+    """About how many tuples of a block are still needed: blocks expire whole, their oldest tuples earlier."""
+    if block.low is None or block.high is None or block.low >= bound:
+        return float(block.rows)
+    return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
