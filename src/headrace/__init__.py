@@ -127,12 +127,12 @@ def _source(
     return Stream(source)
 
 
-def calibrate(query: Stream, tuples: int = 50_000) -> Figures:
+def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
     from headrace.engine.calibrate import calibrate
     from headrace.stream import node_of
 
-    return calibrate([node_of(query)], [False], tuples=tuples)
+    return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
 
 
 def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:

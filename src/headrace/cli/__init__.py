@@ -212,7 +212,9 @@ def calibrate(
     with _reporting(traceback):
         console = Console(stderr=True, highlight=False)
         with _query_of(file) as (roots, ordered):
-            figures = measure(roots, ordered, tuples=tuples, tell=lambda text: _dim(console, text))
+            figures = measure(
+                roots, ordered, slots=slots or cores(), tuples=tuples, tell=lambda text: _dim(console, text)
+            )
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
         if out:
             out.write_text(json.dumps(figures.to_json(), indent=2) + "\n")

@@ -1,7 +1,7 @@
 """How many slots every subquery would get if each had slots of its own: in proportion to cost x tuples.
 
-Whole numbers, at least one each; what is left over is idle, and so is what a subquery with a rounded-down share makes
-the others wait for. Spark's dependent stages take turns, so a run gives all slots to each; shares bind where subqueries
+Whole numbers, at least one each, the next slot always to the subquery that the others wait for; what they then wait is
+idle capacity. Spark's dependent stages take turns, so a run gives all slots to each; shares bind where subqueries
 run side by side (branches in one stage) and under the strategy that gives every operator slots of its own.
 """
 
@@ -30,9 +30,9 @@ def shares(work: Sequence[float], slots: int) -> Shares | None:
     if not work or len(work) > slots:
         return None
     even = [1 / len(work)] * len(work) if sum(work) == 0 else [w / sum(work) for w in work]
-    given = [max(1, int(slots * part + 1e-9)) for part in even]
-    while sum(given) > slots:  # several were raised to one: those with the most make room
-        given[max(range(len(given)), key=lambda i: given[i])] -= 1
+    given = [1] * len(work)
+    while sum(given) < slots:  # the next slot to whoever the others wait for
+        given[max(range(len(given)), key=lambda i: (even[i] / given[i], -i))] += 1
     speed = min((g / part for g, part in zip(given, even, strict=True) if part > 0), default=0.0)
     busy = [part * speed / g for g, part in zip(given, even, strict=True)]
     slowest = max(range(len(busy)), key=lambda i: busy[i])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from headrace.compile import plan as p
 from headrace.compile.draft import Draft
@@ -63,7 +64,7 @@ class _Describer:
             return []
         used = [name for name in self.sources if any(e.producer == name and _own_steps(e) for e in edges)]
         rates = [self.figures.rate(name) for name in used]
-        results = sum(self.expected.edges[e.name] for e in edges if e.producer in used)
+        results = sum(max(self.expected.edges[e.name] for e in edges if e.producer == name) for name in used)
         numbers = Numbers(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
         cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
         texts = tuple(map(_step_text, steps))
@@ -99,8 +100,22 @@ class _Describer:
             stage=leader.stage,
             members=tuple(operator.name for operator in group),
             numbers=numbers,
-            rejected=tuple(rejected),
+            rejected=tuple(self._beside(option, taken.numbers, numbers) for option in rejected),
         )
+
+    def _beside(self, option: Option, taken: Numbers, whole: Numbers) -> Option:
+        """A rejected way for the leader, together with what the subquery's other operators need anyway."""
+        slots = self.draft.slots if option.router.kind == ONE else 1  # all that is spread would be in one slot
+        numbers = replace(
+            option.numbers,
+            arriving=whole.arriving,
+            sent=option.numbers.sent + whole.sent - taken.sent,
+            state=whole.state,
+            opened=option.numbers.opened + slots * (whole.opened - taken.opened),
+            compared=option.numbers.compared + slots * (whole.compared - taken.compared),
+            results=whole.results,
+        )
+        return Option(option.router, numbers)
 
     def _name_of(self, producer: str) -> str:
         return self.names[self.leaders[producer]] if producer in self.leaders else producer
@@ -160,15 +175,22 @@ def _own_steps(edge: p.Edge) -> list[p.Step]:
 
 def _step_text(step: p.Step) -> str:
     pushed = " (part of the join behind it)" if _pushed(step) else ""
-    return f"{'map' if isinstance(step, p.MapStep) else 'filter'} {step.text}{pushed}"
+    return f"{'map' if isinstance(step, p.MapStep) else 'filter'} {_flat(step.text)}{pushed}"
+
+
+def _flat(text: str) -> str:
+    """On one line."""
+    return " ".join(text.split())
 
 
 def _operator_text(operator: p.Operator) -> str:
     match operator:
         case p.TimeJoinOperator():
-            return f"join on {operator.text} within {format_duration(operator.w1)}, {format_duration(operator.w2)}"
+            return (
+                f"join on {_flat(operator.text)} within {format_duration(operator.w1)}, {format_duration(operator.w2)}"
+            )
         case p.CountJoinOperator():
-            return f"join on {operator.text} last {operator.n1}, {operator.n2}"
+            return f"join on {_flat(operator.text)} last {operator.n1}, {operator.n2}"
         case p.PaneAggregateOperator() | p.TupleAggregateOperator():
             window = f"window {format_duration(operator.window)} every {format_duration(operator.every)}"
             return f"aggregate by {', '.join(operator.by) or 'nothing'} {window}: {', '.join(operator.texts)}"

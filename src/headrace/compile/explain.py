@@ -52,10 +52,10 @@ def _slots(plan: Plan, subquery: Subquery, measured: Measured | None) -> str:
     if subquery.share is not None and subquery.share != subquery.slots:
         parts[0] += f" ({subquery.share} if each subquery had its own)"
     if subquery.cost is not None:
-        parts.append(f"cost: {subquery.cost:.3g} us per tuple")
+        parts.append(f"cost: {amount(subquery.cost)} us per tuple")
         parts.append(f"busy: {_percent(work(subquery) / 1e6 / subquery.slots)} of them")
     if measured and measured.cost is not None:
-        parts.append(f"measured: {measured.cost:.3g} us per tuple")
+        parts.append(f"measured: {amount(measured.cost)} us per tuple")
     parts.append(f"results: {amount(subquery.numbers.results)}/s")
     if measured:
         parts[-1] += f" ({amount(measured.results)} measured)"

@@ -22,7 +22,7 @@ class Figures:
     matching: Mapping[str, float] = field(default_factory=dict)  # join: results per pair within its windows
     partials: Mapping[str, float] = field(default_factory=dict)  # aggregate in panes: rows that are sent per tuple
     results: Mapping[str, float] = field(default_factory=dict)  # aggregate: results per second
-    held: Mapping[str, float] = field(default_factory=dict)  # count aggregate: tuples that it keeps
+    held: Mapping[str, float] = field(default_factory=dict)  # aggregate: rows that it keeps
     costs: Mapping[str, float] = field(default_factory=dict)  # source or operator: microseconds per tuple that comes in
     bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # band join: ranges that hold equally many
     reach: Mapping[str, int] = field(default_factory=dict)  # band join: ranges that an interval can extend over
@@ -124,10 +124,11 @@ def _load(operator: p.Operator, inputs: list[_Flow], figures: Figures) -> tuple[
             return Load(rates, rates, (operator.n1, operator.n2), pairs, results), _Flow(results, lag, lag)
         case p.PaneAggregateOperator() | p.TupleAggregateOperator():
             sending = total * figures.partials.get(operator.name, 1.0)
-            span = (operator.window - operator.every / 2) / 1e6 + lag - inputs[0].delay
+            span = max((operator.window - operator.every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
+            held = figures.held.get(operator.name, sending * span)
             results = figures.results.get(operator.name, sending * operator.window / operator.every)
             behind = lag + operator.window / 1e6
-            return Load(rates, (sending,), (sending * max(span, 0.0),), 0.0, results), _Flow(results, behind, behind)
+            return Load(rates, (sending,), (held,), 0.0, results), _Flow(results, behind, behind)
         case p.CountAggregateOperator():
             results = figures.results.get(operator.name, total / operator.every)
             held = figures.held.get(operator.name, float(operator.last))

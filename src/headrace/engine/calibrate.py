@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from headrace.routing.ranges import even_bounds, numbers, range_of
 from headrace.sources import conform
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
 
 TUPLES = 50_000  # of every source
-EPOCHS = 4
+FEWEST_EPOCHS, MOST_EPOCHS = 4, 50
+MOST_SLOTS = 8  # of a sample: it runs in one process
 RANGES = 256
 MOST_DRIFT = 0.4  # share of the values that lie elsewhere in the second half of the sample
 
@@ -47,6 +48,12 @@ class Sample:
 
     windows: Mapping[str, Sequence[pa.Table]]
     spans: Mapping[str, float]  # seconds of event time that the windows of a source cover
+    times: tuple[int, int]  # first and last of all
+
+    @property
+    def epochs(self) -> int:
+        """A window at a time, as in a run that keeps up."""
+        return min(max(FEWEST_EPOCHS, *(len(tables) for tables in self.windows.values())), MOST_EPOCHS)
 
     @property
     def tuples(self) -> int:
@@ -54,18 +61,27 @@ class Sample:
 
 
 def calibrate(
-    roots: Sequence[nodes.Node], ordered: Sequence[bool], *, tuples: int = TUPLES, tell: Tell = lambda _: None
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    *,
+    slots: int = 2,
+    tuples: int = TUPLES,
+    tell: Tell = lambda _: None,
 ) -> Figures:
-    """Figures of a query, from at most so many tuples of every source."""
+    """Figures of a query, from at most so many tuples of every source.
+
+    slots: several make their own partials of one group, so what is sent depends on them.
+    """
     sources = nodes.named_sources(*roots)
     sample = take_sample(sources, tuples)
     tell(f"sample: {sample.tuples:,} tuples of {', '.join(sources)}")
     found = Figures()
     for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
         plan = compile_query(roots, ordered, strategy)
-        _measured(plan, sample)
+        few = min(slots, MOST_SLOTS)
+        _measured(plan, sample, few)
         tell(f"measuring as {strategy}")
-        found = _joined(found, _figures(plan, sample, *_measured(plan, sample)))
+        found = _joined(found, _figures(plan, sample, *_measured(plan, sample, few)))
     return found
 
 
@@ -81,9 +97,11 @@ def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> Sample:
     read = {name: _head(name, source, tuples) for name, source in sources.items()}
     ends = [_times(tables)[1] for tables, whole in read.values() if not whole and tables]
     end = min(ends, default=None)  # what comes later in one source would meet nothing of the others
-    windows = {name: [_until(table, end) for table in tables] for name, (tables, _) in read.items()}
+    cut = {name: [_until(table, end) for table in tables] for name, (tables, _) in read.items()}
+    windows = {name: [table for table in tables if table.num_rows] for name, tables in cut.items()}
     longest = max((_span(tables) for tables in windows.values()), default=0.0)
-    return Sample(windows, {name: _span(tables) or longest or 1.0 for name, tables in windows.items()})
+    spans = {name: _span(tables) or longest or 1.0 for name, tables in windows.items()}
+    return Sample(windows, spans, _times([table for tables in windows.values() for table in tables]))
 
 
 def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table], bool]:
@@ -131,8 +149,8 @@ def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]
 
 
 def _times(tables: Sequence[pa.Table]) -> tuple[int, int]:
-    times = np.concatenate([np.asarray(table.column("ts").cast(pa.int64())) for table in tables])
-    return (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    times = [np.asarray(table.column("ts").cast(pa.int64())) for table in tables if table.num_rows]
+    return (int(min(t.min() for t in times)), int(max(t.max() for t in times))) if times else (0, 0)
 
 
 def _span(tables: Sequence[pa.Table]) -> float:
@@ -149,20 +167,22 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 # --- the run -------------------------------------------------------------------------------------------------------
 
 
-def _measured(plan: p.Plan, sample: Sample) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
+def _measured(
+    plan: p.Plan, sample: Sample, slots: int
+) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-calibrate-") as folder,
         StateStore.open(Path(folder) / "state", fsync=False) as store,
     ):
-        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots=1, bounded=True))
-        for number in range(EPOCHS):
+        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots))
+        for number in range(sample.epochs):
             windows = [Window(name, part) for name, part in _part(sample, number)]
             _run(driver, store, windows, number)
         last = store.last
         assert last is not None
         bounds, reach = _bands(plan, last, BlockReader(store.storage))
-        _run(driver, store, [], EPOCHS, final=True)  # windows that are open give their results
+        _run(driver, store, [], sample.epochs, final=True)  # windows that are open give their results
         final = store.last
         assert final is not None
         return _with_state(final, last), bounds, reach
@@ -176,25 +196,26 @@ def _by_ts(plan: p.Plan) -> p.Plan:
 
 def _run(driver: Driver, store: StateStore, windows: list[Window], number: int, *, final: bool = False) -> None:
     position = {"kind": "sample", "step": number}
-    driver.run(position, lambda epoch: execute_locally(epoch, [windows], store.storage), final=final)
+    each = [[window] for window in windows]  # to a splitter of its own
+    driver.run(position, lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
 
 def _part(sample: Sample, number: int) -> Iterator[tuple[str, pa.Table]]:
-    """A fourth of each source: whole windows where there are as many, else slices."""
+    """An epoch's part of each source: whole windows where there are enough, else slices."""
     for name, tables in sample.windows.items():
-        if len(tables) >= EPOCHS:
-            start, stop = (len(tables) * end // EPOCHS for end in (number, number + 1))
+        if len(tables) >= sample.epochs:
+            start, stop = (len(tables) * end // sample.epochs for end in (number, number + 1))
             yield from ((name, table) for table in tables[start:stop])
-        else:
-            whole = pa.concat_tables(tables) if tables else None
-            if whole is not None:
-                start, stop = (whole.num_rows * end // EPOCHS for end in (number, number + 1))
-                yield name, whole.slice(start, stop - start)
+        elif tables:
+            whole = pa.concat_tables(tables)
+            start, stop = (whole.num_rows * end // sample.epochs for end in (number, number + 1))
+            yield name, whole.slice(start, stop - start)
 
 
 def _with_state(final: Manifest, last: Manifest) -> Manifest:
     """All that was counted, with the state before the end."""
-    return Manifest(**{**final.__dict__, "operators": {**last.operators, WORK: final.operators[WORK]}})
+    extra = {**final.operators[WORK].extra, "held": last.operators[WORK].extra["held"]}
+    return replace(final, operators={**last.operators, WORK: OperatorState((), extra)})
 
 
 def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
@@ -253,6 +274,7 @@ def _figures(
     rates = {name: last.sources[name]["accepted"] / sample.spans[name] for name in sample.windows}
     passing = {name: after / before for name, (before, after) in counts["edges"].items() if before}
     costs = {name: counts["cpu"].get(name, 0.0) * 1e6 / n for name, n in _taken(plan, last, counts).items() if n}
+    kept = last.operators[WORK].extra["held"]
     matching, partials, results, held = {}, {}, {}, {}
     for operator in plan.operators:
         arrived = [_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))]
@@ -267,10 +289,11 @@ def _figures(
             case p.PaneAggregateOperator() | p.TupleAggregateOperator():
                 if operator.name in counts["sent"] and arrived[0]:  # what is handed over inside a slot is not sent
                     partials[operator.name] = counts["sent"][operator.name][0] / arrived[0]
-                results[operator.name] = out / (span + operator.window / 1e6)
+                results[operator.name] = out / _closed(operator, sample.times) / (operator.every / 1e6)
+                held[operator.name] = kept[operator.name] * max(operator.window / 1e6 / span, 1.0)
             case p.CountAggregateOperator():
                 results[operator.name] = out / span
-                held[operator.name] = sum(b.rows for blocks in last.operators[operator.name].inputs for b in blocks)
+                held[operator.name] = kept[operator.name]
             case p.StatelessOperator():
                 matching[operator.name] = out / sum(arrived) if sum(arrived) else 1.0
     return Figures(rates, passing, matching, partials, results, held, costs, bounds, reach)
@@ -286,6 +309,11 @@ def _taken(plan: p.Plan, last: Manifest, counts: Mapping[str, Any]) -> dict[str,
 
 def _arrived(plan: p.Plan, operator: p.Operator, side: int, counts: Mapping[str, Any]) -> int:
     return sum(counts["edges"].get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))
+
+
+def _closed(operator: p.PaneAggregateOperator | p.TupleAggregateOperator, times: tuple[int, int]) -> int:
+    """Windows that tuples between two times lie in."""
+    return times[1] // operator.every - (times[0] - operator.window) // operator.every
 
 
 def _meeting(span: float, w1: float, w2: float) -> float:

@@ -37,6 +37,7 @@ from headrace.version import __version__
 
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
+REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 WORK = "work:"  # stands beside the operators' state; no operator has a colon in its name
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 
@@ -209,8 +210,8 @@ class Driver:
         clocks = wm.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
-        operators, keep = self._operators(epoch, reports, clocks)
-        operators[WORK] = OperatorState((), {**self._work(epoch, reports), "keep": keep})
+        operators, held = self._operators(epoch, reports, clocks)
+        operators[WORK] = OperatorState((), self._work(epoch, reports, held))
         for name, ledger in self.ledgers.items():
             operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
@@ -237,13 +238,17 @@ class Driver:
         firsts = [c["smallest"] for c in [before, *counted] if c.get("smallest") is not None]
         return {**clock.to_json(), **counters, "smallest": min(firsts, default=None)}
 
-    def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]], held: Mapping[str, float]) -> dict[str, Any]:
         """What all tasks did since this plan began to run; under another plan counting begins anew."""
         plan = [[edge.name, edge.producer, edge.target] for edge in self.plan.edges]
         known = epoch.state[WORK].extra if WORK in epoch.state else {}
         before = [known["work"]] if known.get("plan") == plan else []
         since = known["since"] if before else epoch.number
-        return {"plan": plan, "since": since, "work": total([*before, *(r["work"] for r in reports)])}
+        known_held = known["held"] if before else {}
+        share = max(1 / (epoch.number - since + 1), 1 / REMEMBERED)
+        smooth = {name: round(known_held.get(name, 0.0) * (1 - share) + rows * share, 1) for name, rows in held.items()}
+        work = total([*before, *(r["work"] for r in reports)])
+        return {"plan": plan, "since": since, "work": work, "held": smooth}
 
     def _totals(self, sources: Mapping[str, Any], outbox: Sequence[Output]) -> dict[str, int]:
         before = self.store.last.totals if self.store.last else {}
@@ -254,12 +259,12 @@ class Driver:
 
     def _operators(
         self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
-    ) -> tuple[dict[str, OperatorState], dict[str, list[int]]]:
-        """The state of every operator, and from which positions on it is still needed."""
+    ) -> tuple[dict[str, OperatorState], dict[str, float]]:
+        """The state of every operator, and about how many tuples of it are still needed."""
         extra = {name: data for report in reports for name, data in report["extra"].items()}
         producers = wm.operator_watermarks(self.plan, clocks)
         arrived = wm.operator_watermarks(self.plan, wm.arrivals(clocks))
-        found, keep = {}, {}
+        found, held = {}, {}
         for operator in self.plan.operators:
             before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
             own = {**before.extra, **extra.get(operator.name, {})}
@@ -267,12 +272,12 @@ class Driver:
             trims_by_arrival = epoch.best_effort and isinstance(operator, p.TimeJoinOperator)
             times = arrived if trims_by_arrival else producers
             bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, times), ranks)
-            keep[operator.name] = bounds
             inputs = tuple(
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )
             found[operator.name] = OperatorState(inputs, own)
-        return found, keep
+            held[operator.name] = sum(_needed(b, bounds[side]) for side, blocks in enumerate(inputs) for b in blocks)
+        return found, held
 
     # --- delivery --------------------------------------------------------------------------------------------------
 
@@ -337,6 +342,13 @@ def _live(
     new = [Block.from_json(b) for r in reports for name, s, b in r["blocks"] if (name, s) == (operator.name, side)]
     blocks = _less(before, gone) + [Block.from_json(m[3]) for m in merges] + new
     return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+
+
+def _needed(block: Block, bound: int) -> float:
+    """About how many tuples of a block are still needed: blocks expire whole, their oldest tuples earlier."""
+    if block.low is None or block.high is None or block.low >= bound:
+        return float(block.rows)
+    return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
 
 
 def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace.compile.subqueries import WINDOWS, Measured, Plan, Subquery
 from headrace.engine.driver import WORK
-from headrace.state.blocks import Block
 from headrace.state.manifest import Manifest
 
 
@@ -29,9 +28,9 @@ def seconds(last: Manifest) -> float:
 class _Counts:
     def __init__(self, last: Manifest) -> None:
         extra = last.operators[WORK].extra
-        self.work, self.keep = extra["work"], extra["keep"]
+        self.work, self.held = extra["work"], extra["held"]
         self.edges = [(name, producer, target) for name, producer, target in extra["plan"]]
-        self.operators, self.span = last.operators, seconds(last)
+        self.span = seconds(last)
 
     def source(self, name: str) -> Measured:
         tuples = self.work["out"].get(name, 0)
@@ -46,31 +45,19 @@ class _Counts:
         ]
         if subquery.router.kind == WINDOWS:
             tuples = sent = sum(self.work["out"].get(name, 0) for name in members)
-            results = sum(self._passed(name) for name, _ in leaving)
+            results = sum(max(self._passed(n) for n, producer in leaving if producer == name) for name in members)
             state = 0.0
         else:
             tuples = sum(map(self._passed, entering))
             results = sum(self.work["out"].get(name, 0) for name in {producer for _, producer in leaving})
             sent = sum(sum(self.work["sent"].get(name, [0])) for name in members)
-            state = sum(map(self._held, members))
+            state = sum(self.held.get(name, 0.0) for name in members)
         cost = _cost(sum(self.work["cpu"].get(name, 0.0) for name in members), tuples)
         return Measured(tuples / self.span, sent / self.span, state, results / self.span, cost)
 
     def _passed(self, edge: str) -> int:
         return int(self.work["edges"].get(edge, [0, 0])[1])
 
-    def _held(self, operator: str) -> float:
-        bounds = self.keep.get(operator, [])
-        inputs = self.operators[operator].inputs
-        return sum(needed(block, bound) for blocks, bound in zip(inputs, bounds, strict=False) for block in blocks)
-
 
 def _cost(cpu: float | None, tuples: int) -> float | None:
     return cpu * 1e6 / tuples if cpu is not None and tuples else None
-
-
-def needed(block: Block, bound: int) -> float:
-    """About how many tuples of a block are still needed: blocks expire whole, their oldest tuples earlier."""
-    if block.low is None or block.high is None or block.low >= bound:
-        return float(block.rows)
-    return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)

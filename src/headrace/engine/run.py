@@ -520,7 +520,7 @@ def compiled(
     """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
         return *deploy(plan, roots, ordered), plan
-    shown = plan_of(roots, ordered, strategy, slots, _sampled(roots, ordered) if last is None else None)
+    shown = plan_of(roots, ordered, strategy, slots, _sampled(roots, ordered, slots) if last is None else None)
     if last is None:  # ranges are chosen once: blocks are grouped by them
         bounds = {name: s.router.bounds for s in shown.subqueries if s.router.kind == RANGES for name in s.members}
     else:
@@ -528,12 +528,12 @@ def compiled(
     return compile_query(roots, ordered, strategy, bounds), None, with_bounds(shown, bounds)
 
 
-def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> Figures | None:
+def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], slots: int) -> Figures | None:
     """Where the values of band joins lie, if there are such joins and a sample can be had."""
     if not any(map(can_be_ranged, compile_query(roots, ordered).operators)):
         return None
     try:
-        return calibrate(roots, ordered, tuples=SAMPLE)
+        return calibrate(roots, ordered, slots=slots, tuples=SAMPLE)
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
         return None
 

@@ -356,13 +356,13 @@ def _line(node: Node, names: dict[int, str]) -> str:
         case Map():
             return "map " + ", ".join(n if e.text == n else f"{n} = {e.text}" for n, e in node.columns)
         case Filter():
-            return f"filter {node.predicate.text}"
+            return f"filter {_flat(node.predicate.text)}"
         case Case():
             return f"case {node.branch + 1} of {len(node.predicates) + 1}: {', '.join(p.text for p in node.predicates)}"
         case TimeJoin():
-            return f"join on {node.on.text} within {format_duration(node.w1)}, {format_duration(node.w2)}"
+            return f"join on {_flat(node.on.text)} within {format_duration(node.w1)}, {format_duration(node.w2)}"
         case CountJoin():
-            return f"join on {node.on.text} last {node.n1}, {node.n2}"
+            return f"join on {_flat(node.on.text)} last {node.n1}, {node.n2}"
         case TimeAggregate():
             window = f"window {format_duration(node.window)} every {format_duration(node.every)}"
             return f"aggregate by {', '.join(node.by) or 'nothing'} {window}: {_functions(node)}"
@@ -370,6 +370,11 @@ def _line(node: Node, names: dict[int, str]) -> str:
             return f"aggregate by {', '.join(node.by) or 'nothing'} last {node.last} every {node.every}: {_functions(node)}"
         case _:
             return str(node.describe()["operator"])
+
+
+def _flat(text: str) -> str:
+    """On one line."""
+    return " ".join(text.split())
 
 
 def _functions(node: Aggregation) -> str:
