@@ -49,11 +49,12 @@ class Sample:
     windows: Mapping[str, Sequence[pa.Table]]
     spans: Mapping[str, float]  # seconds of event time that the windows of a source cover
     times: tuple[int, int]  # first and last of all
+    most_epochs: int = MOST_EPOCHS
 
     @property
     def epochs(self) -> int:
         """A window at a time, as in a run that keeps up."""
-        return min(max(FEWEST_EPOCHS, *(len(tables) for tables in self.windows.values())), MOST_EPOCHS)
+        return min(max(FEWEST_EPOCHS, *(len(tables) for tables in self.windows.values())), self.most_epochs)
 
     @property
     def tuples(self) -> int:
@@ -76,13 +77,20 @@ def calibrate(
     sample = take_sample(sources, tuples)
     tell(f"sample: {sample.tuples:,} tuples of {', '.join(sources)}")
     found = Figures()
+    few = min(slots, MOST_SLOTS)
     for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
         plan = compile_query(roots, ordered, strategy)
-        few = min(slots, MOST_SLOTS)
         _measured(plan, sample, few)
         tell(f"measuring as {strategy}")
         found = _joined(found, _figures(plan, sample, *_measured(plan, sample, few)))
     return found
+
+
+def glance(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, tuples: int) -> Figures:
+    """The same at once and without costs: few epochs, nothing warm, only as the query is run."""
+    sample = replace(take_sample(nodes.named_sources(*roots), tuples), most_epochs=FEWEST_EPOCHS)
+    plan = compile_query(roots, ordered)
+    return replace(_figures(plan, sample, *_measured(plan, sample, min(slots, MOST_SLOTS))), costs={})
 
 
 def _joined(first: Figures, second: Figures) -> Figures:

@@ -33,7 +33,7 @@ from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
 from headrace.engine import plan_file
 from headrace.engine import spark as engine
-from headrace.engine.calibrate import calibrate
+from headrace.engine.calibrate import glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.progress import Progress
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateMismatch
@@ -533,7 +533,7 @@ def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], slots: int) -
     if not any(map(can_be_ranged, compile_query(roots, ordered).operators)):
         return None
     try:
-        return calibrate(roots, ordered, slots=slots, tuples=SAMPLE)
+        return glance(roots, ordered, slots=slots, tuples=SAMPLE)
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
         return None
 
