@@ -23,7 +23,11 @@ from headrace.bench.task import Case, Query
 from headrace.bench.workload import CLOSING
 
 MOST_PAIRS = 5e10  # that DuckDB may look at for an expected answer
-COLUMNS = {"join": ["l_payload", "r_payload"], "aggregate": ["window_start", "key", "n", "mean"]}
+COLUMNS = {
+    "join": ["l_payload", "r_payload"],
+    "aggregate": ["window_start", "key", "n", "mean"],
+    "figure-8": ["window_start", "part", "pairs", "most"],
+}
 Words = npt.NDArray[np.uint64]
 
 
@@ -84,6 +88,8 @@ def _questions(case: Case, folder: Path) -> Iterator[str]:
     query, sides = case.query, [folder / side for side in case.streams.sides]
     if query.kind == "aggregate":
         yield _aggregate(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "figure-8":
+        yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     elif query.equality:
         yield _join(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     else:  # file by file: every pair is looked at, so those out of reach are not
@@ -110,6 +116,23 @@ def _aggregate(query: Query, stream: str) -> str:
     begin = f"time_bucket({step}, ts, timestamptz '1970-01-01') - i * {step}"
     steps = f"(select unnest(range({query.window // query.every})) i)"
     return f"select {begin} window_start, key, count(*) n, avg(x) mean from {stream}, {steps} group by all"
+
+
+def _figure_8(query: Query, left: str, right: str) -> str:
+    """Aggregate, join, aggregate; a result of an aggregate has the time of its first tuple, a pair that of its earlier."""
+    reach = f"interval {query.within} seconds"
+    start = f"time_bucket(interval {query.window} seconds, ts, timestamptz '1970-01-01') window_start"
+    return f"""
+        with counted as (
+            select {start}, min(ts) ts, key, count(*) n, max(payload % 1000) most
+            from {left} where payload % 1000 >= 100 group by window_start, key having max(payload % 1000) >= 200
+        ), joined as (
+            select least(l.ts, r.ts) ts, l.key % 1000 part, l.n * (r.payload % 1000) product
+            from counted l join {right} r on l.key = r.key and r.ts between l.ts - {reach} and l.ts + {reach}
+        )
+        select {start}, part, count(*) pairs, max(product) most
+        from joined where product >= 100 group by window_start, part
+    """
 
 
 def agreed(answers: Iterable[Answer]) -> Answer | None:

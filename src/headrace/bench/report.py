@@ -20,6 +20,7 @@ from headrace.bench import running
 from headrace.errors import HeadraceError
 
 OURS, OTHERS = "#1f6fb2", "#9aa5b1"
+SHADES = ("#d98032", "#7fb0d6", "#c9d3dc")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Panel:
     x: str
     y: str
     series: Sequence[Series]
+    ours: str = "headrace"  # the bar that stands out
+    stacked: bool = False  # bars of one name end to end instead of side by side
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,16 @@ def number(value: float) -> str:
             scale = 1e3 if unit == "k" else limit
             return f"{value / scale:.3g} {unit}" if value / scale < 1000 else f"{value / scale:.0f} {unit}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def size(count: float) -> str:
+    """Bytes, with units of a thousand.
+
+    >>> size(1234567), size(1234), size(0)
+    ('1.23 MB', '1234 B', '0 B')
+    """
+    text = number(count)
+    return f"{text}B" if text[-1].isalpha() else f"{text} B"
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
@@ -196,7 +209,7 @@ def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
 def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.set_title(panel.title, size=9)
     if panel.series and all(isinstance(x, str) for series in panel.series for x in series.xs):
-        _draw_bars(axis, panel)
+        _draw_stacked(axis, panel) if panel.stacked else _draw_bars(axis, panel)
     else:
         _draw_lines(axis, panel)
     axis.tick_params(labelsize=7)
@@ -208,11 +221,27 @@ def _draw_bars(axis: Any, panel: Panel) -> None:
     height = 0.8 / len(panel.series)
     for index, series in enumerate(panel.series):
         places = [names.index(x) + index * height for x in series.xs]
-        colours = [OURS if x == "headrace" else OTHERS for x in series.xs] if len(panel.series) == 1 else None
+        colours = [OURS if x == panel.ours else OTHERS for x in series.xs] if len(panel.series) == 1 else None
         axis.barh(places, series.ys, height, xerr=_errors(series), capsize=2, label=series.label, color=colours)
         for place, value, end in zip(places, series.ys, series.high or series.ys, strict=True):
             axis.annotate(f"  {number(value)}", (end, place), va="center", size=7)
-    axis.set_yticks([i + 0.4 - height / 2 for i in range(len(names))], names, size=7)
+    _name_bars(axis, panel, names, [i + 0.4 - height / 2 for i in range(len(names))])
+
+
+def _draw_stacked(axis: Any, panel: Panel) -> None:
+    """Horizontal, one bar per name, the series end to end; the number at the end is their sum."""
+    names = list(panel.series[0].xs)
+    ends = [0.0] * len(names)
+    for series, colour in zip(panel.series, SHADES, strict=False):
+        axis.barh(range(len(names)), series.ys, 0.8, left=ends, label=series.label, color=colour)
+        ends = [end + value for end, value in zip(ends, series.ys, strict=True)]
+    for place, end in enumerate(ends):
+        axis.annotate(f"  {number(end)}", (end, place), va="center", size=7)
+    _name_bars(axis, panel, names, range(len(names)))
+
+
+def _name_bars(axis: Any, panel: Panel, names: Sequence[str], places: Sequence[float]) -> None:
+    axis.set_yticks(places, names, size=7)
     axis.invert_yaxis()
     axis.set_xlabel(panel.y, size=8)
     axis.xaxis.set_major_formatter(lambda value, _: number(value))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -47,6 +48,7 @@ class Outcome:
     seconds: float | None = None  # measured, without warm-up
     memory_course: tuple[float, ...] = ()  # mean MB in ten equal parts of that time
     answer: Answer | None = None
+    per_epoch: dict[str, float] = field(default_factory=dict)  # what the process counted, without warm-up
     about: dict[str, Any] = field(default_factory=dict)
 
 
@@ -145,6 +147,7 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
         peak_mb=ended.meter.peak / 2**20,
         seconds=finish - begin,
         memory_course=tuple(mb / 2**20 for mb in ended.meter.course(begin, finish, 10)),
+        per_epoch=_per_epoch(work, first, last),
     )
 
 
@@ -174,6 +177,16 @@ def _about(work: Path) -> dict[str, Any]:
     path = work / "about.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
+
+
+def _per_epoch(work: Path, first: int, last: int) -> dict[str, float]:
+    """Means over the epochs that took the tuples from `first` to `last`, of times medians; empty if nobody counted."""
+    path = work / "epochs.json"
+    found: list[dict[str, float]] = json.loads(path.read_text()) if path.exists() else []
+    measured = [epoch for epoch in found if first < epoch["tuples"] <= last]
+    names = [name for name in measured[0] if name != "tuples"] if measured else []
+    middle = {name: statistics.median if name == "milliseconds" else statistics.fmean for name in names}
+    return {name: middle[name](epoch[name] for epoch in measured) for name in names}
 
 
 def points_in(work: Path) -> list[Point]:

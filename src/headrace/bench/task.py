@@ -12,9 +12,9 @@ from headrace.bench.workload import Streams
 
 @dataclass(frozen=True)
 class Query:
-    """A join of two streams (`on`, `within`), or an aggregate of one (`window`, `every`); times in seconds."""
+    """A join of two streams (`on`, `within`), an aggregate of one (`window`, `every`) or both; times in seconds."""
 
-    kind: str  # join, aggregate
+    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate
     on: str = ""
     equality: bool = True  # whether `on` has one
     within: int = 0
@@ -26,7 +26,7 @@ class Query:
     @property
     def length(self) -> int:
         """Seconds until the windows are full."""
-        return self.within or self.window
+        return self.within + self.window * (2 if self.kind == "figure-8" else 1)
 
 
 @dataclass(frozen=True)

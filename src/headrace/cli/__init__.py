@@ -42,7 +42,7 @@ class Order(StrEnum):
 
 Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
-Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "all"])
+Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "all"])
 
 
 Traceback = Annotated[

@@ -123,7 +123,7 @@ class Driver:
         self._deliver(manifest)
         self.store.clean()
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
-        after.update(manifest, reports, begun, time.time())
+        after.update(manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
         self.progress = after
 
     def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
@@ -349,6 +349,16 @@ def _needed(block: Block, bound: int) -> float:
     if block.low is None or block.high is None or block.low >= bound:
         return float(block.rows)
     return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
+
+
+def _block_bytes(plan: p.Plan, reports: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Bytes of the blocks that an exchange sent on by reference, and of those that stayed in their slot."""
+    sent, kept = dict[str, int](), dict[str, int]()
+    for report in reports:
+        for operator, _, block in report["blocks"]:
+            side = sent if plan.by_name[operator].stage > report["stage"] else kept
+            side[block["name"]] = block["bytes"]  # once, though two inputs may share it
+    return sum(sent.values()), sum(size for name, size in kept.items() if name not in sent)
 
 
 def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:

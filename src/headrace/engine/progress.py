@@ -26,6 +26,8 @@ class EpochProgress:
     sources: Mapping[str, int]  # tuples in, by source
     results: Mapping[str, int]  # results out, by result
     cpu_seconds: float
+    sent_bytes: int = 0  # in blocks whose description was sent to a later stage
+    kept_bytes: int = 0  # in blocks that an operator handed to another of its own slot
 
 
 @dataclass
@@ -61,7 +63,15 @@ class Progress:
         live = {b.name: b.bytes for state in manifest.operators.values() for i in state.inputs for b in i}
         self.state_bytes, self.blocks = sum(live.values()), len(live)
 
-    def update(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:
+    def update(
+        self,
+        manifest: Manifest,
+        reports: Sequence[Mapping[str, Any]],
+        begun: float,
+        ended: float,
+        sent: int = 0,
+        kept: int = 0,
+    ) -> None:
         before = (self.tuples_in, self.results_out, self.late, self.rejected)
         self.restore(manifest)
         counted = [report.get("sources", {}) for report in reports]
@@ -80,6 +90,8 @@ class Progress:
             sources,
             {name: count for name, count in results.items() if not name.startswith("late:")},
             sum(report["cpu"] for report in reports),
+            sent,
+            kept,
         )
 
     def _sample(self, counted: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:

@@ -42,6 +42,11 @@ def _spark(name: str, store: str, settings: Mapping[str, str]) -> System:
     return System(name, "Spark", "spark_job", {"spark": {PROVIDER: f"{STORES}{store}StateStoreProvider", **settings}})
 
 
+def strategy(name: str) -> System:
+    """headrace under a strategy, with its epochs counted; a family of its own, since strategies are ranked."""
+    return System(name, name, "headrace_job", {"strategy": name, "count": True})
+
+
 HEADRACE = System("headrace", "headrace", "headrace_job")
 SPARK = _spark("Spark, default store", "HDFSBacked", {})
 SPARK_ROCKSDB = _spark("Spark, RocksDB", "RocksDB", ROCKSDB)

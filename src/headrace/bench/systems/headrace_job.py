@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.bench.systems import jobs
+from headrace.bench.systems import counting, jobs
+from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
 
 POLL = 0.005
@@ -20,28 +21,57 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
     within = f"{task['within']} seconds"
+    if task["kind"] == "figure-8":
+        return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
     query = sources[0].join(sources[1], on=task["on"], within=within)
     for _ in range(task["operators"] - 1):
         query = query.map(key="l_key", payload="l_payload", x="l_x").join(sources[1], on=task["on"], within=within)
     return query
 
 
-def follow(run: Run, task: dict[str, Any]) -> None:
-    """Write down how far the run is after each epoch, until all is in or we are told to stop."""
+def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.Stream:
+    """Eight operators over whole numbers, three of them stateful, two of these by the same key."""
+    counted = (
+        left.map("key", value="payload % 1000")
+        .filter("value >= 100")
+        .aggregate(by=["key"], window=window, n="count(*)", most="max(value)")
+        .filter("most >= 200")
+    )
+    return (
+        counted.join(right, on="l.key = r.key", within=within)
+        .map(part="l_key % 1000", product="n * (payload % 1000)")
+        .filter("product >= 100")
+        .aggregate(by=["part"], window=window, pairs="count(*)", most="max(product)")
+    )
+
+
+def follow(run: Run, task: dict[str, Any]) -> list[tuple[int, EpochProgress]]:
+    """Write down how far the run is after each epoch, until all is in or we are told to stop; gives all epochs."""
+    seen: dict[int, tuple[int, EpochProgress]] = {}
+
+    def look() -> int:
+        progress = run.progress
+        if progress.last is not None:
+            seen[progress.last.epoch] = (progress.tuples_in, progress.last)
+        return progress.tuples_in
+
     with jobs.points(task) as record:
-        while run.progress.tuples_in < task["tuples"] and not jobs.told_to_stop(task):
+        while look() < task["tuples"] and not jobs.told_to_stop(task):
             if not run.active:
                 run.wait(0)
-            record(run.progress.tuples_in)
+            record(look())
             time.sleep(POLL)
-        record(run.progress.tuples_in)
+        record(look())
+    return list(seen.values())
 
 
 def main(path: str) -> None:
     task = jobs.load(path)
     with jobs.errors(task):
-        settings = {"slots": task["cores"], "epoch": task["epoch"]}
-        spark = hr.session(slots=task["cores"])
+        strategy = task.get("strategy", "subquery")
+        settings = {"slots": task["cores"], "epoch": task["epoch"], "strategy": strategy}
+        counted = task.get("count", False)
+        spark = hr.session(slots=task["cores"], **(counting.REMEMBER if counted else {}))
         heap = spark.sparkContext.getConf().get("spark.driver.memory")
         jobs.about(task, {"headrace": hr.__version__, "spark": spark.version}, {**settings, "heap": heap})
         folder, per_epoch = Path(task["source"]), task["files_per_epoch"]
@@ -49,10 +79,17 @@ def main(path: str) -> None:
         work = Path(task["work"])
         out = hr.sinks.parquet(work / "out")
         run = build(task, sources).start(
-            out, checkpoint=work / "checkpoint", epoch=task["epoch"], slots=task["cores"], show=False
+            out,
+            checkpoint=work / "checkpoint",
+            epoch=task["epoch"],
+            slots=task["cores"],
+            strategy=strategy,
+            show=False,
         )
         with run:
-            follow(run, task)
+            seen = follow(run, task)
+        if counted:
+            jobs.epochs(task, counting.epochs(spark.sparkContext, seen))
         spark.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,11 @@ def load(path: str) -> dict[str, Any]:
 def about(task: Mapping[str, Any], versions: Mapping[str, str], settings: Mapping[str, Any]) -> None:
     found = {"versions": {**versions, "python": platform.python_version()}, "settings": dict(settings)}
     (Path(task["work"]) / "about.json").write_text(json.dumps(found))
+
+
+def epochs(task: Mapping[str, Any], found: Sequence[Mapping[str, float]]) -> None:
+    """The figures of every epoch."""
+    (Path(task["work"]) / "epochs.json").write_text(json.dumps(found))
 
 
 @contextmanager

@@ -1,0 +1,53 @@
+"""What Spark did for every epoch of a run, read once from its status store when the run is over.
+
+An epoch is one Spark job with at least one exchange; no other job of a run has one. Nothing is asked of Spark while it
+is measured: it is only told to remember all of its jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headrace.engine.progress import EpochProgress
+from headrace.errors import HeadraceError
+
+REMEMBER = {"spark__ui__retainedJobs": "100000", "spark__ui__retainedStages": "1000000"}
+
+
+def epochs(context: Any, seen: Sequence[tuple[int, EpochProgress]]) -> list[dict[str, float]]:
+    """For every epoch, in order: the tuples that were in after it, its own figures and Spark's."""
+    jobs = [job for job in _jobs(context) if job["shuffles"]]
+    if len(jobs) != len(seen):
+        raise HeadraceError(f"{len(seen)} epochs were seen and {len(jobs)} Spark jobs: they cannot be told apart")
+    return [{"tuples": tuples, **_own(last), **job} for (tuples, last), job in zip(seen, jobs, strict=True)]
+
+
+def _own(last: EpochProgress) -> dict[str, float]:
+    return {
+        "milliseconds": 1000 * last.seconds,
+        "task_milliseconds": 1000 * last.cpu_seconds,
+        "by_reference": last.sent_bytes,
+        "in_slot": last.kept_bytes,
+    }
+
+
+def _jobs(context: Any) -> list[dict[str, int]]:
+    """By number, which is their order."""
+    scala = context._jsc.sc()
+    scala.listenerBus().waitUntilEmpty()  # the store is filled behind the jobs' back
+    store = scala.statusStore()
+    return [_job(store, job) for job in sorted(_each(store.jobsList(None)), key=lambda job: int(job.jobId()))]
+
+
+def _job(store: Any, job: Any) -> dict[str, int]:
+    stages = [store.lastStageAttempt(stage) for stage in _each(job.stageIds())]
+    return {
+        "shuffles": len(stages) - 1,
+        "tasks": sum(stage.numCompleteTasks() for stage in stages),
+        "by_value": sum(stage.shuffleWriteBytes() for stage in stages),
+    }
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(index) for index in range(sequence.size()))
