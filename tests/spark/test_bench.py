@@ -21,3 +21,22 @@ def test_join_runs_both_systems_and_compares_them(tmp_path: Path):
     assert [s["status"] for s in case["systems"]] == ["ok", "ok"]
     assert {s["rank"] for s in case["systems"]} == {1, 2}
     assert case["expected"]["rows"] > 0 and case["expected_by"] == "DuckDB"
+
+
+def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
+    out = tmp_path / "bench.json"
+    options = ["--quick", "--rounds", "1", "--no-flink", "--only", "of 200", "--json", str(out)]
+    done = CliRunner().invoke(app, ["bench", "strategies", *options])
+    assert done.exit_code == 0, done.output
+    case = json.loads(out.read_text())["benchmarks"]["strategies"]["cases"][0]
+    found = {s["system"]: s for s in case["systems"]}
+    assert {s["status"] for s in found.values()} == {"ok"} and {s["rank"] for s in found.values()} == {1, 2, 3}
+    assert case["expected"]["rows"] > 0 and case["expected_by"] == "DuckDB"
+    counted = {name: {k: v["median"] for k, v in s["per_epoch"].items()} for name, s in found.items()}
+    assert {name: c["shuffles"] for name, c in counted.items()} == {"subquery": 2, "query": 3, "operator": 8}
+    assert all(c["tasks"] == 2 * (c["shuffles"] + 1) for c in counted.values())
+    assert counted["operator"]["by_value"] > counted["query"]["by_value"] > counted["subquery"]["by_value"] > 0
+    assert counted["subquery"]["in_slot"] > 0 == counted["query"]["in_slot"]
+    # what shares a slot under one strategy is sent by reference under the other
+    kept, sent = (sum(counted["subquery"][k] for k in ("in_slot", "by_reference")), counted["query"]["by_reference"])
+    assert kept == pytest.approx(sent, rel=0.1)

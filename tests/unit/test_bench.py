@@ -18,17 +18,33 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from headrace.bench import answers, compare, feed, growth, latency, report, running, summary, theta, workload
+from headrace.bench import (
+    answers,
+    compare,
+    feed,
+    growth,
+    latency,
+    report,
+    running,
+    strategies,
+    summary,
+    theta,
+    workload,
+)
 from headrace.bench import join as join_bench
 from headrace.bench.answers import Answer
 from headrace.bench.measure import Meter, Spread, end, span
 from headrace.bench.options import Options
 from headrace.bench.running import OK, Outcome, judged
-from headrace.bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST
+from headrace.bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST, System, strategy
+from headrace.bench.systems.headrace_job import figure_8
 from headrace.bench.task import Case, Query
 from headrace.bench.workload import CLOSING, Streams
 from headrace.cli import app
+from headrace.compile import STRATEGIES
 from headrace.errors import HeadraceError
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
 
 STREAMS = Streams(("left", "right"), 20, 2, 5, 10, gap=100)
 JOIN = Case("small", STREAMS, Query("join", on="l.key = r.key", within=3), 2)
@@ -269,6 +285,7 @@ def test_the_highest_rate_is_found_by_doubling_and_halving(monkeypatch: pytest.M
 
 def test_windows_are_full_before_anything_is_measured():
     cases = [join_bench.case(10_000, 10, 60, 200_000), theta.case(theta.BAND, 20_000, 5), *_growth_cases()]
+    cases += strategies.cases(quick=False) + strategies.cases(quick=True)
     for case in cases:
         assert case.warm * case.streams.seconds >= case.query.length
         assert case.streams.epochs > case.warm
@@ -327,6 +344,64 @@ def test_the_exponent_of_a_power_law():
     assert growth.fitted(xs, [5 * x**1.5 for x in xs]) == pytest.approx(1.5)
 
 
+# --- strategies ----------------------------------------------------------------------------------------------------
+
+THREE = strategies.case(50, 1, 3, 2)
+
+
+def _figure_8(case: Case) -> Stream:
+    left, right = (table_stream(next(case.streams.tables(side)), name=side) for side in case.streams.sides)
+    return figure_8(left, right, "1 second", "1 second")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_oracle_duckdb_gives_the_answer_of_every_strategy(name: str, tmp_path: Path):
+    workload.write(THREE.streams, tmp_path / "in")
+    run = LocalRun(_figure_8(THREE), tmp_path / "state", slots=2, strategy=name)
+    for left, right in zip(*(THREE.streams.tables(side) for side in THREE.streams.sides), strict=True):
+        run.epoch({"left": left, "right": right})
+    run.close()
+    found = answers.answer_of([run.results()], THREE.query)
+    assert found == answers.expected(THREE, tmp_path / "in") and found.rows > THREE.streams.epochs
+
+
+def test_a_strategy_decides_how_often_tuples_are_exchanged():
+    shuffles = {name: _figure_8(THREE).plan(slots=2, strategy=name).shuffles for name in STRATEGIES}
+    assert shuffles == {"subquery": 2, "query": 3, "operator": 8}
+    assert list(strategies.ORDER) == sorted(shuffles, key=shuffles.__getitem__)
+
+
+def test_what_a_process_counted_is_taken_from_the_measured_epochs(tmp_path: Path):
+    epochs = [
+        {"tuples": 10 * n, "milliseconds": ms, "tasks": tasks}
+        for n, ms, tasks in ((1, 900, 99), (2, 10, 6), (3, 90, 6), (4, 20, 9), (5, 900, 99))
+    ]
+    (tmp_path / "epochs.json").write_text(json.dumps(epochs))
+    assert running._per_epoch(tmp_path, 10, 40) == {"milliseconds": 20, "tasks": 7}
+    assert running._per_epoch(tmp_path / "elsewhere", 10, 40) == {}
+
+
+def _counted(system: System, rate: float, shuffles: int, answer: Answer = RIGHT) -> Outcome:
+    counts = dict.fromkeys(strategies.COUNTED, 5000.0) | {"shuffles": float(shuffles), "tasks": 2.0 + 2 * shuffles}
+    return replace(outcome(system, rate, answer), per_epoch=counts)
+
+
+def test_strategies_are_ranked_beside_what_they_moved(tmp_path: Path):
+    outcomes = [_counted(strategy("subquery"), rate, 2) for rate in (300, 500, 400)]
+    outcomes += [_counted(strategy("operator"), 100, 8), _counted(strategy("query"), 900, 3, WRONG)]
+    measured = judged(THREE, outcomes, RIGHT)
+    speed, moved = strategies._speed(measured).rows, strategies._moved(measured).rows
+    assert speed[0][:2] == ["subquery", "400 (300 .. 500)"] and speed[0][-2:] == ["", "1"]
+    assert speed[1][:2] == ["operator", "100"] and speed[1][-2:] == ["4.00", "2"]
+    assert speed[2] == ["query: wrong answer", *[""] * 6]
+    assert [row[:4] for row in moved] == [["subquery", "2", "6", "5000 B"], ["operator", "8", "18", "5000 B"]]
+    drawn = strategies._panels(measured)
+    assert drawn[0].ours == drawn[0].series[0].xs[0] == "subquery\n2 shuffles\n6 tasks"
+    pytest.importorskip("matplotlib")
+    chart = report.draw(tmp_path, report.Report("name", "Title", [], [], {}, drawn), report.machine())
+    assert chart is not None and chart.read_bytes().startswith(b"\x89PNG")
+
+
 # --- showing -------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +448,17 @@ def test_numbers_have_three_digits_that_count():
 
 def test_the_command_explains_itself():
     shown = CliRunner().invoke(app, ["bench", "--help"], terminal_width=120).output
-    for word in ("join", "theta", "aggregate", "latency", "growth", "--rounds", "--json", "--charts", "--quick"):
+    for word in (
+        "join",
+        "theta",
+        "aggregate",
+        "latency",
+        "growth",
+        "strategies",
+        "--rounds",
+        "--json",
+        "--charts",
+        "--quick",
+    ):
         assert word in shown
     assert CliRunner().invoke(app, ["bench", "nonsense"]).exit_code == 2

@@ -41,6 +41,22 @@ def test_nothing_is_committed_over_results_that_were_not_delivered(tmp_path):
     assert seen == [0, 0]
 
 
+@pytest.mark.parametrize(("strategy", "shares_slots"), [("subquery", True), ("query", False)])
+def test_progress_tells_what_was_sent_from_what_stayed_in_its_slot(tmp_path, strategy, shares_slots):
+    stream = table_stream(table(1), name="s")
+    counted = stream.aggregate(by=["k"], window="1 second", n="count(*)")
+    twice = counted.aggregate(by=["k"], window="2 seconds", total="sum(n)")
+    run = LocalRun(twice, tmp_path / "state", slots=2, strategy=strategy)
+    run.epoch(table(0.5))
+    first = run.driver.progress.last
+    assert first.sent_bytes > 0 == first.kept_bytes  # no window has closed: nothing behind the first aggregate
+    run.epoch(table(1.5))
+    second = run.driver.progress.last
+    assert second.sent_bytes > 0 and (second.kept_bytes > 0) == shares_slots
+    assert (second.sent_bytes > first.sent_bytes) != shares_slots
+    run.close()
+
+
 def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):
     rows = table(*range(40))
     counted = table_stream(rows, name="s", lateness="10 seconds").aggregate(by=["k"], window="5 seconds", n="count(*)")
