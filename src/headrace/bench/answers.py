@@ -80,7 +80,7 @@ def expected(case: Case, folder: Path) -> Answer | None:
     if not (query.equality or query.ranges) and streams.tuples * streams.rate * query.within > MOST_PAIRS:
         return None
     with duckdb.connect() as connection:
-        connection.execute("set threads = 2; set TimeZone = 'UTC'")
+        connection.execute("set threads = 2; set TimeZone = 'UTC'; set enable_progress_bar = false")
         return answer_of((connection.sql(text).to_arrow_table() for text in _questions(case, folder)), query)
 
 

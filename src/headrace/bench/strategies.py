@@ -47,7 +47,7 @@ def cases(quick: bool) -> list[Case]:
     """One that is hardly more than an epoch's fixed cost, and one with much data; warmed up for some 20 s."""
     if quick:
         return [case(100, 1, 4, 4), case(500, 2, 4, 4)]
-    return [case(100, 1, 150, 150), case(10_000, 10, 30, 20)]
+    return [case(100, 1, 150, 150), case(10_000, 10, 50, 30)]
 
 
 def run(options: Options) -> Report:
