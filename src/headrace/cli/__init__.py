@@ -269,8 +269,9 @@ def bench(
 ) -> None:
     """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
 
-    Every system and round runs in a process of its own; answers are compared before anything is ranked. `growth` and
-    `strategies` measure headrace alone: how it grows, and the three ways to cut a query into stages.
+    Every system and round runs in a process of its own; answers are compared before anything is ranked.
+
+    growth and strategies are about headrace alone: how it grows, and three ways to cut a query into stages.
     """
     from headrace.bench.options import Options
     from headrace.bench.show import BENCHMARKS, show
