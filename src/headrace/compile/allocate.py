@@ -7,12 +7,13 @@ run side by side (branches in one stage) and under the strategy that gives every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from headrace.compile.draft import Draft
-from headrace.compile.subqueries import GRID, ONE, Plan, Subquery
-from headrace.routing.layout import best_rectangles
+from headrace.compile.route import route
+from headrace.compile.subqueries import Plan, Subquery
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,22 @@ def shares(work: Sequence[float], slots: int) -> Shares | None:
 
 
 def allocate(draft: Draft) -> Draft:
-    """Shares of all subqueries; slots by share where they bind."""
+    """Shares of all subqueries; where they bind, the routes once more with these slots."""
     assert draft.plan is not None
-    plan = _with_costs(draft.plan, draft)
+    plan = _with_costs(draft.plan, draft.costs)
     found = shares([work(s) for s in plan.subqueries], plan.slots)
     if found is None or draft.figures is None:
         return replace(draft, plan=plan)
-    given = [replace(s, share=n) for s, n in zip(plan.subqueries, found.slots, strict=True)]
-    if draft.strategy == "operator":
-        given = [_confined(s, 0, s.share or 1) for s in given]
-    for stage in {s.stage for s in given if s.stage}:
-        given = _side_by_side(given, stage, plan.slots)
-    return replace(draft, plan=replace(plan, subqueries=tuple(given)))
+    given = {s.name: count for s, count in zip(plan.subqueries, found.slots, strict=True)}
+    confined = {name: (0, count) for name, count in given.items()} if draft.strategy == "operator" else {}
+    for stage in sorted({s.stage for s in plan.subqueries if s.stage}):
+        confined |= _side_by_side([s for s in plan.subqueries if s.stage == stage], plan.slots)
+    again = route(replace(draft, confined=confined)).plan
+    assert again is not None
+    plan = _with_costs(again, draft.costs)
+    return replace(
+        draft, plan=replace(plan, subqueries=tuple(replace(s, share=given[s.name]) for s in plan.subqueries))
+    )
 
 
 def work(subquery: Subquery) -> float:
@@ -59,30 +64,16 @@ def work(subquery: Subquery) -> float:
     return (subquery.cost if subquery.cost is not None else 1.0) * subquery.numbers.arriving
 
 
-def _with_costs(plan: Plan, draft: Draft) -> Plan:
+def _with_costs(plan: Plan, costs: Mapping[str, float]) -> Plan:
     """Given costs instead of measured ones."""
-    given = [replace(s, cost=draft.costs.get(s.name, s.cost)) for s in plan.subqueries]
+    given = [replace(s, cost=costs.get(s.name, s.cost)) for s in plan.subqueries]
     return replace(plan, subqueries=tuple(given))
 
 
-def _side_by_side(subqueries: list[Subquery], stage: int, slots: int) -> list[Subquery]:
+def _side_by_side(branches: Sequence[Subquery], slots: int) -> dict[str, tuple[int, int]]:
     """Subqueries of one stage on slots of their own, one behind the other."""
-    branches = [s for s in subqueries if s.stage == stage]
     found = shares([work(s) for s in branches], slots) if len(branches) > 1 else None
     if found is None:
-        return subqueries
-    placed, first = {}, 0
-    for branch, count in zip(branches, found.slots, strict=True):
-        placed[branch.name] = _confined(branch, first, count)
-        first += count
-    return [placed.get(s.name, s) for s in subqueries]
-
-
-def _confined(subquery: Subquery, first: int, slots: int) -> Subquery:
-    router = subquery.router
-    count = 1 if router.kind == ONE else slots
-    if router.kind == GRID:
-        sides = subquery.numbers.sides or (1.0, 1.0)
-        layout = best_rectangles(count, count, *sides)
-        router = replace(router, shape=layout.rows, transposed=layout.transposed)
-    return replace(subquery, first=first, slots=count, router=router)
+        return {}
+    firsts = accumulate(found.slots, initial=0)
+    return {s.name: (first, count) for s, first, count in zip(branches, firsts, found.slots, strict=False)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from headrace.compile import plan as p
@@ -11,7 +11,7 @@ from headrace.compile.figures import Figures, Forecast
 from headrace.compile.subqueries import ONE, WINDOWS, Input, Numbers, Option, Plan, Router, Subquery
 from headrace.query.durations import format_duration
 
-Options = Mapping[str, Sequence[Option]]  # by operator: the way that was taken first
+Options = Callable[[p.Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
 
 
 def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
@@ -88,34 +88,23 @@ class _Describer:
                 own = prefix and _own_steps(edge) and edge.producer in self.sources
                 inputs["subquery-1" if own else self._name_of(edge.producer)] = None
         leader = next(o for o in group if not isinstance(o, p.RankOperator))
-        taken, *rejected = self.options[leader.name]
-        numbers = self._numbers(group, inside)
+        name = self.names[self.leaders[leader.name]]
+        first, slots = self.draft.confined.get(name, (0, self.draft.slots))
+        taken, *rejected = self.options(leader, slots)
+        numbers = self._numbers(group, inside, slots)
         return Subquery(
-            self.names[self.leaders[leader.name]],
+            name,
             tuple(texts),
             taken.router,
-            1 if taken.router.kind == ONE else self.draft.slots,
+            1 if taken.router.kind == ONE else slots,
             self._cost(group, numbers.arriving),
             tuple(inputs),
+            first=first,
             stage=leader.stage,
             members=tuple(operator.name for operator in group),
             numbers=numbers,
-            rejected=tuple(self._beside(option, taken.numbers, numbers) for option in rejected),
+            rejected=tuple(_beside(option, taken.numbers, numbers, slots) for option in rejected),
         )
-
-    def _beside(self, option: Option, taken: Numbers, whole: Numbers) -> Option:
-        """A rejected way for the leader, together with what the subquery's other operators need anyway."""
-        slots = self.draft.slots if option.router.kind == ONE else 1  # all that is spread would be in one slot
-        numbers = replace(
-            option.numbers,
-            arriving=whole.arriving,
-            sent=option.numbers.sent + whole.sent - taken.sent,
-            state=whole.state,
-            opened=option.numbers.opened + slots * (whole.opened - taken.opened),
-            compared=option.numbers.compared + slots * (whole.compared - taken.compared),
-            results=whole.results,
-        )
-        return Option(option.router, numbers)
 
     def _name_of(self, producer: str) -> str:
         return self.names[self.leaders[producer]] if producer in self.leaders else producer
@@ -124,11 +113,11 @@ class _Describer:
         """Edges that bring tuples from outside the subquery."""
         return [e for e in self.physical.edges if e.target == operator.name and e.producer not in inside]
 
-    def _numbers(self, group: Sequence[p.Operator], inside: Collection[str]) -> Numbers:
+    def _numbers(self, group: Sequence[p.Operator], inside: Collection[str], slots: int) -> Numbers:
         """The sum over a subquery's operators; what they hand to each other is not sent."""
         total = Numbers()
         for operator in group:
-            taken = self.options[operator.name][0].numbers
+            taken = self.options(operator, slots)[0].numbers
             arriving = sum(self.expected.edges[e.name] for e in self._entering(operator, inside))
             whole = sum(self.expected.loads[operator.name].arriving)
             outside = arriving / whole if whole else 0.0
@@ -141,7 +130,6 @@ class _Describer:
                 total.opened + taken.opened,
                 total.compared + taken.compared,
                 total.results + (self.expected.loads[operator.name].results if leaving else 0.0),
-                taken.sides if len(group) == 1 or isinstance(operator, p.CountJoinOperator) else total.sides,
             )
         return total
 
@@ -151,6 +139,21 @@ class _Describer:
         rates = [sum(self.expected.loads[operator.name].arriving) for operator in group]
         known = [cost * rate for cost, rate in zip(costs, rates, strict=True) if cost is not None]
         return sum(known) / arriving if known and arriving else None
+
+
+def _beside(option: Option, taken: Numbers, whole: Numbers, slots: int) -> Option:
+    """A rejected way for the leader, together with what the subquery's other operators need anyway."""
+    times = slots if option.router.kind == ONE else 1  # all that is spread would be in one slot
+    numbers = replace(
+        option.numbers,
+        arriving=whole.arriving,
+        sent=option.numbers.sent + whole.sent - taken.sent,
+        state=whole.state,
+        opened=option.numbers.opened + times * (whole.opened - taken.opened),
+        compared=option.numbers.compared + times * (whole.compared - taken.compared),
+        results=whole.results,
+    )
+    return Option(option.router, numbers)
 
 
 def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float | None:

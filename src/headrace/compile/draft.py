@@ -25,6 +25,7 @@ class Draft:
     slots: int = 2
     figures: Figures | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
+    confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery: its first slot, how many
     physical: p.Plan = NOTHING
     plan: Plan | None = None
 

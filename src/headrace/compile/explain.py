@@ -18,7 +18,7 @@ def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, Measured]
 
 
 def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
-    yield f"strategy {plan.strategy}, {plan.slots} slots, {plan.shuffles} shuffles"
+    yield plan.headline
     if plan.measured:
         yield "numbers for full windows, from a sample of the input"
     else:
@@ -85,10 +85,10 @@ def _work(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
         splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
         own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
         total = splitting + sum(own)
-        worst = max(range(len(loads)), key=lambda i: loads[i] / plan.subqueries[i].slots)
+        worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))
         name = plan.subqueries[worst].name
         yield f"bottleneck: {name} with {_percent(loads[worst] / total)} of the work"
-        yield f"utilisation: {_percent(total / 1e6 / plan.slots)} of {plan.slots} slots at these rates; they take turns, stage by stage, so every subquery may use all of its slots"
+        yield f"utilisation: {_percent(total / 1e6 / plan.slots)} of {plan.slots} slots at these rates (stages take turns, so each subquery may use all of its slots)"
     found = shares(loads, plan.slots)
     if found is None and len(plan.subqueries) > 1:
         yield f"with slots of its own for each subquery {plan.slots} slots are too few: there are {len(plan.subqueries)}"
@@ -99,7 +99,7 @@ def _work(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def amount(number: float) -> str:

@@ -51,7 +51,7 @@ def svg(plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
         _way(by_name[a], by_name[s.name], places, rates.get(a, 0.0), most) for s in plan.subqueries for a in s.inputs
     ]
     parts += [_drawn(box, *places[box.name]) for box in boxes]
-    caption = f"{plan.strategy} strategy, {plan.slots} slots, {plan.shuffles} shuffles"
+    caption = plan.headline
     parts.append(f'<text x="{MARGIN}" y="{height - 10}">{escape(caption)}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
     background = f'<rect width="{width}" height="{height}" fill="white"/>'

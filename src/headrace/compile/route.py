@@ -24,8 +24,9 @@ def route(draft: Draft) -> Draft:
     """The plan as a user sees it."""
     figures = draft.figures or Figures()
     expected = forecast(draft.physical, figures)
-    options = {o.name: ranked(o, expected.loads[o.name], draft.slots, figures) for o in draft.physical.operators}
-    return replace(draft, plan=describe(draft, expected, options))
+    return replace(
+        draft, plan=describe(draft, expected, lambda o, slots: ranked(o, expected.loads[o.name], slots, figures))
+    )
 
 
 def by_ranges(plan: p.Plan, bounds: Bounds) -> p.Plan:
@@ -80,8 +81,7 @@ def _without_twins(options: list[Option]) -> list[Option]:
 
 
 def _numbers(load: Load, sent: float, opened: float, compared: float) -> Numbers:
-    sides = tuple(a + b for a, b in zip(load.sending, load.state, strict=True)) if len(load.state) == 2 else ()
-    return Numbers(sum(load.arriving), sent, sum(load.state), opened, compared, load.results, sides)
+    return Numbers(sum(load.arriving), sent, sum(load.state), opened, compared, load.results)
 
 
 def _spread(router: Router, load: Load, slots: int) -> Option:

@@ -66,7 +66,6 @@ class Numbers:
     opened: float = 0.0  # tuples that the busiest slot must read: new ones and those held
     compared: float = 0.0  # pairs that the busiest slot looks at
     results: float = 0.0
-    sides: tuple[float, ...] = ()  # of a join: new and held tuples of each side
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,13 @@ class Plan:
     sources: tuple[Input, ...] = ()
     measured: bool = False  # the numbers follow from a sample of the input; else from assumed rates
 
+    @property
+    def headline(self) -> str:
+        counts = [
+            f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((self.slots, "slot"), (self.shuffles, "shuffle"))
+        ]
+        return f"strategy {self.strategy}, {', '.join(counts)}"
+
     def to_json(self) -> dict[str, Any]:
         """As plain values, for `json.dumps`."""
         return {"format": FORMAT, **asdict(self, dict_factory=_with_lists)}
@@ -150,7 +156,7 @@ def _with_lists(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _lines(plan: Plan) -> Iterable[str]:
-    yield f"strategy {plan.strategy}, {plan.slots} slots, {plan.shuffles} shuffles"
+    yield plan.headline
     for subquery in plan.subqueries:
         yield ""
         yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
@@ -197,13 +203,11 @@ def _option(data: Any, where: str) -> Option:
 
 
 def _numbers(data: Any, where: str) -> Numbers:
-    kinds: dict[str, type] = {f.name: list if f.name == "sides" else object for f in fields(Numbers)}
-    _demand(data, where, kinds)
+    _demand(data, where, {f.name: object for f in fields(Numbers)})
     for name, value in data.items():
-        for number in value if name == "sides" else [value]:
-            if not _is_number(number):
-                raise QueryError(f"{where}: {name} must be a number; found {value!r:.100}")
-    return Numbers(**{**data, "sides": tuple(data["sides"])})
+        if not _is_number(value):
+            raise QueryError(f"{where}: {name} must be a number; found {value!r:.100}")
+    return Numbers(**data)
 
 
 def _source(data: Any, where: str) -> Input:
