@@ -3,12 +3,14 @@
     normalise conditions on one side of a join go below it
     cut       at the stateful operators: one stage, and so one exchange, for each
     coalesce  operators that are partitioned alike into one stage: no exchange between them
+    prune     columns that nobody reads go no further than the end of an edge
     route     how tuples find the slots of each subquery, and what the alternatives would have cost
     allocate  how many slots each would get by its cost
     deploy    a plan, perhaps edited, bound to the query again: what the engine is to do
 
 Strategies, to compare: `subquery` is all of it; `query` does not coalesce; `operator` cuts at every operator, stateless ones
-too. How state is grouped does not depend on the strategy, so a run may go on under another one.
+too. How state is grouped, and which columns it holds, does not depend on the strategy, so a run may go on under another
+one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,7 @@ from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
 from headrace.compile.figures import Figures
 from headrace.compile.normalise import normalise
+from headrace.compile.prune import prune
 from headrace.compile.route import Bounds, by_ranges, route
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
@@ -47,7 +50,13 @@ def _coalesce(draft: Draft) -> Draft:
     return replace(draft, physical=grouped_like(together, apart))
 
 
-PASSES: tuple[Callable[[Draft], Draft], ...] = (_normalise, _cut, _coalesce, route, allocate)
+def _prune(draft: Draft) -> Draft:
+    """State holds the same columns under every strategy."""
+    together = None if draft.strategy == "subquery" else prune(coalesce(cut(draft.roots, draft.ordered)))
+    return replace(draft, physical=prune(draft.physical, like=together))
+
+
+PASSES: tuple[Callable[[Draft], Draft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
 
 
 def compile_query(
@@ -58,7 +67,7 @@ def compile_query(
 ) -> p.Plan:
     """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence."""
     draft = Draft(roots, ordered or [False] * len(roots), strategy)
-    found = reduce(lambda done, step: step(done), (_normalise, _cut, _coalesce), draft)
+    found = reduce(lambda done, step: step(done), PASSES[:4], draft)
     return by_ranges(found.physical, bounds or {})
 
 

@@ -186,7 +186,7 @@ class Edge:
     producer: str  # name of a source or an operator
     output: int  # 0, or the side that a ranker puts out
     steps: tuple[Step, ...]
-    schema: pa.Schema
+    schema: pa.Schema  # of what it carries: columns behind the steps that are not in it are dropped
     target: str
     input: int
     name: str = ""  # its own, to count by

@@ -66,7 +66,12 @@ class Driver:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self.query = {**self.query, "grouped": _grouped(self.plan), "bounds": bounds_of(self.plan)}
+        self.query = {
+            **self.query,
+            "grouped": _grouped(self.plan),
+            "held": _held(self.plan),
+            "bounds": bounds_of(self.plan),
+        }
         last = self.store.last
         self.progress.sources = {s.name: 0 for s in self.plan.sources}
         self.progress.watermark = {s.name: None for s in self.plan.sources}
@@ -394,6 +399,12 @@ def bounds_of(plan: p.Plan) -> dict[str, list[float]]:
     return {o.name: list(o.groupings[0].bounds) for o in plan.operators if o.groupings[0].bounds is not None}
 
 
+def _held(plan: p.Plan) -> dict[str, list[list[str]]]:
+    """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
+    tuples = [o for o in plan.operators if not isinstance(o, p.StatelessOperator | p.PaneAggregateOperator)]
+    return {o.name: [schema.names for schema in o.schemas] for o in tuples}
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What differs between two fingerprints, for people."""
     found = _changed_operators(old["operators"], new["operators"])
@@ -401,6 +412,8 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         return ["its operators are the same, but another version grouped their state by other columns"]
     if not found and old.get("bounds") != new.get("bounds"):
         return ["its operators are the same, but the state of a band join is grouped by other ranges"]
+    if not found and old.get("held") != new.get("held"):
+        return ["its operators are the same, but another version kept other columns of their tuples"]
     return found or ["its fingerprint differs"]
 
 

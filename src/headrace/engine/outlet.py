@@ -2,8 +2,8 @@
 
 Exchange by reference for what becomes window state: the block that is written, sorted by (group, position), is both
 the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
-Two inputs that want the same tuples in the same groups (a self-join) share one block. What an operator of the same
-stage wants, whose slots are shared, goes straight into this slot's inbox.
+Both carry the columns of the edge and no others. Two inputs that want the same tuples in the same groups (a self-join)
+share one block. What an operator of the same stage wants, whose slots are shared, goes straight into this slot's inbox.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import pyarrow as pa
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
 from headrace.engine.work import Work
-from headrace.engine.writing import Task, by_reference, group_numbers, reach, write_grouped, write_rows
-from headrace.kernels.aggregate import partials_of
+from headrace.engine.writing import Task, by_reference, group_numbers, reach, state_of, write_grouped, write_rows
 from headrace.kernels.stateless import run_steps
 from headrace.state.blocks import Block, Offsets
 
@@ -113,18 +112,15 @@ class Outlet:
         elif by_reference(operator):
             yield from self._by_reference(edge, operator, table, shared)
         else:
-            yield from self._by_value(edge, operator, table)
+            yield from self._by_value(edge, operator, table.select(edge.schema.names))
 
     def _by_reference(
         self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]
     ) -> Iterator[Message]:
-        grouping = operator.groupings[edge.input]
-        panes = operator.name if isinstance(operator, p.PaneAggregateOperator) else None
-        key = (edge.steps, grouping, panes)
+        key = (edge.steps, operator.groupings[edge.input], _form(operator), tuple(edge.schema.names))
         if key not in shared:
-            if isinstance(operator, p.PaneAggregateOperator):
-                table = partials_of(operator, table)
-            shared[key] = write_grouped(self.epoch, self.task, operator, edge.input, table)
+            held = state_of(operator, edge, table)
+            shared[key] = write_grouped(self.epoch, self.task, operator, edge.input, held)
         block, offsets = shared[key]
         if not block.rows:
             return
@@ -169,6 +165,13 @@ class Outlet:
                 table = table.append_column(name, pa.array([value] * table.num_rows))
             self.report["late"].append([source, write_rows(self.epoch, self.task, table).to_json()])
         self._late = {}
+
+
+def _form(operator: p.Operator) -> str:
+    """What tuples are as state: partials of one operator, or themselves, in a join with their hash."""
+    if isinstance(operator, p.PaneAggregateOperator):
+        return f"partials of {operator.name}"
+    return "hashed" if isinstance(operator, p.JoinOperator) else "plain"
 
 
 def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:

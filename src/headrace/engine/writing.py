@@ -1,7 +1,8 @@
 """Blocks as tasks write them: grouped state, and plain rows.
 
 Invariant: a grouped block is sorted by group, and within it by position, or for a join with an equality by the hash of
-the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. The position is what an operator's state expires by: event
+the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. The tuples of a join have the hash that gave them their
+group beside them: it is taken once, before columns are dropped. The position is what an operator's state expires by: event
 time, the start of a pane, or a rank.
 """
 
@@ -15,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.compile import plan as p
-from headrace.kernels.aggregate import PANE, Numbers, merge_partials
-from headrace.kernels.equijoin import HASH
+from headrace.kernels.aggregate import PANE, merge_partials, partials_of
+from headrace.kernels.equijoin import HASH, hashes
 from headrace.routing.hashing import Groups, groups_of, hash_rows, scale
 from headrace.routing.ranges import range_of
 from headrace.state.blocks import Block, BlockReader, Offsets, block_name, write_block
@@ -52,6 +53,8 @@ def position(operator: p.Operator) -> str:
 
 
 def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table) -> Groups:
+    if HASH in table.column_names:
+        return scale(hashes(table), epoch.groups)
     grouping = operator.groupings[side]
     if grouping.bounds is not None:
         return range_of(table, grouping.columns[0], grouping.bounds, -grouping.width)
@@ -78,18 +81,27 @@ def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     return write_block(task.storage, name, table, None, None, None)
 
 
-def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, table: pa.Table) -> tuple[Block, Offsets]:
-    """State of one input of an operator."""
-    grouping = operator.groupings[side]
+def state_of(operator: p.Operator, edge: p.Edge, table: pa.Table) -> pa.Table:
+    """What the tuples of an edge are as state: partials, or the columns that it carries."""
+    grouping, names = operator.groupings[edge.input], edge.schema.names
+    if isinstance(operator, p.PaneAggregateOperator):
+        return partials_of(operator, table.select(names))
+    if not isinstance(operator, p.JoinOperator):
+        return table.select(names)
     if grouping.drop_null:
         table = _without_null(table, grouping.columns)
+    if grouping.bounds is not None:
+        return table.select(names)
+    hashed = hash_rows(table, grouping.columns, grouping.types)  # before columns are dropped: it may be of all of them
+    return table.select(names).append_column(HASH, pa.array(hashed))
+
+
+def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, table: pa.Table) -> tuple[Block, Offsets]:
+    """State of one input of an operator."""
     positions = np.asarray(table.column(position(operator)).cast(pa.int64()))
-    if sorted_by_hash(operator):
-        table, groups, order = _by_hash(epoch, grouping, table)
-    else:
-        groups = group_numbers(epoch, operator, side, table)
-        order = np.lexsort((positions, groups))
-        table = _with_reach(table, grouping, groups)
+    groups = group_numbers(epoch, operator, side, table)
+    order = np.argsort(hashes(table), kind="stable") if sorted_by_hash(operator) else np.lexsort((positions, groups))
+    table = _with_reach(table, operator.groupings[side], groups)
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
@@ -98,14 +110,6 @@ def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, tab
 
 def sorted_by_hash(operator: p.Operator) -> bool:
     return isinstance(operator, p.JoinOperator) and bool(operator.keys)
-
-
-def _by_hash(epoch: Epoch, grouping: p.Grouping, table: pa.Table) -> tuple[pa.Table, Groups, Numbers]:
-    """With the hash of the key beside every tuple; groups are ranges of hashes."""
-    if HASH not in table.column_names:
-        table = table.append_column(HASH, pa.array(hash_rows(table, grouping.columns, grouping.types)))
-    hashes = np.asarray(table.column(HASH))
-    return table, scale(hashes, epoch.groups), np.argsort(hashes, kind="stable")
 
 
 def write_merged(epoch: Epoch, task: Task, operator: p.Operator, side: int, blocks: Sequence[Block]) -> Block:
