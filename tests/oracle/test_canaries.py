@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from headrace.state import runs
 from .driving import drive
 from .strategies import SECOND, cut, make_case
 
+prune = import_module("headrace.compile.prune")  # the package has the function under this name
 Patch = Callable[[pytest.MonkeyPatch], None]
 CASES = 200  # within so many cases a canary must be seen
 
@@ -164,6 +166,31 @@ def null_keys_are_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outlet, "write_grouped", without)
 
 
+def order_is_of_what_is_read(patch: pytest.MonkeyPatch) -> None:
+    """Columns are dropped that nobody reads, though the sequence of tuples is by all of them."""
+    real = prune._needed
+
+    def less(plan: p.Plan, operator: Any, side: int, held: Any) -> Any:
+        if isinstance(operator, p.TupleAggregateOperator):
+            operator = replace(operator, ordered=False)
+        return real(plan, operator, side, held)
+
+    patch.setattr(prune, "_needed", less)
+
+
+def predicates_lose_their_columns(patch: pytest.MonkeyPatch) -> None:
+    """Only the equalities of a join are thought to be read, and what is read of its results."""
+    real = prune._needed
+
+    def less(plan: p.Plan, operator: Any, side: int, held: Any) -> Any:
+        if not isinstance(operator, p.JoinOperator) or not operator.keys:
+            return real(plan, operator, side, held)
+        equal = " and ".join(f"l.{key.left} = r.{key.right}" for key in operator.keys)
+        return real(plan, replace(operator, on=replace(operator.on, sql=equal)), side, held)
+
+    patch.setattr(prune, "_needed", less)
+
+
 JOINS = ("time_join",)
 CANARIES: list[tuple[Patch, tuple[str, ...], int | None]] = [
     (forgets_old_times_new, JOINS, None),
@@ -183,6 +210,8 @@ CANARIES: list[tuple[Patch, tuple[str, ...], int | None]] = [
     (drops_copies_by_name, ("union", "union", "time_aggregate"), None),
     (slices_miss_the_last_tuple, ("time_join", "count_join"), None),
     (null_keys_are_lost, ("time_aggregate",), None),
+    (order_is_of_what_is_read, ("time_aggregate",), None),
+    (predicates_lose_their_columns, (*JOINS, "time_aggregate"), None),
 ]
 
 

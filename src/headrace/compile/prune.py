@@ -78,8 +78,7 @@ def _shared(plan: p.Plan, held: Held) -> Held:
     for edge in plan.edges:
         operator = plan.by_name.get(edge.target)
         if isinstance(operator, p.JoinOperator | p.TupleAggregateOperator):
-            hashed = isinstance(operator, p.JoinOperator)
-            key = (edge.producer, edge.output, edge.steps, operator.groupings[edge.input], hashed)
+            key = (edge.producer, edge.output, edge.steps, operator.groupings[edge.input])
             blocks.setdefault(key, []).append((operator.name, edge.input))
     found = dict(held)
     for places in blocks.values():
@@ -133,6 +132,6 @@ def _read(texts: Iterable[str]) -> Names:
 
 @functools.lru_cache(maxsize=1024)
 def _paths(sql: str) -> frozenset[tuple[str, ...]]:
-    """Whatever looks like a column. Too many do no harm: `x -> y` is a lambda, or takes `y` out of the JSON column x."""
+    """Whatever looks like a column, the parameters of lambdas too: one too many does no harm, one too few does."""
     found = (node["column_names"] for node in walk(parse(sql, "sql")) if node["class"] == "COLUMN_REF")
     return frozenset(tuple(part.lower() for part in path) for path in found)

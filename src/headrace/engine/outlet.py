@@ -117,7 +117,8 @@ class Outlet:
     def _by_reference(
         self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]
     ) -> Iterator[Message]:
-        key = (edge.steps, operator.groupings[edge.input], _form(operator), tuple(edge.schema.names))
+        panes = operator.name if isinstance(operator, p.PaneAggregateOperator) else None
+        key = (edge.steps, operator.groupings[edge.input], panes, tuple(edge.schema.names))
         if key not in shared:
             held = state_of(operator, edge, table)
             shared[key] = write_grouped(self.epoch, self.task, operator, edge.input, held)
@@ -165,13 +166,6 @@ class Outlet:
                 table = table.append_column(name, pa.array([value] * table.num_rows))
             self.report["late"].append([source, write_rows(self.epoch, self.task, table).to_json()])
         self._late = {}
-
-
-def _form(operator: p.Operator) -> str:
-    """What tuples are as state: partials of one operator, or themselves, in a join with their hash."""
-    if isinstance(operator, p.PaneAggregateOperator):
-        return f"partials of {operator.name}"
-    return "hashed" if isinstance(operator, p.JoinOperator) else "plain"
 
 
 def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:
