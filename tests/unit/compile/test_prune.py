@@ -165,6 +165,16 @@ more -> join-1 0: ts, caller, began, ended"""
     )
 
 
+def test_inputs_that_share_with_one_share_with_all() -> None:
+    """join-1 shares the blocks of calls with join-2, which shares those of more with join-3."""
+    calls, more = queries.calls(), queries.calls("more")
+    suspects = queries.suspects()
+    read = [(calls, "length(callee)"), (calls.union(more), "began"), (more, "ended")]
+    joined = [s.join(suspects, on="l.caller = r.phone", within="9 seconds").map(v=v) for s, v in read]
+    edges = [edge for edge in carried(joined[0].union(*joined[1:])).splitlines() if edge.startswith(("calls", "more"))]
+    assert len(edges) == 4 and all(edge.endswith(": ts, caller, callee, began, ended") for edge in edges)
+
+
 def test_stateless_operators_with_slots_of_their_own_carry_what_is_read_behind_them() -> None:
     assert (
         carried(queries.figure_2(), strategy="operator")
