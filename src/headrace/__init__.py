@@ -9,6 +9,7 @@ from headrace import sinks
 from headrace.errors import (
     CorruptState,
     DataError,
+    DeploymentError,
     EngineError,
     ExpressionError,
     HeadraceError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CorruptState",
     "DataError",
+    "DeploymentError",
     "EngineError",
     "ExpressionError",
     "HeadraceError",

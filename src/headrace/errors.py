@@ -35,6 +35,10 @@ class SinkError(HeadraceError):
     """A sink refused the results of an epoch. The state is safe; they are delivered again on the next start."""
 
 
+class DeploymentError(HeadraceError, ValueError):
+    """A deployment descriptor that cannot be meant: an unknown key, a wrong value, a file that is not there."""
+
+
 class EngineError(HeadraceError):
     """Spark, or a task on it, cannot do what the run needs."""
 

@@ -1,24 +1,27 @@
-"""The command line: `headrace run`, `explain`, `calibrate`, `demo`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `demo`, `bench`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.cli.loading import Results
     from headrace.cli.stopping import Stop
+    from headrace.deployment import Descriptor
     from headrace.engine.run import Run
     from headrace.query.nodes import Node
 
@@ -52,6 +55,39 @@ Slots = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Tasks that work side by side.", show_default="one per core")
 ]
 
+QueryFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
+        metavar="FILE",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"),
+]
+Ordering = Annotated[
+    Order,
+    typer.Option(help="transparent: exactly the sequential answer. best-effort: does not wait, may miss results."),
+]
+Late = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder for late and rejected tuples, as Parquet.", show_default="they are only counted"
+    ),
+]
+Seconds = Annotated[
+    float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
+]
+UntilIdle = Annotated[
+    bool,
+    typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
+]
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -70,13 +106,7 @@ def main(
 
 @app.command()
 def run(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
-            metavar="FILE",
-        ),
-    ],
+    file: QueryFile,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -90,62 +120,94 @@ def run(
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master.", show_default="this machine")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"),
-    ] = None,
-    order: Annotated[
-        Order,
-        typer.Option(help="transparent: exactly the sequential answer. best-effort: does not wait, may miss results."),
-    ] = Order.transparent,
-    late: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for late and rejected tuples, as Parquet.", show_default="they are only counted"
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
-    ] = None,
+    out: Out = None,
+    order: Ordering = Order.transparent,
+    late: Late = None,
+    seconds: Seconds = None,
     plan: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=""
         ),
     ] = None,
-    until_idle: Annotated[
-        bool,
-        typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
-    ] = False,
-    json: Annotated[
-        bool,
-        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
-    ] = False,
+    until_idle: UntilIdle = False,
+    json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Run the query of a Python file continuously.
 
     It goes on until Ctrl-C (or --seconds, --until-idle). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
     """
-    from headrace import sinks
-    from headrace.cli.loading import load, read_plan, results
+    from headrace.cli.loading import load, read_plan
 
     with _reporting(traceback):
         module = load(file)
         chosen = read_plan(plan) if plan else None
         slots = slots or (chosen.slots if chosen else None)
-        default = sinks.parquet(out) if out else sinks.console(file=sys.stderr if json else None)
-        options: dict[str, Any] = {
+        options = {
             "checkpoint": checkpoint or file.parent / f"{file.stem}.checkpoint",
             "epoch": epoch,
             "slots": slots if slots or master else cores(),
-            "order": order.value,
-            "late": sinks.parquet(late) if late else None,
             "plan": chosen,
+            **_treatment(order, late),
         }
         with _spark(slots or cores(), master, quiet=json) as spark:
-            found = results(module, file, spark, default, given=out is not None)
-            _follow(found, options, _limits(seconds, until_idle), title=file.name, json=json)
+            _go(module, file, spark, out, options, _limits(seconds, until_idle), json)
+
+
+@app.command()
+def deploy(
+    file: QueryFile,
+    to: Annotated[
+        Path, typer.Option(metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False)
+    ],
+    out: Out = None,
+    order: Ordering = Order.transparent,
+    late: Late = None,
+    seconds: Seconds = None,
+    until_idle: UntilIdle = False,
+    json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Run the query of a Python file continuously on a cluster.
+
+    The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
+    """
+    from headrace import deployment
+    from headrace.cli.loading import load, read_plan
+    from headrace.query.durations import MICROSECONDS, parse_duration
+
+    with _reporting(traceback), tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder:
+        place = deployment.read(to)
+        chosen = read_plan(place.plan) if place.plan else None
+        slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
+        sys.path[:0] = [str(package if package.suffix == ".zip" else package.parent) for package in place.packages]
+        module = load(file)
+        say = Console(stderr=json, highlight=False, soft_wrap=True)
+        say.print(_summary(file, place, slots), markup=False)
+        options = {
+            "checkpoint": place.state,
+            "epoch": place.epoch,
+            "slots": slots,
+            "plan": chosen,
+            **_treatment(order, late),
+        }
+        config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}
+        patience = parse_duration(place.patience, "patience") / MICROSECONDS["second"]
+        with _spark(slots, place.master, config, patience, quiet=json) as spark:
+            for path in place.pack(Path(folder)):
+                spark.sparkContext.addPyFile(str(path))
+            _go(module, file, spark, out, options, _limits(seconds, until_idle), json)
+
+
+def _summary(file: Path, place: Descriptor, slots: int) -> str:
+    lines = [
+        f"deploying {file.name} to {place.master}: {place.size}",
+        f"  {slots} slots, {'plan ' + place.plan.name if place.plan else 'no plan file'}, epochs of {place.epoch} or more",
+        f"  state in {place.state}",
+        f"  shipped: {', '.join(place.shipped()) or 'nothing'}",
+    ]
+    return "\n".join(lines)
 
 
 @app.command()
@@ -288,11 +350,6 @@ def _dim(console: Console, text: str) -> None:
     console.print(f"  {text}", style="dim", markup=False, soft_wrap=True)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def _reporting(traceback: bool) -> Iterator[None]:
     """Errors as one message, and exit code 1; being stopped is no error."""
@@ -313,14 +370,21 @@ def _reporting(traceback: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _spark(slots: int, master: str | None, *, quiet: bool = False) -> Iterator[Any]:
-    from headrace.cli.sessions import session
+def _spark(
+    slots: int,
+    master: str | None,
+    config: Mapping[str, str] | None = None,
+    patience: float | None = None,
+    *,
+    quiet: bool = False,
+) -> Iterator[Any]:
+    from headrace.cli.sessions import PATIENCE, session
 
     console = Console()  # not stderr, which is Spark's while it starts
     waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
     with ExitStack() as stack:
         with waiting:
-            spark = stack.enter_context(session(slots, master))
+            spark = stack.enter_context(session(slots, master, config, patience or PATIENCE))
         yield spark
 
 
@@ -335,6 +399,31 @@ def _query_of(file: Path) -> Iterator[tuple[list[Node], list[bool]]]:
     with _spark(1, None, quiet=True) as spark:
         found = results(module, file, spark, sinks.memory(), given=False)
         yield [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
+
+
+def _treatment(order: Order, late: Path | None) -> dict[str, Any]:
+    """What becomes of tuples that are out of order or late."""
+    from headrace import sinks
+
+    return {"order": order.value, "late": sinks.parquet(late) if late else None}
+
+
+def _go(
+    module: ModuleType,
+    file: Path,
+    spark: Any,
+    out: Path | None,
+    options: dict[str, Any],
+    enough: Callable[[Run], bool],
+    json: bool,
+) -> None:
+    """A loaded query file on a session that is there."""
+    from headrace import sinks
+    from headrace.cli.loading import results
+
+    default = sinks.parquet(out) if out else sinks.console(file=sys.stderr if json else None)
+    found = results(module, file, spark, default, given=out is not None)
+    _follow(found, options, enough, title=file.name, json=json)
 
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:

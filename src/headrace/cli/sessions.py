@@ -5,30 +5,42 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headrace.deployment import check_master
 from headrace.errors import EngineError
 
 SHOWN = 5  # last lines of Spark's log in an error
+PATIENCE = 60.0  # seconds in which a cluster must give an executor
 
 
 @contextmanager
-def session(slots: int, master: str | None = None) -> Iterator[Any]:
-    """A session of our own; what Spark's JVM prints goes to a file that is shown only when Spark cannot start."""
+def session(
+    slots: int, master: str | None = None, config: Mapping[str, str] | None = None, patience: float = PATIENCE
+) -> Iterator[Any]:
+    """A session of our own, on a master that answers and has executors for us.
+
+    What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
+    """
     import headrace
+    from headrace.engine.spark import await_executors
+
+    if master is not None:
+        check_master(master)
 
     with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log:
         try:
             with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
-                spark = headrace.session(slots, master)
+                spark = headrace.session(slots, master, **(config or {}))
         except EngineError:
             raise
         except Exception as error:
             raise EngineError(_reason(error, Path(log.name), master)) from error
         try:
+            await_executors(spark.sparkContext, patience)
             yield spark
         finally:
             spark.stop()
@@ -39,6 +51,8 @@ def _reason(error: Exception, log: Path, master: str | None) -> str:
     first = str(error).strip().splitlines()
     where = f" on {master}" if master else ""
     hint = "it needs Java 17 or newer: is `java` on the PATH, or JAVA_HOME set?"
+    if any("masters are unresponsive" in line for line in said):
+        hint = "somebody answers there, but not as a master of this Spark: is it the port of its web page, or another version?"
     return "\n  ".join([f"Spark did not start{where}: {first[0] if first else type(error).__name__}; {hint}", *said])
 
 

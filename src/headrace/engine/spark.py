@@ -11,9 +11,11 @@ import functools
 import gc
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +37,7 @@ from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import LocalStorage
 
+GRACE = 5.0  # seconds that the other executors get once the first has come
 BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
 
 Row = tuple[str, str, bytes]
@@ -47,8 +50,9 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         raise QueryTypeError(f"slots must be a whole number, at least 1; found {slots!r}")
-    python = sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", python)
+    asked = {key.replace("__", "."): value for key, value in config.items()}
+    python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = python  # which is where pyspark looks; the setting alone is passed over
     settings = {
         "spark.app.name": "headrace",
         "spark.pyspark.python": python,
@@ -69,7 +73,7 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
         # over TCP every task waits some 40 ms for a delayed acknowledgement
         "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        **{key.replace("__", "."): value for key, value in config.items()},
+        **asked,
     }
     builder = SparkSession.builder.master(master or f"local[{slots}]")
     for key, value in settings.items():
@@ -275,6 +279,46 @@ def _task(epoch: Epoch, stage: int) -> Task:
     return Task(stage, context.partitionId(), context.taskAttemptId(), storage, reader)
 
 
+# --- are there executors? ------------------------------------------------------------------------------------------
+
+
+def executors(sc: SparkContext) -> int:
+    """Executors that work for us now; none in local mode, where the driver does."""
+    return len(sc._jsc.sc().statusTracker().getExecutorInfos()) - 1  # without the driver
+
+
+def await_executors(sc: SparkContext, patience: float) -> None:
+    """Wait for executors: without one, Spark would wait forever. Some will do, the others join when they can."""
+    if sc.master.startswith("local") and not sc.master.startswith("local-cluster"):
+        return
+    if not _come(sc, 1, patience):
+        raise EngineError(_nobody(sc, patience))
+    _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), GRACE)
+
+
+def _come(sc: SparkContext, count: int, seconds: float) -> bool:
+    """Whether so many executors are there within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while executors(sc) < count:
+        if sc._jsc.sc().isStopped():
+            raise EngineError(f"{sc.master} ended the application before it began; the master's web page says why")
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _nobody(sc: SparkContext, patience: float) -> str:
+    sizes = {what: sc.getConf().get(f"spark.executor.{what}") for what in ("instances", "cores", "memory")}
+    asked = ", ".join(f"{what} {size}" for what, size in sizes.items() if size) or "what Spark asks for by default"
+    return (
+        f"{sc.master} gave no executor within {patience:g} seconds; asked for: {asked}."
+        " Either no worker has so many cores and so much memory to spare (the master's web page shows it): ask for less,"
+        f" or stop what else runs there. Or executors cannot reach the driver at {sc.getConf().get('spark.driver.host')}:"
+        " set spark.driver.host to an address that they reach"
+    )
+
+
 # --- can the tasks reach the state? --------------------------------------------------------------------------------
 
 
@@ -288,7 +332,7 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
         try:
             found = sc.parallelize(range(tasks), tasks).map(functools.partial(_read_token, probe.name)).collect()
         except Exception as error:
-            raise EngineError(f"a task could not be run on {sc.master}: {str(error)[:1000]}") from None
+            raise EngineError(f"a task could not be run on {sc.master}: {_why(str(error))}") from None
     if any(text != token for text in found):
         msg = (
             f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
@@ -296,6 +340,17 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
             " executor reach, such as a shared file system"
         )
         raise EngineError(msg)
+
+
+def _why(text: str) -> str:
+    if missing := re.search(r"No module named '([^']+)'", text):
+        return (
+            f"an executor's Python has no module {missing[1]!r}; install there what headrace depends on, or deploy with"
+            " another `python`; headrace itself is sent along with `ship = true`, your own modules with `packages`"
+        )
+    if absent := re.search(r'Cannot run program "([^"]+)"', text):
+        return f"an executor cannot start the Python {absent[1]!r}; give the path that it has there"
+    return text[:1000]
 
 
 def _read_token(path: str, _: int) -> str | None:
