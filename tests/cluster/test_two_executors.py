@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
+
+from tests.cluster.standalone import cluster, environment
 
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("job.py")
-HOME = Path(pyspark.__file__).parent
 MINUTES = 4
 
 
@@ -37,21 +30,6 @@ def run_job(master: str, folder: Path, *names: str) -> dict[str, Any]:
     return found
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Everything on this machine, nothing left behind: addresses, work folders, logs."""
-    return {
-        **os.environ,
-        "SPARK_HOME": str(HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder / "work"),
-        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
-        "SPARK_LOG_DIR": str(folder / "logs"),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-
-
 def check(found: dict[str, Any], queries: int) -> None:
     assert found["executors"] == 2
     assert found["processes"] >= 2
@@ -64,64 +42,7 @@ def test_a_local_cluster(tmp_path: Path) -> None:
     check(run_job("local-cluster[2,1,1024]", tmp_path), 13)
 
 
-# --- a standalone master and two workers -----------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextlib.contextmanager
-def daemon(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Spark's own servers from the installed package; always ended."""
-    with open(folder / f"{name}.log", "wb") as log:
-        process = subprocess.Popen(
-            [str(HOME / "bin" / "spark-class"), *arguments],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment(folder),
-            cwd=folder,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(20)
-
-
-def alive_workers(web_port: int) -> int:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
-            return int(json.load(answer)["aliveworkers"])
-    except (OSError, ValueError, KeyError):
-        return 0
-
-
-def log_of(folder: Path) -> str:
-    return "\n".join(re.sub(r"\x1b\[\d+m", "", p.read_text(errors="replace"))[-1500:] for p in folder.glob("*.log"))
-
-
 def test_a_standalone_master_and_two_workers(tmp_path: Path) -> None:
-    port, web = free_port(), free_port()
-    master = f"spark://127.0.0.1:{port}"
-    place = ["--host", "127.0.0.1"]
-    with contextlib.ExitStack() as stack:
-        ports = ["--port", str(port), "--webui-port", str(web)]
-        stack.enter_context(daemon(tmp_path, "master", "org.apache.spark.deploy.master.Master", *place, *ports))
-        for number in range(2):
-            worker = ["org.apache.spark.deploy.worker.Worker", *place, "--webui-port", "0", "--cores", "1"]
-            worker += ["--memory", "1g", "--work-dir", str(tmp_path / f"work-{number}"), master]
-            stack.enter_context(daemon(tmp_path, f"worker-{number}", *worker))
-        deadline = time.monotonic() + 60
-        while alive_workers(web) < 2:
-            assert time.monotonic() < deadline, f"the workers did not come:\n{log_of(tmp_path)}"
-            time.sleep(0.2)
+    with cluster(tmp_path, environment(tmp_path)) as found:
         names = ("equality join", "any predicate", "panes", "count join")
-        check(run_job(master, tmp_path, *names), 5)
+        check(run_job(found.master, tmp_path, *names), 5)

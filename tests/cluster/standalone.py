@@ -1,0 +1,106 @@
+"""A standalone Spark master and two workers with one core each: real processes on this machine, always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+HOME = Path(pyspark.__file__).parent
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Everything on this machine, nothing left behind: addresses, work folders, logs."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+        "SPARK_LOG_DIR": str(folder / "logs"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def daemon(folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Spark's own servers from the installed package; always ended."""
+    with open(folder / f"{name}.log", "wb") as log:
+        process = subprocess.Popen(
+            [str(HOME / "bin" / "spark-class"), *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=folder,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+
+
+def alive_workers(web_port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def log_of(folder: Path) -> str:
+    return "\n".join(re.sub(r"\x1b\[\d+m", "", p.read_text(errors="replace"))[-1500:] for p in folder.glob("*.log"))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    master: str
+    web: int  # port of the master's page
+    workers: tuple[subprocess.Popen[bytes], ...]
+
+
+MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[Cluster]:
+    """A master and two workers, once both are registered."""
+    port, web = free_port(), free_port()
+    url = f"spark://127.0.0.1:{port}"
+    place = ["--host", "127.0.0.1", "--webui-port"]
+    sizes = ["--cores", "1", "--memory", "1g"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(daemon(folder, "master", MASTER, *place, str(web), "--port", str(port), env=env))
+        workers = []
+        for number in range(2):
+            arguments = [WORKER, *place, "0", *sizes, "--work-dir", str(folder / f"work-{number}"), url]
+            workers.append(stack.enter_context(daemon(folder, f"worker-{number}", *arguments, env=env)))
+        deadline = time.monotonic() + 60
+        while alive_workers(web) < 2:
+            assert time.monotonic() < deadline, f"the workers did not come:\n{log_of(folder)}"
+            time.sleep(0.2)
+        yield Cluster(url, web, tuple(workers))
