@@ -30,6 +30,7 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         "SPARK_LOG_DIR": str(folder / "logs"),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # JVMs that live for seconds
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
