@@ -161,13 +161,17 @@ def check_origins(folder: Path) -> None:
 
 
 def test_a_deployed_query_gives_the_sequential_answer(place: Cluster, tmp_path: Path) -> None:
-    command = prepare(tmp_path, place.master)
+    command = prepare(tmp_path, place.master, 'plan = "plan.json"')
+    (tmp_path / "plan.json").write_text(json.dumps(query().plan(slots=3).to_json()))
     for number in range(FILES):
         write(tmp_path, number)
     env = {**environment(tmp_path), "ORIGINS": "origins.json"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert f"deploying query.py to {place.master}: 2 executors with 1 core and 600m each\n  2 slots" in done.stderr
+    assert (
+        f"deploying query.py to {place.master}: 2 executors with 1 core and 600m each\n  3 slots, plan plan.json"
+        in done.stderr
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1]["tuples_in"] == FILES * ROWS and lines[-1]["epoch"] == FILES - 1
     check_results(tmp_path)

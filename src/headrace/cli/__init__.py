@@ -175,6 +175,7 @@ def deploy(
     """
     from headrace import deployment
     from headrace.cli.loading import load, read_plan
+    from headrace.engine.spark import executors
     from headrace.query.durations import MICROSECONDS, parse_duration
 
     with _reporting(traceback), tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder:
@@ -195,15 +196,19 @@ def deploy(
         config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}
         patience = parse_duration(place.patience, "patience") / MICROSECONDS["second"]
         with _spark(slots, place.master, config, patience, quiet=json) as spark:
+            come = executors(spark.sparkContext)
+            if not place.is_local and come < place.executors:
+                say.print(f"{come} of {place.executors} executors have come; the others join when they can")
             for path in place.pack(Path(folder)):
                 spark.sparkContext.addPyFile(str(path))
             _go(module, file, spark, out, options, _limits(seconds, until_idle), json)
 
 
 def _summary(file: Path, place: Descriptor, slots: int) -> str:
+    plan = f", plan {place.plan.name}" if place.plan else ""
     lines = [
         f"deploying {file.name} to {place.master}: {place.size}",
-        f"  {slots} slots, {'plan ' + place.plan.name if place.plan else 'no plan file'}, epochs of {place.epoch} or more",
+        f"  {slots} slot{'' if slots == 1 else 's'}{plan}, epochs of {place.epoch} or more",
         f"  state in {place.state}",
         f"  shipped: {', '.join(place.shipped()) or 'nothing'}",
     ]
