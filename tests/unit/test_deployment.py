@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -311,8 +312,15 @@ def test_a_host_that_nobody_knows() -> None:
 
 
 def test_a_name_that_takes_forever_to_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "create_connection", lambda *_: time.sleep(10))
+    over = threading.Event()
+
+    def look_up(*_: Any) -> None:
+        over.wait(10)
+        raise OSError("too late to matter")
+
+    monkeypatch.setattr(socket, "create_connection", look_up)
     said, took = refusal("spark://slow:7077", timeout=0.2)
+    over.set()
     assert "slow:7077: no answer within 0.2 seconds" in said
     assert took < 3
 
