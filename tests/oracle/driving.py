@@ -43,6 +43,8 @@ class Driven:
         options = dict(self.options)
         if strategies := options.pop("strategies", ()):  # another one in every life
             options["strategy"] = strategies[self.lives % len(strategies)]
+        if plans := options.pop("plans", None):
+            options["plan"] = plans(self.query, slots)
         self.lives += 1
         self.run = LocalRun(self.query, self.folder, slots=slots, sink=self.results, store=store, **options)
         for name, sink in self.run.late.items():

@@ -10,7 +10,7 @@ from html import escape
 from headrace.compile.explain import amount
 from headrace.compile.subqueries import Measured, Plan, Subquery
 
-WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 290, 18, 26, 90, 24, 42
+WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
 THINNEST, WIDEST = 1.5, 16.0  # ways
 STYLE = (
     "text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1c2733 } .name { font-weight: 600 }"
@@ -66,12 +66,15 @@ def _boxes(plan: Plan, measured: Mapping[str, Measured]) -> list[Box]:
     named = {subquery.name for subquery in plan.subqueries}
     sources = dict.fromkeys(name for s in plan.subqueries for name in s.inputs if name not in named)
     rates = {source.name: f"{amount(source.rate)} tuples/s" for source in plan.sources}
-    found = [Box(name, "source", (("name", name), ("figure", rates.get(name, ""))), 0) for name in sources]
     depths = dict.fromkeys(sources, 0)
+    found = []
     for subquery in plan.subqueries:  # in the order of their stages: inputs come first
         depths[subquery.name] = 1 + max(depths[name] for name in subquery.inputs)
         lines = _lines(subquery, measured.get(subquery.name))
         found.append(Box(subquery.name, "box", lines, depths[subquery.name]))
+    for name in sources:  # just before whoever needs it first, so that no box stands in its way
+        depth = min(depths[s.name] for s in plan.subqueries if name in s.inputs) - 1
+        found.append(Box(name, "source", (("name", name), ("figure", rates.get(name, ""))), depth))
     return found
 
 

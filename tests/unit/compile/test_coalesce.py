@@ -25,7 +25,7 @@ def test_a_join_by_phone_and_a_group_by_phone_are_one_subquery() -> None:
     assert (
         str(plan)
         == """\
-strategy subquery, 2 slots, 1 shuffles
+strategy subquery, 2 slots, 1 shuffle
 
 subquery-1 <- calls, suspects
   router: hash of l.caller = r.phone; slots: 2

