@@ -98,11 +98,11 @@ def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
 
 def cells_leave_a_gap(patch: pytest.MonkeyPatch) -> None:
     real = Rectangles.groups
-    patch.setattr(Rectangles, "groups", lambda self, slot, side: real(self, slot, side)[side:])
+    patch.setattr(Rectangles, "groups", lambda self, slot, side, reach=0: real(self, slot, side)[side:])
 
 
 def cells_overlap(patch: pytest.MonkeyPatch) -> None:
-    def wider(self: Rectangles, slot: int, side: int) -> list[int]:
+    def wider(self: Rectangles, slot: int, side: int, reach: int = 0) -> list[int]:
         low, high = self.cells[slot][side]
         return list(range(max(low - 1, 0), high))
 

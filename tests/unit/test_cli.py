@@ -339,3 +339,19 @@ def test_the_first_signal_asks_the_second_insists(number: signal.Signals) -> Non
         assert stop.asked
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "explain takes a query file or --checkpoint DIR, one of them"),
+        (["--checkpoint", "nowhere"], "there is no plan.json in 'nowhere'"),
+        (["query.py", "--cost", "subquery-1"], "--cost takes a subquery and microseconds per tuple"),
+        (["query.py", "--cost", "subquery-1=-4"], "found 'subquery-1=-4'"),
+        (["query.py", "--figures", "nowhere.json"], "the figures 'nowhere.json' cannot be read"),
+    ],
+)
+def test_explain_refuses(arguments: list[str], message: str, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("explain", *arguments)
+    assert done.exit_code == 1 and message in done.output.replace("\n", " ")
