@@ -87,6 +87,21 @@ def test_collect_by_ranges_and_by_a_plan_with_shares(spark: Any, tmp_path: Path)
         assert difference(reference(both), both.collect(plan=plan)) is None
 
 
+def test_operators_get_slots_by_cost_and_keep_ranges_over_strategies(spark: Any, tmp_path: Path) -> None:
+    """Ranges that the first start chose, then slots by share on top of them, then none of it again."""
+    query, checkpoint = band(spark, tmp_path).map("l_x"), tmp_path / "checkpoint"
+    total = 2 * SECONDS * RATE
+    for share, strategy in enumerate(("subquery", "operator", "query"), start=1):
+        sink, enough = hr.sinks.parquet(tmp_path / "out"), total * share // 3
+        with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=5, strategy=strategy) as run:
+            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+        assert run.exception is None
+        plan = plan_file.read(checkpoint)[1]
+        assert "ranges" in {s.router.kind for s in plan.subqueries}
+        assert any(s.slots < 5 for s in plan.subqueries) == (strategy == "operator")
+    assert difference(reference(query), read_results(tmp_path / "out", query.schema)) is None
+
+
 QUERY = """
 import headrace as hr
 

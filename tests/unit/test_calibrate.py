@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,12 +15,12 @@ from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine.calibrate import calibrate, take_sample
 from headrace.engine.measured import measured
-from headrace.errors import QueryError
+from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.query.types import TS_TYPE, stream_schema
 from headrace.reference import difference, reference
-from headrace.sources.files import FilesOrigin
+from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun
 
@@ -159,6 +160,20 @@ def test_sources_are_sampled_over_the_same_time(tmp_path: Path) -> None:
     sample = take_sample(nodes.named_sources(node_of(query)), 5_000)
     assert len(sample.windows["fast"]) == len(sample.windows["slow"]) == 10
     assert sample.spans["slow"] == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_only_the_head_of_a_large_file_is_read(ending: str, tmp_path: Path) -> None:
+    table = second(np.random.default_rng(1), 0, 3_000)
+    path = tmp_path / f"large.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=1_000)
+    else:
+        feather.write_feather(table, path)
+    assert read_head(path, 1_001).equals(table.slice(0, 1_001))
+    assert read_head(path, 10).equals(table.slice(0, 10))
+    with pytest.raises(SourceError, match="is gone before it was processed"):
+        read_head(tmp_path / f"none.{ending}", 5)
 
 
 def test_given_costs_count_instead_of_measured_ones(inputs: tuple[Input, Input]) -> None:

@@ -47,15 +47,16 @@ def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> 
     )
 
 
-def with_bounds(plan: Plan, bounds: Bounds) -> Plan:
+def with_bounds(plan: Plan, physical: p.Plan, bounds: Bounds) -> Plan:
     """The plan as it runs on a state whose band joins are grouped by these ranges."""
-    subqueries = []
-    for subquery in plan.subqueries:
-        found = [bounds[name] for name in subquery.members if name in bounds]
-        if found and subquery.router.kind != RANGES:
-            subquery = replace(subquery, router=Router(RANGES, (), bounds=found[0]), rejected=())
-        subqueries.append(subquery)
-    return replace(plan, subqueries=tuple(subqueries))
+    named = {name: subquery for subquery in plan.subqueries for name in subquery.members}
+    changed = {}
+    for name, found in bounds.items():
+        operator = physical.by_name[name]
+        if named[name].router.kind != RANGES and isinstance(operator, p.JoinOperator):
+            router = Router(RANGES, ranged_by(operator), bounds=found)
+            changed[named[name].name] = replace(named[name], router=router, rejected=())
+    return replace(plan, subqueries=tuple(changed.get(s.name, s) for s in plan.subqueries))
 
 
 def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[p.Operator]]]:

@@ -28,7 +28,7 @@ from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.routing.ranges import even_bounds, numbers, range_of
 from headrace.sources import conform
-from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.files import FilesOrigin, read_head
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
@@ -151,7 +151,7 @@ def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]
         msg = f"{name!r} is a streaming DataFrame, of which no sample can be taken; calibrate with files or a static DataFrame"
         raise QueryError(msg)
     if isinstance(origin, FilesOrigin):
-        yield from (read_file(path) for path in origin.listing())
+        yield from (read_head(path, tuples + 1) for path in origin.listing())
     else:
         yield origin.head(tuples + 1) if hasattr(origin, "head") else origin.table()
 

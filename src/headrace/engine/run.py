@@ -33,7 +33,7 @@ from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
 from headrace.engine import plan_file
 from headrace.engine import spark as engine
-from headrace.engine.calibrate import glance
+from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.progress import Progress
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateMismatch
@@ -520,22 +520,31 @@ def compiled(
     """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
         return *deploy(plan, roots, ordered), plan
-    shown = plan_of(roots, ordered, strategy, slots, _sampled(roots, ordered, slots) if last is None else None)
-    if last is None:  # ranges are chosen once: blocks are grouped by them
+    figures = _sampled(roots, ordered, strategy, slots)
+    if last is not None and figures is not None:  # ranges were chosen once: blocks are grouped by them
+        figures = replace(figures, bounds={})
+    shown = plan_of(roots, ordered, strategy, slots, figures)
+    if last is None:
         bounds = {name: s.router.bounds for s in shown.subqueries if s.router.kind == RANGES for name in s.members}
     else:
         bounds = {name: tuple(found) for name, found in last.query.get("bounds", {}).items()}
-    return compile_query(roots, ordered, strategy, bounds), None, with_bounds(shown, bounds)
+    physical = compile_query(roots, ordered, strategy, bounds)
+    shown = with_bounds(shown, physical, bounds)
+    if strategy == "operator" and figures is not None:  # slots by share
+        return *deploy(shown, roots, ordered), shown
+    return physical, None, shown
 
 
-def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], slots: int) -> Figures | None:
-    """Where the values of band joins lie, if there are such joins and a sample can be had."""
-    if not any(map(can_be_ranged, compile_query(roots, ordered).operators)):
-        return None
+def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str, slots: int) -> Figures | None:
+    """Where the values of band joins lie, and what operators cost that get slots by cost; if a sample can be had."""
     try:
-        return glance(roots, ordered, slots=slots, tuples=SAMPLE)
+        if strategy == "operator" and slots >= len(compile_query(roots, ordered, strategy).operators):
+            return calibrate(roots, ordered, slots=slots, tuples=SAMPLE)
+        if any(map(can_be_ranged, compile_query(roots, ordered).operators)):
+            return glance(roots, ordered, slots=slots, tuples=SAMPLE)
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
-        return None
+        pass
+    return None
 
 
 def longest_window(plan: p.Plan) -> int | None:

@@ -106,6 +106,29 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
+def read_head(path: Path, rows: int) -> pa.Table:
+    """The first rows of a file, without reading all of it."""
+    try:
+        if path.suffix == ".parquet":
+            found = _parquet_head(path, rows)
+        else:
+            found = feather.read_table(path, memory_map=True).slice(0, rows)
+        found.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+    return found.replace_schema_metadata(None)
+
+
+def _parquet_head(path: Path, rows: int) -> pa.Table:
+    with pq.ParquetFile(path) as file:
+        batches: list[pa.RecordBatch] = []
+        for batch in file.iter_batches(batch_size=rows):
+            batches.append(batch)
+            if sum(b.num_rows for b in batches) >= rows:
+                break
+        return pa.Table.from_batches(batches, schema=file.schema_arrow).slice(0, rows)
+
+
 def _parquet(path: Path) -> pa.Table:
     """Opened as one file: a data set of one costs several milliseconds more."""
     with pq.ParquetFile(path) as file:
