@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import plan as p
-from headrace.routing.layout import Diagonal, Layout, Rectangles
+from headrace.routing.layout import Diagonal, Layout, Rectangles, Split
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream
@@ -119,16 +119,33 @@ def drive(
         return run.table()
 
 
-def random_layouts(seed: int) -> Callable[[p.Operator, int, int], Layout | None]:
-    """Another layout at every call, so at every epoch and for every operator."""
+def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[Split, ...]:
+    """Some groups on grids of their own."""
+    found = []
+    for group in r.choice(groups, size=min(groups, int(r.integers(0, 9))), replace=False):
+        rows = int(r.integers(1, slots + 1))
+        columns = int(r.integers(1, slots // rows + 1))
+        found.append(Split(int(group), rows, columns, tuple(map(int, r.permutation(slots)[: rows * columns]))))
+    return tuple(found)
+
+
+def random_layouts(
+    seed: int, followed: Collection[str] = (), grids: float = 0.3
+) -> Callable[[p.Operator, int, int], Layout | None]:
+    """Another layout at every call, so at every epoch and for every operator.
+
+    followed: operators whose results must stay in one slot; grids: share of keyed joins that get rectangles.
+    """
     r = np.random.default_rng(seed)
 
     def choose(operator: p.Operator, groups: int, slots: int) -> Layout | None:
         cells = int(r.integers(1, slots + 1))
         join = isinstance(operator, p.JoinOperator)
-        if join and (not operator.keys or r.random() < 0.3):
+        if join and (not operator.keys or r.random() < grids):
             return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
-        return Diagonal(tuple(int(s) for s in r.integers(0, cells, groups)), cells)
+        owners = tuple(int(s) for s in r.integers(0, cells, groups))
+        can_be_split = join and operator.name not in followed
+        return Diagonal(owners, cells, random_splits(r, groups, cells) if can_be_split else ())
 
     return choose
 

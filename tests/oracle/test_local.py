@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import duck
-from headrace.compile import STRATEGIES
+from headrace.compile import STRATEGIES, compile_query
 from headrace.engine import outlet
 from headrace.kernels import join, pairs
 from headrace.query import nodes
@@ -29,7 +29,7 @@ from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
 
 from .driving import SLOTS, Driven, drive, driven, random_layouts, shrink
-from .strategies import AGGREGATES, SECOND, STATELESS, Case, cut, make_case, make_table
+from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_case, make_table
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
@@ -91,9 +91,15 @@ def test_any_query_fresh_seeds() -> None:
         check_transparent(seed)
 
 
+def followed(query: Stream) -> set[str]:
+    """Operators whose slots another one shares."""
+    return {o.follows for o in compile_query([node_of(query)]).operators if o.follows}
+
+
 @seeds(40)
 def test_a_new_layout_at_every_epoch(seed: int) -> None:
-    check(make_case(f"layout-{seed}"), seed, epochs=4, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
+    case = make_case(f"layout-{seed}")
+    check(case, seed, epochs=4, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed, followed(case.query)))
 
 
 @seeds(30)
@@ -102,7 +108,21 @@ def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.
     if seed % 2:
         monkeypatch.setattr(join, "FEW_PAIRS", 20)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
-    check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
+    check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed, followed(case.query)))
+
+
+@seeds(24)
+def test_hot_groups_on_grids_of_their_own(seed: int) -> None:
+    """Few keys, so that most pairs are in groups that are split, in another way at every epoch."""
+    r = random.Random(f"hot-{seed}")
+    tables = {n: make_table(r.getrandbits(32), r.choice([40, 150]), small=True) for n in ("a", "b")}
+    a, b = (table_stream(rows, lateness="1 minute", name=n) for n, rows in tables.items())
+    on = r.choice(["l.k = r.k", "l.k = r.k and l.x < r.x"])
+    query = a.join(b, on=on, within="20 seconds") if seed % 3 else a.join(b, on=on, last=(30, 20))
+    arrived = cut({n: Table(n, rows, "1 minute") for n, rows in tables.items()}, 4, seed)
+    layouts = random_layouts(seed, grids=0.0)
+    found = drive(query, arrived, seed, reopen=0.2, change_slots=0.5, groups=3, layouts=layouts)
+    same(reference(query, epochs=arrived), found, query)
 
 
 @seeds(45)

@@ -136,6 +136,7 @@ class Outlet:
         far = reach(self.task.reader.open(block).table) if operator.groupings[edge.input].bounds else 0
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, far)].sum())
+            rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message(slot, "block", head))
@@ -171,6 +172,10 @@ class Outlet:
 def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:
     layout = epoch.layouts[operator.name]
     return layout.owner  # type: ignore[union-attr]  # by value only along the diagonal
+
+
+def _part(rows: int, which: int, parts: int) -> int:
+    return int(rows * (which + 1) // parts - rows * which // parts)
 
 
 def _chunks(table: pa.Table) -> Iterator[pa.Table]:

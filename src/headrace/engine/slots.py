@@ -15,7 +15,7 @@ from headrace.kernels import aggregate, order
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import join
 from headrace.kernels.stateless import run_steps
-from headrace.state.blocks import Block
+from headrace.state.blocks import Block, OpenBlock
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch, Inbox
@@ -83,11 +83,17 @@ class _Slot:
 
     def _tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's groups of each block that has some."""
-        if not self._groups(side):
+        parts = self._parts(side)
+        if not self._groups(side) and not parts:
             return []
         opened = [self.task.reader.open(block) for block in blocks]
         tables = [block.slice(self._groups(side, reach(block.table))) for block in opened]
+        tables += [part_of(block, *part) for part in parts for block in opened]
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
+
+    def _parts(self, side: int) -> list[tuple[int, int, int]]:
+        layout = self.epoch.layouts[self.operator.name]
+        return layout.parts(self.number, side) if self.number < layout.slots else []
 
     # --- stateless -------------------------------------------------------------------------------------------------
 
@@ -195,6 +201,13 @@ class _Slot:
         released, waiting = order.release(self._held(0, operator.schemas[0], None), self._bound())
         self._hold(0, waiting, grouped=False)
         yield 0, released
+
+
+def part_of(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
+    """The rows of a group in a block, cut into parts: one of them."""
+    rows = block.slice([group])
+    start, stop = (rows.num_rows * end // parts for end in (which, which + 1))
+    return rows.slice(start, stop - start)
 
 
 def _widen(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -5,7 +5,10 @@ exactly one slot. A pair of tuples is looked at only in the epoch in which the l
 only in the slot that this epoch's layout gives to their groups; state knows nothing of slots. So every pair is met
 exactly once whatever the layouts of other epochs were, and a layout may be replaced between any two epochs.
 
-- `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates): group g belongs to one slot.
+- `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates): group g belongs to one slot, or,
+  where a hot key makes it too much for one, to a small grid of slots of its own: the rows that each block holds of the
+  group are cut into parts, the left ones by the grid's rows, the right ones by its columns. Blocks never change, so a row
+  is in exactly one part, and a pair of rows in exactly one cell.
 - `Ranges`: groups are ranges of a number. A pair belongs to the group of its point; the interval that must hold the point
   begins in that group or in one before it, at most `reach` groups before. A slot owns neighbouring groups of points and
   reads intervals from as many groups before its own as any of them can reach over.
@@ -26,35 +29,69 @@ Interval = tuple[int, int]  # groups from .. to, the end excluded
 
 
 @dataclass(frozen=True)
+class Split:
+    """A group that has a grid of slots: `rows` parts of its left tuples, `columns` parts of its right ones."""
+
+    group: int
+    rows: int
+    columns: int
+    slots: tuple[int, ...]  # row by row
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1 or len(set(self.slots)) != self.rows * self.columns:
+            raise QueryError(f"a split group needs rows x columns different slots; found {self}")
+
+    def part(self, slot: int, side: int) -> tuple[int, int]:
+        """Which part of one side's rows a slot reads, of how many."""
+        cell = self.slots.index(slot)
+        return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
+
+
+@dataclass(frozen=True)
 class Diagonal:
-    """Group g and its pairs (g, g) belong to slot `owner[g]`."""
+    """Group g and its pairs (g, g) belong to slot `owner[g]`, or to the slots of its split."""
 
     owner: tuple[int, ...]
     slots: int
+    splits: tuple[Split, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(not 0 <= slot < self.slots for slot in self.owner):
-            raise QueryError(
-                f"a layout of {self.slots} slots gives a group to another slot; found {sorted(set(self.owner))}"
-            )
+        used = {*self.owner, *(slot for split in self.splits for slot in split.slots)}
+        if any(not 0 <= slot < self.slots for slot in used):
+            raise QueryError(f"a layout of {self.slots} slots gives a group to another slot; found {sorted(used)}")
+        if len({split.group for split in self.splits}) != len(self.splits):
+            raise QueryError(f"a group is split twice; found {self.splits}")
 
     @staticmethod
     def even(groups: int, slots: int, first: int = 0) -> Diagonal:
         """Neighbouring groups together, so that a slot reads one range of every block; slots from `first` on."""
         return Diagonal(tuple(first + group * slots // groups for group in range(groups)), first + slots)
 
+    @cached_property
+    def split(self) -> dict[int, Split]:
+        return {split.group: split for split in self.splits}
+
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
-        """The groups of one side (0 left, 1 right) that a slot must read."""
-        return [group for group, owner in enumerate(self.owner) if owner == slot]
+        """The groups of one side (0 left, 1 right) that a slot reads whole."""
+        return [g for g, owner in enumerate(self.owner) if owner == slot and g not in self.split]
+
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        """Groups of which a slot reads a part: (group, which, of how many)."""
+        return [(split.group, *split.part(slot, side)) for split in self.splits if slot in split.slots]
 
     def slot_of(self, left: int, right: int) -> int | None:
-        return self.owner[left] if left == right else None
+        """The slot of a pair of groups that is in one."""
+        return self.owner[left] if left == right and left not in self.split else None
 
     def diagonal(self) -> Diagonal:
+        """How results lie; those of a split group would lie in several slots."""
+        if self.splits:
+            raise QueryError("no operator can share the slots of a join with split groups")
         return self
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "diagonal", "owner": list(self.owner), "slots": self.slots}
+        splits = [[s.group, s.rows, s.columns, list(s.slots)] for s in self.splits]
+        return {"kind": "diagonal", "owner": list(self.owner), "slots": self.slots, "splits": splits}
 
 
 @dataclass(frozen=True)
@@ -91,6 +128,9 @@ class Rectangles:
 
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         return list(range(*self.cells[slot][side]))
+
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return []
 
     def slot_of(self, left: int, right: int) -> int | None:
         for slot, ((l0, l1), (r0, r1)) in enumerate(self.cells):
@@ -139,6 +179,9 @@ class Ranges:
             return []
         return list(range(start if side == self.points else max(start - reach, 0), stop))
 
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return []
+
     def diagonal(self) -> Diagonal:
         raise QueryError("no operator can share the slots of a join by ranges")
 
@@ -152,7 +195,8 @@ Layout = Diagonal | Rectangles | Ranges
 def from_json(data: dict[str, Any]) -> Layout:
     match data["kind"]:
         case "diagonal":
-            return Diagonal(tuple(data["owner"]), data["slots"])
+            splits = tuple(Split(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
+            return Diagonal(tuple(data["owner"]), data["slots"], splits)
         case "ranges":
             return Ranges(data["groups"], data["busy"], data["points"], data["first"])
         case _:
