@@ -18,6 +18,8 @@ import duckdb
 import pyarrow as pa
 
 from headrace.compile import plan as p
+from headrace.control.controller import Controller, Decision
+from headrace.control.policy import Policy, check_pins
 from headrace.engine import time as wm
 from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.messages import Message
@@ -38,7 +40,7 @@ from headrace.version import __version__
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
-WORK = "work:"  # stands beside the operators' state; no operator has a colon in its name
+WORK, CONTROL = "work:", "control:"  # stand beside the operators' state; no operator has a colon in its name
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 
 
@@ -51,8 +53,11 @@ class Settings:
     bounded: bool = False
     keep_late: bool = False
     static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
-    layouts: Callable[[p.Operator, int, int], Layout | None] | None = None  # a test's own choice
+    layouts: Callable[[p.Operator, int, int], Layout | None] | None = None  # those of a plan, or a test's own choice
     groups: int | None = None
+    policy: Policy = field(default_factory=Policy)
+    limit: int | None = None  # slots that the run may grow to; None: those it has
+    auto: bool = False  # the controller chooses how many slots are active
 
 
 @dataclass
@@ -79,6 +84,14 @@ class Driver:
         if last is not None:
             self._check_query(last)
             self.progress.restore(last)
+        limit = max(self.settings.limit or 0, self.settings.slots)
+        self.control = Controller(self.plan, self.settings.policy, self.settings.slots, limit, auto=self.settings.auto)
+        placed = {o.name: self.control.can_place(o) for o in self.plan.operators}
+        check_pins(self.settings.policy, placed, last.groups if last else self._groups(), limit)
+        if last is not None and CONTROL in last.operators:
+            self.control.restore(last.operators[CONTROL].extra)
+        self._begun: float | None = None  # when the last epoch began
+        self.backlog = 0  # windows that wait
         reader = BlockReader(self.store.storage)
         taken = last.operators if last else {}
         self.ledgers = {
@@ -118,10 +131,14 @@ class Driver:
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         begun = time.time()
+        if self.settings.auto:
+            self.settings.slots = self.control.active
         epoch = self._epoch(final=final, idle=idle)
         reports = self._execute(epoch, execute)
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in (taken or {}).items()}
-        manifest = self._manifest(epoch, reports, position, ledgers)
+        passed = begun - self._begun if self._begun else time.time() - begun
+        self._begun = begun
+        manifest = self._manifest(epoch, reports, position, ledgers, passed)
         self.store.commit(manifest)
         for name, files in (taken or {}).items():
             self.ledgers[name].accept(ledgers[name], files)
@@ -172,6 +189,7 @@ class Driver:
     def _layout(self, operator: p.Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.settings.slots, groups)
         chosen = self.settings.layouts and self.settings.layouts(operator, groups, slots)
+        chosen = chosen or (None if self.settings.layouts else self.control.layout(operator, groups, slots))
         if chosen:
             return chosen
         ranges = [g for g in operator.groupings if g.bounds is not None]
@@ -207,6 +225,7 @@ class Driver:
         reports: Sequence[dict[str, Any]],
         position: Mapping[str, Any],
         ledgers: Mapping[str, Sequence[Block]],
+        passed: float,
     ) -> Manifest:
         seen: dict[str, int] = {}
         for report in reports:
@@ -216,7 +235,11 @@ class Driver:
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
         operators, held = self._operators(epoch, reports, clocks)
-        operators[WORK] = OperatorState((), self._work(epoch, reports, held))
+        operators[WORK] = OperatorState(
+            (), self._work(epoch, reports, {name: sum(sides) for name, sides in held.items()})
+        )
+        decisions = self._decide(epoch, reports, held, passed)
+        operators[CONTROL] = OperatorState((), self.control.to_json())
         for name, ledger in self.ledgers.items():
             operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
@@ -229,9 +252,21 @@ class Driver:
             operators=operators,
             outbox=outbox,
             totals=self._totals(sources, outbox),
-            decisions=[],
+            decisions=[decision.to_json() for decision in decisions],
             closed=len(epoch.ended) == len(self.plan.sources),
         )
+
+    def _decide(
+        self, epoch: Epoch, reports: Sequence[dict[str, Any]], held: Mapping[str, Sequence[float]], passed: float
+    ) -> list[Decision]:
+        """What the controller changes from the next epoch on. A plan that was given decides itself."""
+        if self.settings.layouts is not None:
+            return []
+        self.control.backlog = self.backlog
+        self.control.observe(reports, held, epoch.slots, passed)
+        if not self.control.due(epoch.number):
+            return []
+        return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
 
     def _source(self, name: str, clock: wm.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         before = self.store.last.sources[name] if self.store.last else {}
@@ -264,8 +299,8 @@ class Driver:
 
     def _operators(
         self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
-    ) -> tuple[dict[str, OperatorState], dict[str, float]]:
-        """The state of every operator, and about how many tuples of it are still needed."""
+    ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
+        """The state of every operator, and about how many tuples of it are still needed, by input."""
         extra = {name: data for report in reports for name, data in report["extra"].items()}
         producers = wm.operator_watermarks(self.plan, clocks)
         arrived = wm.operator_watermarks(self.plan, wm.arrivals(clocks))
@@ -281,7 +316,8 @@ class Driver:
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )
             found[operator.name] = OperatorState(inputs, own)
-            held[operator.name] = sum(_needed(b, bounds[side]) for side, blocks in enumerate(inputs) for b in blocks)
+            sides = zip(inputs, bounds, strict=True)
+            held[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
         return found, held
 
     # --- delivery --------------------------------------------------------------------------------------------------

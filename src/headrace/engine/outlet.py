@@ -9,7 +9,7 @@ share one block. What an operator of the same stage wants, whose slots are share
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +18,27 @@ import pyarrow as pa
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
 from headrace.engine.work import Work
-from headrace.engine.writing import Task, by_reference, group_numbers, reach, state_of, write_grouped, write_rows
+from headrace.engine.writing import (
+    Task,
+    by_reference,
+    group_numbers,
+    reach,
+    sorted_by_hash,
+    state_of,
+    write_grouped,
+    write_rows,
+)
+from headrace.kernels.equijoin import hashes
 from headrace.kernels.stateless import run_steps
 from headrace.state.blocks import Block, Offsets
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch, Inbox
 
+Heavy = list[list[Any]]
+
+FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
+HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
 FULL = 1_000_000  # tuples that a task gathers before it writes them
 FULL_BYTES = 256 << 20
 
@@ -42,6 +56,7 @@ class Outlet:
             "replaced": [],
             "merged": [],
             "extra": {},
+            "load": {},
         }
         self.work = Work()
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
@@ -73,7 +88,7 @@ class Outlet:
         self._write_late()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[Any, tuple[Block, Offsets]] = {}
+        shared: dict[Any, tuple[Block, Offsets, Heavy]] = {}
         done: dict[tuple[p.Step, ...], pa.Table] = {}
         for edge in self.epoch.plan.leaving(producer, output):
             if edge.steps not in done:
@@ -104,7 +119,9 @@ class Outlet:
 
     # --- one edge --------------------------------------------------------------------------------------------------
 
-    def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]) -> Iterator[Message]:
+    def _send(
+        self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
+    ) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             block = write_rows(self.epoch, self.task, table)
@@ -115,14 +132,17 @@ class Outlet:
             yield from self._by_value(edge, operator, table.select(edge.schema.names))
 
     def _by_reference(
-        self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets]]
+        self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
     ) -> Iterator[Message]:
         panes = operator.name if isinstance(operator, p.PaneAggregateOperator) else None
         key = (edge.steps, operator.groupings[edge.input], panes, tuple(edge.schema.names))
         if key not in shared:
             held = state_of(operator, edge, table)
-            shared[key] = write_grouped(self.epoch, self.task, operator, edge.input, held)
-        block, offsets = shared[key]
+            shared[key] = (
+                *write_grouped(self.epoch, self.task, operator, edge.input, held),
+                heavy_keys(operator, edge, held),
+            )
+        block, offsets, heavy = shared[key]
         if not block.rows:
             return
         self.report["blocks"].append([operator.name, edge.input, block.to_json()])
@@ -132,6 +152,7 @@ class Outlet:
             return
         head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
         counts = np.diff(offsets)
+        self._loaded(operator, edge.input, counts, heavy)
         layout = self.epoch.layouts[operator.name]
         far = reach(self.task.reader.open(block).table) if operator.groupings[edge.input].bounds else 0
         for slot in range(layout.slots):
@@ -140,6 +161,13 @@ class Outlet:
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message(slot, "block", head))
+
+    def _loaded(self, operator: p.Operator, side: int, counts: Offsets, heavy: Heavy) -> None:
+        """Tuples by group, and heavy keys: what the controller judges by."""
+        load = self.report["load"].setdefault(operator.name, {"new": [[], []], "heavy": [[], []]})
+        known = load["new"][side]
+        load["new"][side] = (counts + np.array(known)).astype(int).tolist() if known else counts.tolist()
+        load["heavy"][side] += heavy
 
     def _by_value(self, edge: p.Edge, operator: p.Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:
@@ -156,7 +184,10 @@ class Outlet:
         if isinstance(operator, p.RankOperator | p.OrderOperator):
             yield 0, table
             return
-        owner = np.array(_owners(self.epoch, operator))[group_numbers(self.epoch, operator, side, table)]
+        groups = group_numbers(self.epoch, operator, side, table)
+        if not isinstance(operator, p.StatelessOperator):
+            self._loaded(operator, side, np.bincount(groups, minlength=self.epoch.groups), [])
+        owner = np.array(_owners(self.epoch, operator))[groups]
         for slot in np.unique(owner):
             yield int(slot), table.filter(pa.array(owner == slot))
 
@@ -167,6 +198,26 @@ class Outlet:
                 table = table.append_column(name, pa.array([value] * table.num_rows))
             self.report["late"].append([source, write_rows(self.epoch, self.task, table).to_json()])
         self._late = {}
+
+
+def heavy_keys(operator: p.Operator, edge: p.Edge, held: pa.Table) -> Heavy:
+    """(hash, about how many tuples, the key as text) of keys that a sample of the rows shows to be heavy."""
+    if not sorted_by_hash(operator) or held.num_rows < FEW:
+        return []
+    step = max(1, held.num_rows // SAMPLE)
+    rows = np.arange(0, held.num_rows, step)
+    found, first, counts = np.unique(hashes(held)[rows], return_index=True, return_counts=True)
+    top = np.argsort(counts)[::-1][:HEAVIEST]
+    columns = operator.groupings[edge.input].columns
+    return [
+        [int(found[i]), int(counts[i]) * step, _key_text(held, columns, int(rows[first[i]]))]
+        for i in top
+        if counts[i] >= HEAVY * len(rows)
+    ]
+
+
+def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
+    return ", ".join(str(table.column(name)[row].as_py()) for name in columns if name in table.column_names)[:40]
 
 
 def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:

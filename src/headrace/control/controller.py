@@ -1,0 +1,375 @@
+"""The controller: measures every epoch, decides at reorganisation epochs, writes down why.
+
+Invariant: a layout that it gives is one that stands in the newest manifest; until that, the one before is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.compile import plan as p
+from headrace.control import diffusion, elastic
+from headrace.control.degree import Degree
+from headrace.control.policy import Policy
+from headrace.control.sketch import SpaceSaving
+from headrace.errors import QueryError
+from headrace.routing.hashing import scale
+from headrace.routing.layout import Diagonal, Layout, Rectangles, from_json
+
+Counts = npt.NDArray[np.float64]
+
+SMOOTHING = 0.4  # weight of the newest epoch
+FADE = 0.8  # of the sketches, every epoch
+PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
+REMEMBERED = 500  # decisions
+
+
+@dataclass
+class Measured:
+    """What one operator was sent lately: tuples per epoch, group and side, and its heavy keys."""
+
+    new: list[Counts]
+    heavy: list[SpaceSaving]
+    held: list[float]  # tuples in its windows, by side
+    texts: dict[int, str] = field(default_factory=dict)  # keys by hash, as people write them
+
+    def totals(self) -> tuple[float, float]:
+        return float(self.new[0].sum()), float(self.new[1].sum())
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One change: it stands in manifest `epoch` and takes effect in the next."""
+
+    epoch: int
+    operator: str
+    kind: str  # shape, move, split, slots
+    change: str
+    reason: str
+    before: float  # what the busiest slot had: times the mean, or tuples to read
+    predicted: float  # the same after it, as a share of that before
+    measured: float | None = None  # the same, found at the next reorganisation
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+class Controller:
+    def __init__(self, plan: p.Plan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
+        self.plan, self.policy, self.limit, self.auto = plan, policy, limit, auto
+        self.active = slots
+        self.frozen = False
+        self.asked = False  # a reorganisation out of turn
+        self.layouts: dict[str, Layout] = {}
+        self.history: list[Decision] = []
+        self.measured: dict[str, Measured] = {}
+        self.occupancy: list[float] = []
+        self.backlog = 0
+        self.degree = Degree()
+        self._followed = {o.follows for o in plan.operators if o.follows}
+
+    # --- what stands in the manifest -----------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "active": self.active,
+            "layouts": {name: layout.to_json() for name, layout in self.layouts.items()},
+            "history": [decision.to_json() for decision in self.history[-REMEMBERED:]],
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """As the newest manifest has it."""
+        self.layouts = {name: from_json(found) for name, found in data["layouts"].items()}
+        self.history = [Decision(**found) for found in data["history"]]
+        if self.auto:
+            self.active = min(data["active"], self.limit)
+
+    # --- layouts -------------------------------------------------------------------------------------------------------
+
+    def layout(self, operator: p.Operator, groups: int, slots: int) -> Layout | None:
+        """What was decided, if it fits so many groups and slots; None: nothing was."""
+        found = self.layouts.get(operator.name)
+        if isinstance(found, Diagonal) and len(found.owner) == groups:
+            return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
+        if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
+            return found if sum(found.rows) == min(slots, groups) or self.policy.diffusion == "grid" else None
+        pins = self.policy.pinned.get(operator.name)
+        return _pinned(Diagonal.even(groups, slots), pins) if pins else None
+
+    def can_place(self, operator: p.Operator) -> bool:
+        """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
+        if operator.follows or isinstance(operator, p.StatelessOperator | p.RankOperator | p.OrderOperator):
+            return False
+        return bool(getattr(operator, "by", ())) or (isinstance(operator, p.JoinOperator) and bool(operator.keys))
+
+    def _can_shape(self, operator: p.Operator) -> bool:
+        ranged = any(g.bounds is not None for g in operator.groupings)
+        return isinstance(operator, p.JoinOperator) and not operator.keys and not ranged
+
+    # --- measuring -----------------------------------------------------------------------------------------------------
+
+    def observe(
+        self, reports: Sequence[Mapping[str, Any]], held: Mapping[str, Sequence[float]], slots: int, seconds: float
+    ) -> None:
+        """What the tasks of an epoch reported; held: tuples in the windows of every operator, by side."""
+        for operator in self.plan.operators:
+            found = [r["load"][operator.name] for r in reports if operator.name in r["load"]]
+            if self.can_place(operator) or self._can_shape(operator):
+                self._take(operator.name, found, held.get(operator.name, (0.0, 0.0)))
+        busy = [0.0] * slots
+        for report in reports:
+            if report["stage"] > 0:
+                busy[report["partition"]] += report["cpu"]
+        now = [cpu / max(seconds, 1e-6) for cpu in busy]
+        before = self.occupancy if len(self.occupancy) == slots else now
+        self.occupancy = [a * (1 - SMOOTHING) + b * SMOOTHING for a, b in zip(before, now, strict=True)]
+
+    def _take(self, name: str, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
+        groups = max((len(side) for load in found for side in load["new"]), default=0)
+        known = self.measured.get(name)
+        if known is None:
+            if not groups:
+                return
+            known = Measured([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+            self.measured[name] = known
+            weight = 1.0
+        else:
+            weight = SMOOTHING
+        for side in (0, 1):
+            now = np.zeros(len(known.new[side]))
+            known.heavy[side].fade(FADE)
+            for load in found:
+                if load["new"][side]:
+                    now += np.asarray(load["new"][side], dtype=np.float64)
+                listed = 0.0
+                for key, count, text in load["heavy"][side]:
+                    known.heavy[side].add(key, count)
+                    known.texts[key] = text
+                    listed += count
+                known.heavy[side].rest(max(sum(load["new"][side]) - listed, 0.0))
+            known.new[side] = known.new[side] * (1 - weight) + now * weight
+        known.held = [*map(float, held), 0.0][:2]
+        known.texts = {k: t for k, t in known.texts.items() if k in known.heavy[0].counts or k in known.heavy[1].counts}
+
+    # --- deciding ------------------------------------------------------------------------------------------------------
+
+    def due(self, epoch: int) -> bool:
+        return not self.frozen and (self.asked or (epoch + 1) % self.policy.every == 0)
+
+    def reorganise(self, epoch: int, groups: int, used: Mapping[str, Layout]) -> list[Decision]:
+        """Decide, and keep the layouts for the next epoch; `used` are those of this one."""
+        self.asked = False
+        self._judge(used)
+        decisions = self.proposals(epoch, groups, used, keep=True)
+        self.history += decisions
+        return decisions
+
+    def proposals(self, epoch: int, groups: int, used: Mapping[str, Layout], *, keep: bool = False) -> list[Decision]:
+        """What would be decided now."""
+        slots, decisions = self._slots(epoch, keep)
+        for operator in self.plan.operators:
+            found = self.measured.get(operator.name)
+            layout = used.get(operator.name)
+            if found is None or layout is None:
+                continue
+            if self._can_shape(operator) and isinstance(layout, Rectangles) and self.policy.diffusion != "off":
+                new, made = self._shape(epoch, operator, groups, slots, layout, found)
+            elif self.can_place(operator) and isinstance(layout, Diagonal) and self.policy.elastic != "off":
+                new, made = self._place(epoch, operator, slots, layout, found)
+            else:
+                continue
+            decisions += made
+            if keep and (made or slots != layout.slots):
+                self.layouts[operator.name] = new
+        return decisions
+
+    def _slots(self, epoch: int, keep: bool) -> tuple[int, list[Decision]]:
+        if not self.auto or not self.occupancy:
+            return self.active, []
+        remembered = self.degree.wanted_less
+        policy = self.policy
+        step, why = self.degree.step(
+            self.occupancy, policy.supplier, policy.consumer, policy.beta, self.limit, self.backlog
+        )
+        if not keep:
+            self.degree.wanted_less = remembered
+        if not step:
+            return self.active, []
+        slots = self.active + step
+        busy = sum(self.occupancy) / len(self.occupancy)
+        decision = Decision(epoch, "all", "slots", f"{self.active} to {slots}", why, busy, self.active / slots)
+        if keep:
+            self.active = slots
+        return slots, [decision]
+
+    def _shape(
+        self, epoch: int, operator: p.Operator, groups: int, slots: int, layout: Rectangles, found: Measured
+    ) -> tuple[Layout, list[Decision]]:
+        new, held = found.totals(), (found.held[0], found.held[1])
+        wanted = diffusion.shape(self.policy.diffusion, groups, slots, new, held)
+        before, after = (diffusion.read_by_busiest(each, new, held) for each in (layout, wanted))
+        same = (wanted.rows, wanted.transposed) == (layout.rows, layout.transposed)
+        must = sum(layout.rows) != sum(wanted.rows)
+        if same or not before or (not must and not self._better(before, after, new)):
+            return layout, []
+        rates = f"{new[0]:,.0f} and {new[1]:,.0f} tuples an epoch, {held[0]:,.0f} and {held[1]:,.0f} held"
+        change = f"{_shown(layout)} to {_shown(wanted)}"
+        return wanted, [Decision(epoch, operator.name, "shape", change, rates, before, after / before)]
+
+    def _better(self, before: float, after: float, new: tuple[float, float]) -> bool:
+        """Hysteresis: noise must not flip a shape."""
+        if self.policy.diffusion == "adaptive-ssp":
+            return max(new) > (1 + self.policy.worth) * min(new)
+        return self.policy.diffusion in ("ssp", "grid") or after < (1 - self.policy.worth) * before
+
+    def _place(
+        self, epoch: int, operator: p.Operator, slots: int, layout: Diagonal, found: Measured
+    ) -> tuple[Layout, list[Decision]]:
+        pins = self.policy.pinned.get(operator.name, {})
+        fitted = _fitted(layout, slots)
+        load, state = group_load(found), found.new[0] + found.new[1]
+        splits = fitted.splits
+        if self.policy.hot and isinstance(operator, p.JoinOperator) and operator.name not in self._followed:
+            sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
+            splits = elastic.splits_for(fitted.splits, sides, load.tolist(), fitted.owner, slots)
+            splits = tuple(split for split in splits if split.group not in pins)
+        moves = self._moves(operator, fitted, splits, load, state, slots, epoch, pins)
+        owner = list(fitted.owner)
+        for move in moves:
+            owner[move.group] = move.target
+        after = Diagonal(tuple(owner), slots, splits)
+        decisions = self._said(epoch, operator, fitted, after, moves, found, load)
+        return after, decisions
+
+    def _moves(
+        self,
+        operator: p.Operator,
+        layout: Diagonal,
+        splits: Sequence[Any],
+        load: Counts,
+        state: Counts,
+        slots: int,
+        epoch: int,
+        pins: Mapping[int, int],
+    ) -> list[elastic.Move]:
+        policy = self.policy
+        if policy.elastic == "paper":
+            busy = self.occupancy if len(self.occupancy) == slots else [0.0] * slots
+            seed = f"{operator.name} {epoch}"
+            return elastic.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
+        now = elastic.imbalance(elastic.slot_loads(layout.owner, splits, load.tolist(), slots))
+        if now <= 1 + policy.worth and len(set(layout.owner)) == min(slots, len(layout.owner)):
+            return []
+        return elastic.moves_by_gain(
+            layout.owner, splits, load.tolist(), state.tolist(), slots, policy.moves, policy.worth / 2, pins
+        )
+
+    def _said(
+        self,
+        epoch: int,
+        operator: p.Operator,
+        before: Diagonal,
+        after: Diagonal,
+        moves: Sequence[elastic.Move],
+        found: Measured,
+        load: Counts,
+    ) -> list[Decision]:
+        loads = [elastic.slot_loads(each.owner, each.splits, load.tolist(), after.slots) for each in (before, after)]
+        gain = max(loads[1]) / max(loads[0]) if max(loads[0]) else 1.0
+        had, will = (elastic.imbalance(each) for each in loads)
+        why = f"the busiest slot had {had:.2f} x the mean, will have {will:.2f} x"
+        decisions = []
+        if moves:
+            shown = ", ".join(f"{m.group} ({m.source} to {m.target})" for m in moves[:6])
+            more = f" and {len(moves) - 6} more" if len(moves) > 6 else ""
+            decisions.append(Decision(epoch, operator.name, "move", f"groups {shown}{more}", why, had, gain))
+        for group in sorted({s.group for s in before.splits} ^ {s.group for s in after.splits}):
+            split = after.split.get(group)
+            change = (
+                f"group {group} on {split.rows} x {split.columns} slots"
+                if split
+                else f"group {group} in one slot again"
+            )
+            hot = self._hottest(group, len(load), found)
+            decisions.append(Decision(epoch, operator.name, "split", change, f"{hot}{why}", had, gain))
+        return decisions
+
+    def _hottest(self, group: int, groups: int, found: Measured) -> str:
+        """The heaviest key of a group, to say why it is hot."""
+        for sketch in found.heavy:
+            for key, count in sketch.heavy(0.02):
+                if int(scale(np.array([key], dtype=np.uint64), groups)[0]) == group:
+                    return f"key {found.texts.get(key, '?')} has {count / sketch.total:.0%} of a stream; "
+        return ""
+
+    def _judge(self, used: Mapping[str, Layout]) -> None:
+        """What became of the last decisions: the busiest slot's load now, as a share of that before."""
+        for index, decision in enumerate(self.history):
+            if decision.measured is None and decision.before:
+                now = self._now(decision, used.get(decision.operator))
+                if now is not None:
+                    self.history[index] = replace(decision, measured=round(now / decision.before, 4))
+
+    def _now(self, decision: Decision, layout: Layout | None) -> float | None:
+        found = self.measured.get(decision.operator)
+        if decision.kind == "slots":
+            return sum(self.occupancy) / len(self.occupancy) if self.occupancy else None
+        if found is None:
+            return None
+        if isinstance(layout, Diagonal):
+            loads = elastic.slot_loads(layout.owner, layout.splits, group_load(found).tolist(), layout.slots)
+            return elastic.imbalance(loads)
+        if isinstance(layout, Rectangles):
+            return diffusion.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
+        return None
+
+    # --- what an operator of the system may ask for --------------------------------------------------------------------
+
+    def set_slots(self, slots: int) -> None:
+        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+            raise QueryError(f"slots must be a whole number, at least 1; found {slots!r}")
+        if slots > self.limit:
+            raise QueryError(
+                f"this run may use at most {self.limit} slots; found {slots}; start it with a higher limit"
+            )
+        self.active = slots
+
+
+def group_load(found: Measured) -> Counts:
+    """Work per group: tuples, and the pairs that hot keys make."""
+    load = found.new[0] + found.new[1]
+    groups, totals = len(load), found.totals()
+    hashed = {key for sketch in found.heavy for key, _ in sketch.heavy(0.01)}
+    for key in hashed:
+        share = [s.counts.get(key, 0.0) / s.total if s.total else 0.0 for s in found.heavy]
+        new = [share[side] * totals[side] for side in (0, 1)]
+        held = [share[side] * found.held[side] for side in (0, 1)]
+        pairs = new[0] * (held[1] + new[1]) + held[0] * new[1]
+        load[int(scale(np.array([key], dtype=np.uint64), groups)[0])] += pairs / PAIRS_PER_TUPLE
+    return load
+
+
+def _fitted(layout: Diagonal, slots: int) -> Diagonal:
+    """The same groups in another number of slots; those of slots that are gone are dealt out."""
+    if layout.slots == slots:
+        return layout
+    owner = tuple(slot if slot < slots else group % slots for group, slot in enumerate(layout.owner))
+    return Diagonal(owner, slots, tuple(s for s in layout.splits if max(s.slots) < slots))
+
+
+def _pinned(layout: Diagonal, pins: Mapping[int, int]) -> Diagonal:
+    if not pins:
+        return layout
+    owner = tuple(
+        pins.get(g, slot) if pins.get(g, slot) < layout.slots else slot for g, slot in enumerate(layout.owner)
+    )
+    return Diagonal(owner, layout.slots, tuple(s for s in layout.splits if s.group not in pins))
+
+
+def _shown(layout: Rectangles) -> str:
+    return f"{' + '.join(map(str, layout.rows))} cells, {'right' if layout.transposed else 'left'} by rows"

@@ -1,0 +1,149 @@
+"""Groups that move between slots, and groups that are too much for one.
+
+Loads are per group, in any one unit. `gain` takes the busiest slot's group whose move lowers the larger of the two loads
+most, and of about equally good ones that with the least state to open; it stops when balance is good enough or a move
+would gain little, so it does not thrash. `paper` gives one random group of every supplier to a consumer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from headrace.routing.layout import Split
+
+ENTER, LEAVE = 1.0, 0.6  # a group is split above the first and joined again below the second, in fair shares of a slot
+LEAST = 0.01  # of the mean load: moves that gain less are not worth it
+
+
+@dataclass(frozen=True)
+class Move:
+    group: int
+    source: int
+    target: int
+    gain: float  # by how much the larger of the two loads falls
+
+
+def slot_loads(owner: Sequence[int], splits: Sequence[Split], load: Sequence[float], slots: int) -> list[float]:
+    """Work of every slot; a split group's is spread evenly over its slots."""
+    found = [0.0] * slots
+    split = {s.group: s for s in splits}
+    for group, work in enumerate(load):
+        where = split[group].slots if group in split else (owner[group],)
+        for slot in where:
+            found[slot] += work / len(where)
+    return found
+
+
+def imbalance(loads: Sequence[float]) -> float:
+    """The busiest slot's load over the mean."""
+    mean = sum(loads) / len(loads)
+    return max(loads) / mean if mean else 1.0
+
+
+def moves_by_gain(
+    owner: Sequence[int],
+    splits: Sequence[Split],
+    load: Sequence[float],
+    state: Sequence[float],
+    slots: int,
+    most: int,
+    enough: float,
+    fixed: Collection[int] = (),
+) -> list[Move]:
+    """Moves, one after the other, until the busiest slot is within `enough` of the mean or `most` were made."""
+    owner, loads = list(owner), slot_loads(owner, splits, load, slots)
+    stuck = {s.group for s in splits} | set(fixed)
+    mean = sum(loads) / slots
+    found: list[Move] = []
+    while len(found) < most and max(loads) > (1 + enough) * mean:
+        best = _best(owner, load, state, loads, stuck)
+        if best is None or best.gain < LEAST * mean:
+            break
+        found.append(best)
+        owner[best.group] = best.target
+        loads[best.source] -= load[best.group]
+        loads[best.target] += load[best.group]
+    return found
+
+
+def _best(
+    owner: Sequence[int], load: Sequence[float], state: Sequence[float], loads: Sequence[float], stuck: Collection[int]
+) -> Move | None:
+    source = max(range(len(loads)), key=lambda s: loads[s])
+    target = min(range(len(loads)), key=lambda s: loads[s])
+    moves = [
+        Move(g, source, target, loads[source] - max(loads[source] - load[g], loads[target] + load[g]))
+        for g, slot in enumerate(owner)
+        if slot == source and g not in stuck
+    ]
+    if not moves or max(m.gain for m in moves) <= 0:
+        return None
+    good = [m for m in moves if m.gain >= max(m.gain for m in moves) / 2]
+    return max(good, key=lambda m: (m.gain / (state[m.group] + 1.0), -m.group))
+
+
+def moves_of_paper(
+    owner: Sequence[int],
+    occupancy: Sequence[float],
+    supplier: float,
+    consumer: float,
+    seed: str,
+    fixed: Collection[int] = (),
+) -> list[Move]:
+    """One random group of every supplier to a consumer of its own."""
+    r = random.Random(seed)  # noqa: S311 (seeded, so that a repeated decision is the same)
+    givers = sorted((s for s, o in enumerate(occupancy) if o > supplier), key=lambda s: -occupancy[s])
+    takers = sorted((s for s, o in enumerate(occupancy) if o < consumer), key=lambda s: occupancy[s])
+    found = []
+    for source, target in zip(givers, takers, strict=False):
+        own = [g for g, slot in enumerate(owner) if slot == source and g not in fixed]
+        if len(own) > 1:
+            found.append(Move(r.choice(own), source, target, 0.0))
+    return found
+
+
+def splits_for(
+    splits: Sequence[Split],
+    sides: Sequence[tuple[float, float]],
+    load: Sequence[float],
+    owner: Sequence[int],
+    slots: int,
+) -> tuple[Split, ...]:
+    """Groups on grids of their own: those with more load than a slot's fair share, until they have much less.
+
+    sides: left and right tuples that a group's slot reads.
+    """
+    fair = sum(load) / slots
+    known = {s.group: s for s in splits}
+    if slots < 2 or fair <= 0:
+        return ()
+    hot = [g for g, work in enumerate(load) if work > fair * (LEAVE if g in known else ENTER)]
+    return tuple(_split(known.get(g), g, sides[g], load, owner, slots, fair) for g in hot)
+
+
+def _split(
+    known: Split | None,
+    group: int,
+    sides: tuple[float, float],
+    load: Sequence[float],
+    owner: Sequence[int],
+    slots: int,
+    fair: float,
+) -> Split:
+    count = min(slots, max(2, math.ceil(load[group] / fair * 1.5)))  # parts small enough to be packed evenly
+    if known and max(known.slots) < slots and abs(len(known.slots) - count) <= 1:
+        return known  # about as it should be
+    rows, columns = best_grid(count, *sides)
+    others = slot_loads(owner, (), [0.0 if g == group else w for g, w in enumerate(load)], slots)
+    idlest = sorted(range(slots), key=lambda s: (others[s], s))[: rows * columns]
+    return Split(group, rows, columns, tuple(sorted(idlest)))
+
+
+def best_grid(count: int, left: float, right: float) -> tuple[int, int]:
+    """Rows and columns of at most so many cells, all but few of them used, of which each reads least."""
+    options = [(rows, count // rows) for rows in range(1, count + 1)]
+    full = [(a, b) for a, b in options if a * b == count]
+    return min(full, key=lambda ab: (left / ab[0] + right / ab[1], ab))

@@ -1,0 +1,112 @@
+"""What the controller may do: thresholds, periods, and what is forbidden or forced. From a TOML file, or in Python."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import QueryError
+
+DIFFUSION = ("ragged", "grid", "adaptive-ssp", "ssp", "off")
+ELASTIC = ("gain", "paper", "off")
+
+
+@dataclass(frozen=True)
+class Policy:
+    diffusion: str = "ragged"  # joins without an equality
+    elastic: str = "gain"  # groups of equality joins and aggregates
+    hot: bool = True  # split groups that are too much for one slot
+    every: int = 5  # epochs between reorganisations
+    supplier: float = 0.7  # a slot busier than this share of its time gives groups away
+    consumer: float = 0.4  # one less busy takes some
+    beta: float = 0.5  # slots are added when suppliers outnumber beta times the consumers
+    moves: int = 16  # groups that may move at once
+    worth: float = 0.1  # share of what slots read that a new shape must save, or of the mean load that balance may miss
+    pinned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # operator: group: the slot it stays in
+
+    def __post_init__(self) -> None:
+        _demand(self.diffusion in DIFFUSION, "diffusion", self.diffusion, f"one of {', '.join(DIFFUSION)}")
+        _demand(self.elastic in ELASTIC, "elastic", self.elastic, f"one of {', '.join(ELASTIC)}")
+        _demand(isinstance(self.hot, bool), "hot", self.hot, "true or false")
+        for name in ("every", "moves"):
+            value = getattr(self, name)
+            _demand(type(value) is int and value >= 1, name, value, "a whole number, at least 1")
+        for name in ("supplier", "consumer", "beta", "worth"):
+            value = getattr(self, name)
+            fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+            _demand(fits, name, value, "a share, more than 0 and at most 1")
+        if self.consumer >= self.supplier:
+            msg = f"the policy's thresholds are out of order: consumer ({self.consumer}) must be less than supplier ({self.supplier})"
+            raise QueryError(msg)
+        for operator, groups in self.pinned.items():
+            fits = all(type(g) is int and type(s) is int and g >= 0 and s >= 0 for g, s in groups.items())
+            _demand(fits, f"pinned.{operator}", dict(groups), "groups and slots as whole numbers")
+
+
+def _demand(holds: bool, name: str, found: object, expected: str) -> None:
+    if not holds:
+        raise QueryError(f"the policy's {name} must be {expected}; found {found!r}")
+
+
+def policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) -> Policy:
+    """A policy from whatever a user gives: nothing, a record, its fields, or a file."""
+    if given is None:
+        return Policy()
+    if isinstance(given, Policy):
+        return given
+    return _from_fields(given if isinstance(given, Mapping) else _read(Path(given)))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise QueryError(f"the policy file {str(path)!r} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise QueryError(f"the policy file {str(path)!r} is not TOML: {error}") from None
+
+
+def _from_fields(data: Mapping[str, Any]) -> Policy:
+    known = [f.name for f in fields(Policy)]
+    for name in data:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise QueryError(f"the policy has an unknown entry {name!r}; there are {', '.join(known)}{hint}")
+    given = dict(data)
+    if "pinned" in given:
+        given["pinned"] = {name: _groups(name, groups) for name, groups in _table(given["pinned"]).items()}
+    return Policy(**given)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    _demand(isinstance(value, Mapping), "pinned", value, "a table by operator")
+    found: Mapping[str, Any] = value
+    return found
+
+
+def _groups(operator: str, groups: Any) -> dict[int, int]:
+    """TOML has only text for keys."""
+    _demand(isinstance(groups, Mapping), f"pinned.{operator}", groups, "a table of groups and slots")
+    try:
+        return {int(group): slot for group, slot in groups.items()}
+    except ValueError:
+        raise QueryError(f"the policy's pinned.{operator} must name groups by number; found {list(groups)!r}") from None
+
+
+def check_pins(given: Policy, operators: Mapping[str, bool], groups: int, slots: int) -> None:
+    """Refuse pins of what is not there; operators: by name, whether its groups can be placed."""
+    for operator, pins in given.pinned.items():
+        if not operators.get(operator):
+            names = [name for name, can in operators.items() if can]
+            raise QueryError(f"the policy pins groups of {operator!r}; there are {', '.join(names) or 'none to pin'}")
+        for group, slot in pins.items():
+            if group >= groups:
+                raise QueryError(f"the policy pins group {group} of {operator}, which has groups 0 to {groups - 1}")
+            if slot >= slots:
+                raise QueryError(f"the policy pins group {group} of {operator} to slot {slot}; there are {slots}")
