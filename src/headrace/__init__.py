@@ -20,6 +20,7 @@ from headrace.errors import (
     SourceError,
     StateError,
     StateMismatch,
+    WorkloadError,
     WriterConflict,
 )
 from headrace.query.durations import parse_duration
@@ -53,6 +54,7 @@ __all__ = [
     "StateError",
     "StateMismatch",
     "Stream",
+    "WorkloadError",
     "WriterConflict",
     "__version__",
     "calibrate",

@@ -39,6 +39,10 @@ class DeploymentError(HeadraceError, ValueError):
     """A deployment descriptor that cannot be meant: an unknown key, a wrong value, a file that is not there."""
 
 
+class WorkloadError(HeadraceError, ValueError):
+    """A made-up stream that cannot be made as described, or cannot be written where it should be."""
+
+
 class EngineError(HeadraceError):
     """Spark, or a task on it, cannot do what the run needs."""
 

@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `demo`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `demo`, `generate`, `bench`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class Order(StrEnum):
 
 Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
+KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
+ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
 Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "all"])
 
 
@@ -314,6 +316,100 @@ def demo(
             good = show(spark, options, Console(highlight=False))
         if not good:
             raise typer.Exit(1)
+
+
+@app.command()
+def generate(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False)
+    ],
+    rate: Annotated[float, typer.Option(metavar="N", help="Tuples per second.")] = 1000,
+    seconds: Annotated[int, typer.Option(metavar="N", help="Length of the stream.")] = 60,
+    rates: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Rates in turn, over and over, instead of --rate.", show_default=False),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long each of --rates lasts, such as '30 seconds'.", show_default=False),
+    ] = None,
+    arrivals: Annotated[
+        ArrivalKind,
+        typer.Option(
+            help="fixed: evenly. uniform: gaps from 1/(2 rate) to 2/rate, which makes 0.8 of the rate in the mean."
+        ),
+    ] = ArrivalKind.poisson,
+    keys: Annotated[
+        KeyKind, typer.Option(help="bmodel: skewed at every scale. uniform: all equally frequent.")
+    ] = KeyKind.bmodel,
+    bias: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Of bmodel: share of tuples in the lower half of the keys, and so on in each half.",
+            show_default="0.7",
+        ),
+    ] = None,
+    domain: Annotated[int, typer.Option(metavar="N", help="Number of keys: 0 to N - 1.")] = 10_000_000,
+    hot: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Share of the tuples that are on one hot key.", show_default="no hot key"),
+    ] = None,
+    hot_every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When the hot key moves to another key.", show_default="it stays"),
+    ] = None,
+    files_per_second: Annotated[
+        float, typer.Option(metavar="N", help="How the stream is cut into files; the tuples are the same. May be 0.1.")
+    ] = 1,
+    live: Annotated[
+        bool, typer.Option("--live", metavar="", help="Write each file when its time has come, in real time.")
+    ] = False,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time of the first moment, UTC.", show_default="2023-11-14 22:13:20; with --live now"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, another stream.")] = 7,
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Of the stream and its files. Same seed, other name: other tuples, the same frequent keys.",
+        ),
+    ] = "stream",
+    traceback: Traceback = False,
+) -> None:
+    """Make up a stream like those of the papers: Parquet files with ts, key, value and payload, 64 bytes a tuple.
+
+    Two streams whose rates are 1:8 and then 8:1, with half of all tuples on a key that moves:
+
+    headrace generate left  --name left  --rates 1000,8000 --every "30 seconds" --hot 0.5 --hot-every "20 seconds"
+
+    headrace generate right --name right --rates 8000,1000 --every "30 seconds" --hot 0.5 --hot-every "20 seconds"
+
+    The same options give the same stream, in however many files.
+    """
+    from headrace.cli import generating
+
+    with _reporting(traceback):
+        options = generating.Options(
+            rate=rate,
+            rates=rates,
+            every=every,
+            keys=keys.value,
+            bias=bias,
+            count=domain,
+            arrivals=arrivals.value,
+            hot=hot,
+            hot_every=hot_every,
+            begin=begin,
+            live=live,
+            seed=seed,
+            name=name,
+        )
+        generating.generate(options.workload(), folder, seconds, files_per_second, live)
 
 
 @app.command()

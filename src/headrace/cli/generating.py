@@ -1,0 +1,150 @@
+"""`headrace generate`: a made-up stream from options, and what is shown while it is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headrace.errors import WorkloadError
+from headrace.query.durations import MICROSECONDS, parse_duration
+from headrace.workloads import BModel, Hot, Uniform, Workload, Written
+from headrace.workloads.keys import COUNT, Keys
+from headrace.workloads.stream import BEGIN
+
+LINES_EVERY = 1.0  # seconds, at least, between two plain lines
+BEHIND = 1.0  # seconds that a live stream may be late without a word
+
+
+@dataclass(frozen=True)
+class Options:
+    """As given on the command line; None: not given."""
+
+    rate: float = 1000
+    rates: str | None = None
+    every: str | None = None
+    keys: str = "bmodel"
+    bias: float | None = None
+    count: int = COUNT
+    arrivals: str = "poisson"
+    hot: float | None = None
+    hot_every: str | None = None
+    begin: str | None = None
+    live: bool = False
+    seed: int = 7
+    name: str = "stream"
+
+    def workload(self) -> Workload:
+        if self.every is not None and self.rates is None:
+            raise WorkloadError("--every is the time between --rates; give them, such as --rates 1000,8000")
+        return Workload(
+            rate=_numbers(self.rates) if self.rates is not None else self.rate,
+            every=_seconds(self.every, "--every"),
+            keys=self._keys(),
+            arrivals=self.arrivals,
+            hot=self._hot(),
+            seed=self.seed,
+            name=self.name,
+            begin=self._begin(),
+        )
+
+    def _keys(self) -> Keys:
+        if self.keys == "bmodel":
+            return BModel(0.7 if self.bias is None else self.bias, self.count)
+        if self.bias is not None:
+            raise WorkloadError("--bias is for skewed keys, --keys bmodel; uniform keys have none")
+        return Uniform(self.count)
+
+    def _hot(self) -> Hot | None:
+        if self.hot is not None:
+            return Hot(self.hot, _seconds(self.hot_every, "--hot-every"))
+        if self.hot_every is not None:
+            raise WorkloadError("--hot-every is the time between moves of a hot key; give its share, such as --hot 0.5")
+        return None
+
+    def _begin(self) -> float:
+        if self.begin is None:
+            return time.time() if self.live else BEGIN
+        try:
+            moment = datetime.fromisoformat(self.begin)
+        except ValueError:
+            msg = f"--begin is not a time; found {self.begin!r}; expected one such as '2026-03-01 12:00:00' (UTC)"
+            raise WorkloadError(msg) from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        msg = f"--rates must be numbers with commas between; found {text!r}; expected some such as '1000,8000'"
+        raise WorkloadError(msg) from None
+
+
+def _seconds(text: str | None, what: str) -> float | None:
+    return None if text is None else parse_duration(text, what) / MICROSECONDS["second"]
+
+
+def generate(workload: Workload, folder: Path, seconds: int, files_per_second: float, live: bool) -> None:
+    """Write, showing how far it has come; to be stopped before the end is no error."""
+    console = Console(highlight=False, soft_wrap=True)
+    with _showing(console, seconds) as shown:
+        try:
+            workload.write(folder, seconds, files_per_second=files_per_second, live=live, tell=shown.tell)
+            ending = ""
+        except KeyboardInterrupt:
+            ending = f"stopped after {shown.last.seconds:g} of {seconds} seconds: "
+    console.print(f"{ending}{_summary(shown.last)} in {folder}", markup=False)
+    if shown.last.files:
+        console.print(f"read it with hr.files(spark, {str(folder)!r}, time='ts')", style="dim", markup=False)
+
+
+def _summary(written: Written) -> str:
+    files = f"{written.files:,} file{'' if written.files == 1 else 's'}"
+    return f"{written.tuples:,} tuples in {files}"
+
+
+def _line(written: Written) -> str:
+    late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
+    return f"{_summary(written)}{late}"
+
+
+class _Lines:
+    """Anywhere but on a terminal: a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.last, self.said = console, Written(), time.monotonic()
+
+    def tell(self, written: Written) -> None:
+        self.last = written
+        if time.monotonic() - self.said >= LINES_EVERY:
+            self.said = time.monotonic()
+            self.console.print(f"{written.seconds:g} s: {_line(written)}", markup=False)
+
+
+class _Bar:
+    """On a terminal: a bar."""
+
+    def __init__(self, progress: Progress, seconds: int) -> None:
+        self.progress, self.last = progress, Written()
+        self.task = progress.add_task("", total=seconds)
+
+    def tell(self, written: Written) -> None:
+        self.last = written
+        self.progress.update(self.task, completed=written.seconds, description=_line(written))
+
+
+@contextmanager
+def _showing(console: Console, seconds: int) -> Iterator[_Lines | _Bar]:
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (BarColumn(), TextColumn("{task.completed:g} of {task.total:g} s"), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
+        yield _Bar(progress, seconds)

@@ -1,0 +1,150 @@
+"""A made-up stream: its description, and its tuples second by second.
+
+Times rise (two tuples may share a microsecond), so no lateness is needed to read it. A tuple has 64 bytes: 8 each for
+time, key and value, and a payload of 40 characters that is different for every tuple and does not compress.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import WorkloadError
+from headrace.workloads import writing
+from headrace.workloads.arrivals import KINDS, Schedule, arrivals, checked_rates
+from headrace.workloads.checks import SECOND, microseconds, number, whole
+from headrace.workloads.keys import BModel, Hot, Ints, Keys, Uniform, hot_keys
+from headrace.workloads.writing import Written
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("key", pa.int64()),
+        ("value", pa.float64()),
+        ("payload", pa.string()),
+    ]
+)
+PAYLOAD = 40  # characters
+BEGIN = 1_700_000_000  # 2023-11-14 22:13:20 UTC
+EIGHTHS = 8_000  # values are eighths below 1000: sums of them are exact in any order
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stream of `rate` tuples per second, or of several rates in turn, each for `every` seconds.
+
+    Streams of one seed and different names are independent, but agree on what is frequent. `begin` is the time of the
+    first moment, in seconds since 1970; it moves the stream and changes nothing else.
+    """
+
+    rate: float | Sequence[float]
+    keys: Keys = field(default_factory=Uniform)
+    arrivals: str = "poisson"
+    every: float | None = None
+    hot: Hot | None = None
+    seed: int = 1
+    name: str = "stream"
+    begin: float = BEGIN
+
+    def __post_init__(self) -> None:
+        rates = checked_rates(self.rate)
+        if self.every is not None:
+            microseconds(self.every, "the time between changes of the rate")
+        elif len(rates) > 1:
+            raise WorkloadError(f"there are {len(rates)} rates and no time between them; say how long each lasts")
+        self._check_kinds()
+        writing.check_name(self.name)
+        whole(self.seed, "the seed", 0)
+        number(self.begin, "begin")
+
+    def _check_kinds(self) -> None:
+        if not isinstance(self.keys, Uniform | BModel):
+            raise WorkloadError(f"keys must be Uniform(...) or BModel(...); found {self.keys!r}")
+        if self.arrivals not in KINDS:
+            raise WorkloadError(f"there are no arrivals {self.arrivals!r}; known are {', '.join(KINDS)}")
+        if self.hot is not None and not isinstance(self.hot, Hot):
+            raise WorkloadError(f"hot must be Hot(share, every); found {self.hot!r}")
+        if self.hot is not None and self.keys.count < 2:
+            raise WorkloadError("a hot key needs other keys beside it; there is only one key")
+
+    @property
+    def schedule(self) -> Schedule:
+        """When which rate is meant."""
+        rates = checked_rates(self.rate)
+        return Schedule(rates) if self.every is None else Schedule(rates, microseconds(self.every, "every"))
+
+    def tables(self, seconds: int) -> Iterator[pa.Table]:
+        """The tuples in order of time: one table per second, which may be empty."""
+        whole(seconds, "seconds", 1)
+        times = arrivals(self.arrivals, self.schedule, self._random("arrivals"), seconds)
+        return (self._table(second, at) for second, at in enumerate(times))
+
+    def write(
+        self,
+        folder: str | os.PathLike[str],
+        seconds: int,
+        *,
+        files_per_second: float = 1,
+        live: bool = False,
+        tell: Callable[[Written], None] = lambda _: None,
+    ) -> Written:
+        """Parquet files for `hr.files`, in a new or empty folder; live: each when its time has come.
+
+        `tell` hears after every file what has been written so far.
+        """
+        cut = writing.cut(self.tables(seconds), self._begin, writing.ends(seconds, files_per_second))
+        wait = writing.RealTime() if live else writing.at_once
+        return writing.write(cut, writing.new_folder(folder), self.name, wait, tell)
+
+    def hot_key(self, second: float) -> int | None:
+        """The key that is hot so many seconds after the beginning."""
+        if self.hot is None:
+            return None
+        return int(self._hot_keys(self.hot, np.array([int(second * SECOND)]))[0])
+
+    @property
+    def _begin(self) -> int:
+        return round(self.begin * SECOND)
+
+    def _random(self, what: str) -> Callable[[int], np.random.Generator]:
+        """Random numbers for one purpose, by second: another choice of keys leaves the times as they are."""
+        return lambda second: _generator(self.seed, self.name, what, second)
+
+    def _table(self, second: int, at: Ints) -> pa.Table:
+        values = self._random("values")(second).integers(0, EIGHTHS, len(at)) / 8
+        columns = [
+            pa.array(self._begin + at).cast(SCHEMA.field("ts").type),
+            self._keys(second, at),
+            values,
+            _payloads(self._random("payloads")(second), len(at)),
+        ]
+        return pa.table(columns, schema=SCHEMA)
+
+    def _keys(self, second: int, at: Ints) -> Ints:
+        keys = self.keys.draw(self._random("keys")(second), len(at))
+        if self.hot is None or not len(at):
+            return keys
+        heated = self._random("heated")(second).random(len(at)) < self.hot.share
+        return np.where(heated, self._hot_keys(self.hot, at), keys)
+
+    def _hot_keys(self, hot: Hot, at: Ints) -> Ints:
+        """Without the name of the stream: what is hot in one stream is hot in the other."""
+        return hot_keys(_generator(self.seed, "hot"), hot.turn(at), self.keys.count)
+
+
+def _generator(*what: Any) -> np.random.Generator:
+    digest = hashlib.blake2b(repr(what).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def _payloads(rng: np.random.Generator, count: int) -> pa.Array:
+    """Random hexadecimal digits, cut into texts of one length."""
+    digits = rng.bytes(count * PAYLOAD // 2).hex().encode()
+    offsets = np.arange(0, (count + 1) * PAYLOAD, PAYLOAD, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))
