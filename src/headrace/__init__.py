@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
+from headrace.control.policy import Policy
 from headrace.errors import (
     CorruptState,
     DataError,
@@ -46,6 +47,7 @@ __all__ = [
     "EngineError",
     "ExpressionError",
     "HeadraceError",
+    "Policy",
     "QueryChanged",
     "QueryError",
     "QueryTypeError",

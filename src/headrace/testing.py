@@ -17,6 +17,7 @@ from headrace import sinks
 from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
+from headrace.control.policy import Policy
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
@@ -67,6 +68,9 @@ class LocalRun:
         groups: int | None = None,
         strategy: str = "subquery",
         plan: Plan | None = None,
+        policy: Policy | None = None,
+        limit: int | None = None,
+        auto: bool = False,
         sink: sinks.Sink | None = None,
         store: StateStore | None = None,
     ) -> None:
@@ -81,6 +85,7 @@ class LocalRun:
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(slots, best_effort, bounded, keep_late=True, layouts=layouts, groups=groups)
+        settings.policy, settings.limit, settings.auto = policy or Policy(), limit, auto
         fingerprint = json.loads(
             json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
         )

@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `demo`, `generate`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `bench`."""
 
 from __future__ import annotations
 
@@ -132,6 +132,12 @@ def run(
             metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=""
         ),
     ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit")
+    ] = None,
+    auto_slots: Annotated[
+        bool, typer.Option("--auto-slots", metavar="", help="As many slots as the load needs, at most --slots.")
+    ] = False,
     until_idle: UntilIdle = False,
     json: Json = False,
     traceback: Traceback = False,
@@ -149,7 +155,9 @@ def run(
         options = {
             "checkpoint": checkpoint or file.parent / f"{file.stem}.checkpoint",
             "epoch": epoch,
-            "slots": slots if slots or master else cores(),
+            "slots": "auto" if auto_slots else slots if slots or master else cores(),
+            "most_slots": slots if auto_slots else None,
+            "policy": policy,
             "plan": chosen,
             **_treatment(order, late),
         }
@@ -259,6 +267,19 @@ def explain(
         with _query_of(file) as (roots, ordered):
             pass
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
+
+
+@app.command()
+def decisions(
+    checkpoint: Annotated[Path, typer.Option(metavar="DIR", help="A run, live or ended.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one decision a line.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
+    from headrace.cli import deciding
+
+    with _reporting(traceback):
+        deciding.show(checkpoint, Console(highlight=False), json=json)
 
 
 @app.command()

@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -244,6 +244,7 @@ def _condition(progress: Progress) -> Table:
     lost = Text(f"{progress.late:,} late, {progress.rejected:,} rejected", "yellow" if _lost(progress) else "")
     subjects: list[tuple[str, RenderableType]] = [
         ("latency", _latency(progress)),
+        *([("slots", bars(progress.busy))] if progress.busy else []),
         *waiting,
         ("dropped", lost),
         ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
@@ -255,6 +256,16 @@ def _condition(progress: Progress) -> Table:
 
 def _lost(progress: Progress) -> bool:
     return bool(progress.late or progress.rejected)
+
+
+def bars(busy: Sequence[float]) -> str:
+    """How busy every slot is, as a small chart.
+
+    >>> bars([0.0, 0.5, 1.0])
+    '3, busy: ▁▅█'
+    """
+    levels = "▁▂▃▄▅▆▇█"
+    return f"{len(busy)}, busy: " + "".join(levels[min(int(share * len(levels)), len(levels) - 1)] for share in busy)
 
 
 def _latency(progress: Progress) -> str:

@@ -145,6 +145,7 @@ class Driver:
         self._deliver(manifest)
         self.store.clean()
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
+        after.busy = list(self.control.occupancy)
         after.update(manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
         self.progress = after
 

@@ -47,6 +47,7 @@ class Progress:
     blocks: int = 0
     backlog: int | None = None
     last: EpochProgress | None = None
+    busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
 

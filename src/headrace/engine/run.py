@@ -31,6 +31,8 @@ from headrace.compile.deploy import Layouts, deploy, with_bounds
 from headrace.compile.figures import Figures
 from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
+from headrace.control.policy import Policy
+from headrace.control.policy import policy as as_policy
 from headrace.engine import plan_file
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
@@ -39,6 +41,7 @@ from headrace.engine.progress import Progress
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateMismatch
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
+from headrace.routing.layout import from_json as layout_from_json
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
@@ -46,6 +49,7 @@ from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 
+AUTO = "auto"
 ORDERS = ("transparent", "best-effort")
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
@@ -93,23 +97,27 @@ def start(
     *,
     checkpoint: str | os.PathLike[str],
     epoch: str = "1 second",
-    slots: int | None = None,
+    slots: int | str | None = None,
     order: str = "transparent",
     late: Sink | None = None,
     show: bool | None = None,
     strategy: str = "subquery",
     plan: Plan | None = None,
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    most_slots: int | None = None,
 ) -> Run:
     """Run one or more results continuously on Spark.
 
     checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
     epoch: shortest time between two epochs ("0 seconds": the next at once).
-    slots: tasks per stage; may differ from one start to the next.
+    slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
     order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
     late: a sink for late and rejected tuples, with their source and the reason.
     show: one live line of progress on standard error; by default when that is a terminal.
     strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
-    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used.
+    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
+    policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
+    most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
     """
     _check_results(results)
     if order not in ORDERS:
@@ -122,7 +130,14 @@ def start(
     check_strategy(strategy)
     if late is not None:
         _check_late(sources)
-    count = _slots(plan.slots if plan and slots is None else slots, spark)
+    auto = slots == AUTO
+    rules = as_policy(policy)
+    count = 1 if auto else _slots(plan.slots if plan and slots is None else slots, spark)
+    limit = (
+        _slots(most_slots, spark) if most_slots is not None else max(count, 4 * spark.sparkContext.defaultParallelism)
+    )
+    if limit < count:
+        raise QueryError(f"most_slots ({limit}) is less than slots ({count})")
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
@@ -135,6 +150,9 @@ def start(
             keep_late=late is not None,
             static=tuple(name for name, source in sources.items() if not _is_stream(source)),
             layouts=layouts,
+            policy=rules,
+            limit=limit,
+            auto=auto,
         )
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
@@ -214,6 +232,41 @@ class Run:
         with self._lock:
             self._driver.store.revoke()
         self._ended.wait()
+
+    # --- how it adapts ---------------------------------------------------------------------------------------------
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        """What was changed while it ran: when, what, why, what was expected of it, and what came of it."""
+        return [decision.to_json() for decision in self._driver.control.history]
+
+    def freeze(self) -> None:
+        """Change nothing more. What was decided already stands in the state and takes effect."""
+        self._driver.control.frozen = True
+
+    def thaw(self) -> None:
+        """Adapt again."""
+        self._driver.control.frozen = False
+
+    def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
+        """What would be changed now; unless it is a dry run, it is decided with the next epoch."""
+        with self._lock:
+            control, last = self._driver.control, self._driver.store.last
+            if control.frozen and not dry_run:
+                raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
+            control.asked = control.asked or not dry_run
+            if last is None:
+                return []
+            used = {name: layout_from_json(found) for name, found in last.layouts.items()}
+            return [decision.to_json() for decision in control.proposals(last.number, last.groups, used)]
+
+    def set_slots(self, slots: int) -> None:
+        """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
+        with self._lock:
+            if self._driver.settings.layouts is not None:
+                raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
+            self._driver.control.set_slots(slots)
+            self._driver.settings.slots = slots
 
     def __enter__(self) -> Run:
         return self
@@ -369,6 +422,7 @@ class Run:
             for name, files in waiting.items()
         }
         self._waiting = sum(len(files) - len(taken[name]) for name, files in waiting.items())
+        self._driver.backlog = self._waiting
         return taken
 
     def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:
@@ -493,10 +547,10 @@ def _check_late(sources: Mapping[str, nodes.Source]) -> None:
             raise QueryError(f"late= adds {', '.join(sorted(taken))}, but source {name!r} has such a column; rename it")
 
 
-def _slots(slots: int | None, spark: Any) -> int:
+def _slots(slots: int | str | None, spark: Any) -> int:
     count = spark.sparkContext.defaultParallelism if slots is None else slots
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise QueryError(f"slots must be a whole number, at least 1; found {slots!r}")
+        raise QueryError(f'slots must be a whole number, at least 1, or for start "auto"; found {slots!r}')
     return count
 
 

@@ -1,0 +1,43 @@
+"""What `headrace decisions` prints."""
+
+from __future__ import annotations
+
+import json as js
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.engine.driver import CONTROL
+from headrace.state.store import StateStore
+
+
+def history(checkpoint: Path) -> list[dict[str, Any]]:
+    """Decisions of a run, oldest first; the run may go on meanwhile."""
+    with StateStore.open(checkpoint / "state", read_only=True) as store:
+        last = store.last
+    if last is None or CONTROL not in last.operators:
+        return []
+    found: list[dict[str, Any]] = last.operators[CONTROL].extra["history"]
+    return found
+
+
+def show(checkpoint: Path, console: Console, *, json: bool = False) -> None:
+    found = history(checkpoint)
+    if json:
+        for decision in found:
+            print(js.dumps(decision))
+        return
+    if not found:
+        console.print("nothing was changed so far")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for head in ("epoch", "operator", "what", "change", "expected", "found", "why"):
+        table.add_column(head, justify="right" if head in ("epoch", "expected", "found") else "left", overflow="fold")
+    for each in found:
+        came = "" if each["measured"] is None else f"{each['measured']:.2f} x"
+        row = (str(each["epoch"]), each["operator"], each["kind"], each["change"], f"{each['predicted']:.2f} x", came)
+        table.add_row(*row, each["reason"])
+    console.print(table)
+    console.print("expected, found: what the busiest slot has afterwards, as a share of what it had", style="dim")
