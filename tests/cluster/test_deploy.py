@@ -246,9 +246,11 @@ def kill_machine(worker: subprocess.Popen[bytes]) -> list[str]:
     """All that runs on it, at once and without a word: the worker, its executor, and that one's Python processes."""
     tree = [psutil.Process(worker.pid)]
     tree += tree[0].children(recursive=True)
-    commands = [" ".join(process.cmdline()) for process in tree]
+    commands = []
     for process in tree:
-        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # a Python worker may end, or be a zombie, just then
+            commands.append(" ".join(process.cmdline()))
+            process.send_signal(signal.SIGKILL)
     assert worker.wait(20) == -signal.SIGKILL
     assert psutil.wait_procs(tree, 20)[1] == []
     return commands

@@ -88,7 +88,7 @@ def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
         return found.stdout
 
     text = explain()
-    assert text.startswith("aggregate by district") and "router: hash of district; slots: 3" in text
+    assert text.startswith("aggregate by district") and "chosen: hash of district" in text and "slots: 3" in text
     plan = json.loads(explain("--format", "json"))
     plan["subqueries"][0]["slots"] = 2
     (tmp_path / "plan.json").write_text(json.dumps(plan))
