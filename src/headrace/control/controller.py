@@ -25,6 +25,7 @@ Counts = npt.NDArray[np.float64]
 
 SMOOTHING = 0.4  # weight of the newest epoch
 FADE = 0.8  # of the sketches, every epoch
+NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
 REMEMBERED = 500  # decisions
 
@@ -263,7 +264,10 @@ class Controller:
             seed = f"{operator.name} {epoch}"
             return elastic.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
         now = elastic.imbalance(elastic.slot_loads(layout.owner, splits, load.tolist(), slots))
-        if now <= 1 + policy.worth and len(set(layout.owner)) == min(slots, len(layout.owner)):
+        chance = NOISE * float(
+            np.sqrt(slots / max(load.sum(), 1.0))
+        )  # what unequal counts alone can make of equal groups
+        if now <= 1 + policy.worth + chance and len(set(layout.owner)) == min(slots, len(layout.owner)):
             return []
         return elastic.moves_by_gain(
             layout.owner, splits, load.tolist(), state.tolist(), slots, policy.moves, policy.worth / 2, pins

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headrace.compile import plan as p
 from headrace.control.controller import Controller, Decision
+from headrace.control.diffusion import shape
 from headrace.control.policy import Policy, check_pins
 from headrace.engine import time as wm
 from headrace.engine.epoch import Epoch, Merge
@@ -28,7 +29,7 @@ from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
 from headrace.engine.writing import by_reference
 from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
-from headrace.routing.layout import Diagonal, Layout, Ranges, best_rectangles
+from headrace.routing.layout import Diagonal, Layout, Ranges
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
@@ -198,8 +199,8 @@ class Driver:
             points = 0 if len(operator.groupings[0].columns) == 1 else 1
             return Ranges(len(ranges[0].bounds or ()) + 1, slots, points)
         if isinstance(operator, p.JoinOperator) and not operator.keys:
-            rows = [sum(b.rows for b in blocks) + 1 for blocks in state.inputs] if state else [1, 1]
-            return best_rectangles(groups, slots, rows[0], rows[1])
+            rows = [sum(b.rows for b in blocks) + 1.0 for blocks in state.inputs] if state else [1.0, 1.0]
+            return shape(self.settings.policy.diffusion, groups, slots, (rows[0], rows[1]), (0.0, 0.0))
         return Diagonal.even(groups, slots)
 
     def _merges(self, state: Mapping[str, OperatorState]) -> tuple[tuple[Merge, ...], ...]:

@@ -1,0 +1,111 @@
+"""Runs that change while they run, on real Spark: the sequential answer, whatever was decided or asked for."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.cli import deciding
+from headrace.control import controller
+from headrace.control.policy import DIFFUSION
+from headrace.reference import reference
+from tests.oracle.strategies import make_table
+
+from .test_exactness import read_results, same, until, write_files
+
+pytestmark = pytest.mark.spark
+
+CASES = 20
+
+
+def files(spark: Any, folder: Path, seed: int, rows: int) -> tuple[hr.Stream, Any]:
+    table = make_table(seed, rows, small=True)
+    parts = [table.slice(start, -(-rows // 8)) for start in range(0, rows, -(-rows // 8))]
+    path = write_files(folder, parts, seed)
+    return hr.files(spark, path, time="ts", lateness="1 minute", name=folder.name, files_per_epoch=1), table
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reorganised at every epoch, resized by hand or by load, frozen and thawed, stopped and started again."""
+    monkeypatch.setattr(controller, "NOISE", 0.0)
+    r = random.Random(f"never-rests-{seed}")
+    (a, left), (b, right) = (files(spark, tmp_path / n, r.getrandbits(32), r.choice([80, 160])) for n in ("a", "b"))
+    on = ["l.k = r.k", "l.k = r.k and l.x < r.x", "l.x < r.x", "l.x + r.x = 7"][seed % 4]
+    query = a.join(b, on=on, within="15 seconds")
+    if seed % 3 == 0:
+        query = query.aggregate(by=["l_k"], window="5 seconds", n="count(*)")
+    total = left.num_rows + right.num_rows
+    policy = {"every": 1, "worth": 0.001, "diffusion": DIFFUSION[seed % 5], "supplier": 0.05, "consumer": 0.01}
+    for life, enough in enumerate((total // 2, total)):
+        slots = "auto" if (seed + life) % 2 else r.choice([2, 3])
+        options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "policy": policy, "most_slots": 5}
+        with query.start(hr.sinks.parquet(tmp_path / "out"), slots=slots, **options) as run:
+            until(run, lambda p, enough=enough: p.tuples_in >= enough // 2)
+            run.set_slots(r.choice([1, 4, 5]))
+            if seed % 4 == 0:
+                run.freeze()
+                run.rebalance(dry_run=True)
+                run.thaw()
+            run.rebalance()
+            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+        assert run.exception is None
+    expected = reference(query, epochs=[{"a": left, "b": right}], end=False)
+    same(expected, read_results(tmp_path / "out", query.schema), query)
+    assert run.decisions == deciding.history(tmp_path / "checkpoint")
+
+
+def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: Path, capsys: Any) -> None:
+    a, table = files(spark, tmp_path / "a", 7, 80)
+    query = a.aggregate(by=["k"], window="5 seconds", n="count(*)")
+    checkpoint = tmp_path / "checkpoint"
+    with query.start(hr.sinks.memory(), checkpoint=checkpoint, slots=2, most_slots=3, epoch="0 seconds") as run:
+        until(run, lambda p: p.tuples_in >= table.num_rows)
+        for wrong in (0, -1, True, 2.5, "many"):
+            with pytest.raises(hr.HeadraceError, match="slots must be a whole number, at least 1"):
+                run.set_slots(wrong)
+        with pytest.raises(hr.HeadraceError, match="at most 3 slots; found 4; start it with a higher limit"):
+            run.set_slots(4)
+        run.freeze()
+        with pytest.raises(hr.HeadraceError, match=r"the run is frozen; call thaw\(\) first"):
+            run.rebalance()
+        assert isinstance(run.rebalance(dry_run=True), list)
+    assert run.progress.tuples_in == table.num_rows and run.exception is None
+    for wrong, message in (
+        ({"slots": 0}, "slots must be a whole number"),
+        ({"slots": "many"}, "slots must be a whole number"),
+        ({"most_slots": 1}, r"most_slots \(1\) is less than slots \(2\)"),
+        ({"policy": {"pinned": {"join-1": {0: 0}}}}, "pins groups of 'join-1'; there are aggregate-1"),
+        (
+            {"policy": {"pinned": {"aggregate-1": {"900": 0}}}},
+            "pins group 900 of aggregate-1, which has groups 0 to 63",
+        ),
+        ({"policy": {"supplier": 0.1, "consumer": 0.2}}, "thresholds are out of order"),
+    ):
+        with pytest.raises(hr.HeadraceError, match=message):
+            query.start(hr.sinks.memory(), checkpoint=tmp_path / "other", **{"slots": 2, **wrong})
+
+
+def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "NOISE", 0.0)
+    a, table = files(spark, tmp_path / "a", 9, 120)
+    query = a.aggregate(by=["x"], window="5 seconds", n="count(*)")
+    policy = tmp_path / "policy.toml"
+    policy.write_text("every = 1\nworth = 0.001\n[pinned.aggregate-1]\n0 = 2\n63 = 0\n")
+    checkpoint = tmp_path / "checkpoint"
+    with query.start(
+        hr.sinks.parquet(tmp_path / "out"), checkpoint=checkpoint, slots=3, policy=policy, epoch="0 seconds"
+    ) as run:
+        until(run, lambda p: p.tuples_in >= table.num_rows)
+    last = run._driver.store.last
+    assert last is not None
+    owner = last.layouts["aggregate-1"]["owner"]
+    assert owner[0] == 2 and owner[63] == 0
+    assert any(d["kind"] == "move" for d in run.decisions)
+    assert json.dumps(run.decisions)
+    same(reference(query, epochs=[{"a": table}], end=False), read_results(tmp_path / "out", query.schema), query)
