@@ -69,6 +69,19 @@ def test_joins_with_a_hot_key_under_such_a_controller(seed: int, monkeypatch: py
     same(reference(query, epochs=arrived), found, query)
 
 
+@seeds(40)
+def test_a_controller_and_another_strategy_after_a_restart(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join that was alone, and split, may share its slots in the next life."""
+    rows = make_table(seed, 200, small=True)
+    a = table_stream(rows, lateness="1 minute", name="a")
+    joined = a.join(a, on="l.k = r.k and l.x < r.x", within="20 seconds").map(k="l_k", x="l_x")
+    query = joined.aggregate(by=["k"], window="5 seconds", n="count(*)")
+    arrived = cut({"a": Table("a", rows, "1 minute")}, 6, seed)
+    given = {**options(seed, monkeypatch), "strategies": ("query", "subquery", "operator")}
+    found = drive(query, arrived, seed, reopen=0.6, groups=5, **given)
+    same(reference(query, epochs=arrived), found, query)
+
+
 def test_all_kinds_of_decisions_were_met() -> None:
     """Runs behind the tests above, in the same process; alone it has nothing to say."""
     if not SEEN:

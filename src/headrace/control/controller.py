@@ -27,7 +27,7 @@ SMOOTHING = 0.4  # weight of the newest epoch
 FADE = 0.8  # of the sketches, every epoch
 NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
-REMEMBERED = 500  # decisions
+REMEMBERED = 100  # decisions: every manifest carries them
 
 
 @dataclass
@@ -96,6 +96,8 @@ class Controller:
         """What was decided, if it fits so many groups and slots; None: nothing was."""
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
+            if operator.name in self._followed:  # under another strategy it may have been alone, and split
+                found = replace(found, splits=())
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
             return found if sum(found.rows) == min(slots, groups) or self.policy.diffusion == "grid" else None

@@ -131,6 +131,8 @@ def start(
     if late is not None:
         _check_late(sources)
     auto = slots == AUTO
+    if auto and plan is not None:
+        raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
     rules = as_policy(policy)
     count = 1 if auto else _slots(plan.slots if plan and slots is None else slots, spark)
     limit = (

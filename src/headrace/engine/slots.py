@@ -89,6 +89,7 @@ class _Slot:
         opened = [self.task.reader.open(block) for block in blocks]
         tables = [block.slice(self._groups(side, reach(block.table))) for block in opened]
         tables += [part_of(block, *part) for part in parts for block in opened]
+        self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
     def _parts(self, side: int) -> list[tuple[int, int, int]]:

@@ -25,6 +25,9 @@ class Work:
     read: dict[str, int] = field(
         default_factory=lambda: defaultdict(int)
     )  # join: tuples of its windows that slots read
+    opened: dict[str, int] = field(
+        default_factory=lambda: defaultdict(int)
+    )  # operator: bytes of blocks that slots read
     pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join without equality: pairs looked at
 
     def passed(self, edge: str, before: int, after: int) -> None:
@@ -60,6 +63,7 @@ class Work:
             "out": dict(self.out),
             "cpu": cpu,
             "read": dict(self.read),
+            "opened": dict(self.opened),
             "pairs": dict(self.pairs),
         }
 
