@@ -40,3 +40,18 @@ def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
     # what shares a slot under one strategy is sent by reference under the other
     kept, sent = (sum(counted["subquery"][k] for k in ("in_slot", "by_reference")), counted["query"]["by_reference"])
     assert kept == pytest.approx(sent, rel=0.1)
+
+
+def test_adaptive_runs_on_spark_where_it_must_and_says_what_holds(tmp_path: Path):
+    out, charts = tmp_path / "bench.json", tmp_path / "charts"
+    options = ["--quick", "--rounds", "1", "--no-flink", "--json", str(out), "--charts", str(charts)]
+    pytest.importorskip("matplotlib")
+    done = CliRunner().invoke(app, ["bench", "adaptive", *options])
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text())["benchmarks"]["adaptive"]
+    assert set(found["parts"]) == {"diffusion", "elasticity", "degree", "hot key"}
+    assert {claim["case"] for claim in found["claims"]} == set(found["parts"])
+    assert found["parts"]["degree"]["differing"] == 0 and found["parts"]["degree"]["epochs"]
+    statuses = [system["status"] for case in found["cases"] for system in case["systems"]]
+    assert statuses == ["ok"] * 4
+    assert (charts / "adaptive.png").exists() and "claims" in (charts / "adaptive.md").read_text()

@@ -455,6 +455,7 @@ def test_the_command_explains_itself():
         "latency",
         "growth",
         "strategies",
+        "adaptive",
         "--rounds",
         "--json",
         "--charts",

@@ -90,9 +90,9 @@ def _questions(case: Case, folder: Path) -> Iterator[str]:
         yield _aggregate(query, f"read_parquet('{sides[0]}/*.parquet')")
     elif query.kind == "figure-8":
         yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
-    elif query.equality:
+    elif query.equality and not case.streams.hot:
         yield _join(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
-    else:  # file by file: every pair is looked at, so those out of reach are not
+    else:  # file by file: every pair (of the hot key) is looked at, so those out of reach are not
         reach = math.ceil(query.within / case.streams.seconds) + 1
         left, right = (sorted(side.glob("part-*.parquet")) for side in sides)
         for number, file in enumerate(left):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,15 @@ def run_live(system: System, case: Case, epoch: str) -> Latency | None:
         options |= {"follow": ", 'source.monitor-interval' = '100 ms'", "tuples": case.streams.tuples}
         with process(system, case, shown, work, **options) as (started, _):
             if (
-                not _wait(lambda: _done(work) > 0 or started.poll() is not None, START_LIMIT)
+                not wait(lambda: done(work) > 0 or started.poll() is not None, START_LIMIT)
                 or started.poll() is not None
             ):
                 return None
             arrivals = _feed(staged, shown, case.streams)
-            _wait(lambda: _done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
+            wait(lambda: done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
             time.sleep(2 * _milliseconds(epoch) / 1000)  # what has been processed becomes visible
             (work / "stop").touch()
-            _wait(lambda: started.poll() is not None, 5.0)
+            wait(lambda: started.poll() is not None, 5.0)
         return _latency(case, shown, work / "out", arrivals)
 
 
@@ -69,12 +69,12 @@ def _milliseconds(epoch: str) -> int:
     return int(epoch.split()[0])
 
 
-def _done(work: Path) -> int:
+def done(work: Path) -> int:
     points = points_in(work)
     return points[-1][1] if points else 0
 
 
-def _wait(enough: Any, limit: float) -> bool:
+def wait(enough: Any, limit: float) -> bool:
     end = time.monotonic() + limit
     while not enough():
         if time.monotonic() > end:
@@ -99,14 +99,19 @@ def _begin(staged: Path, shown: Path, streams: Streams) -> None:
 
 def _feed(staged: Path, shown: Path, streams: Streams) -> Floats:
     """Let the files appear on schedule; when each did."""
-    begin, arrivals = time.time() + 0.2, np.zeros(streams.epochs)
-    for number in range(1, streams.epochs):
-        time.sleep(max(0.0, begin + number * streams.seconds - time.time()))
-        for side in streams.sides:
-            path = staged / side / _name(number)
-            os.utime(path)
-            path.rename(shown / side / _name(number))
-        arrivals[number] = time.time()
+    names = [[Path(side) / _name(number) for side in streams.sides] for number in range(1, streams.epochs)]
+    return np.array([0.0, *appear(staged, shown, names, streams.seconds)])
+
+
+def appear(staged: Path, shown: Path, names: Sequence[Sequence[Path]], seconds: float) -> list[float]:
+    """Move the files of each moment to where they are seen, so many seconds after those before; when that was."""
+    begin, arrivals = time.time() + 0.2, list[float]()
+    for number, files in enumerate(names, start=1):
+        time.sleep(max(0.0, begin + number * seconds - time.time()))
+        for file in files:
+            os.utime(staged / file)
+            (staged / file).rename(shown / file)
+        arrivals.append(time.time())
     return arrivals
 
 

@@ -45,7 +45,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure. Bars when xs are names, else lines over logarithmic axes."""
+    """One chart of a figure. Bars when xs are names, else lines over logarithmic axes, or `plain` ones."""
 
     title: str
     x: str
@@ -53,6 +53,8 @@ class Panel:
     series: Sequence[Series]
     ours: str = "headrace"  # the bar that stands out
     stacked: bool = False  # bars of one name end to end instead of side by side
+    plain: bool = False  # lines over even axes from zero, without marks
+    steps: Series | None = None  # whole numbers, drawn as stairs against an axis of their own
 
 
 @dataclass(frozen=True)
@@ -251,14 +253,34 @@ def _name_bars(axis: Any, panel: Panel, names: Sequence[str], places: Sequence[f
 
 
 def _draw_lines(axis: Any, panel: Panel) -> None:
-    for series in panel.series:
-        axis.errorbar(series.xs, series.ys, yerr=_errors(series), marker="o", ms=3, capsize=2, label=series.label)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
+    if panel.plain:
+        _draw_plain(axis, panel)
+    else:
+        for series in panel.series:
+            axis.errorbar(series.xs, series.ys, yerr=_errors(series), marker="o", ms=3, capsize=2, label=series.label)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
     axis.set_xlabel(panel.x, size=8)
     axis.set_ylabel(panel.y, size=8)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=6)
+
+
+def _draw_plain(axis: Any, panel: Panel) -> None:
+    """Lines that may lie on each other: later ones are thinner, so that the earlier are seen below."""
+    for index, series in enumerate(panel.series):
+        axis.plot(series.xs, series.ys, lw=max(1.2, 2.8 - 0.5 * index), label=series.label)
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    if panel.steps is None:
+        return
+    other = axis.twinx()
+    axis.plot([], [], color=SHADES[0], label=panel.steps.label)  # for the legend
+    other.step(panel.steps.xs, panel.steps.ys, where="post", color=SHADES[0])
+    other.set_ylim(0, max(panel.steps.ys) + 1)
+    other.set_yticks(range(int(max(panel.steps.ys)) + 2))
+    other.set_ylabel(panel.steps.label, size=8)
+    other.tick_params(labelsize=7)
 
 
 def _errors(series: Series) -> Any:

@@ -77,9 +77,17 @@ def scratch(name: str) -> Iterator[Path]:
 
 @contextmanager
 def process(system: System, case: Case, source: Path, work: Path, **options: Any) -> Iterator[tuple[Any, Meter]]:
-    """A system at work on a task; ended with all of its children when the block is left."""
+    """A system at work on a case; ended with all of its children when the block is left."""
     task = write_task(case, source, work, {**system.options, **options})
-    command, environment = system.command(task, case.heap)
+    with at_work(system, task, case.heap) as found:
+        yield found
+
+
+@contextmanager
+def at_work(system: System, task: Path, heap: str) -> Iterator[tuple[Any, Meter]]:
+    """The same on a task that was written already; it works in the folder of its task."""
+    command, environment = system.command(task, heap)
+    work = task.parent
     log = work / "log"
     with log.open("wb") as file:
         started = subprocess.Popen(  # noqa: S603

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.bench import aggregate, growth, join, latency, report, running, strategies, theta
+from headrace.bench import adaptive, aggregate, growth, join, latency, report, running, strategies, theta
 from headrace.bench.options import Options
 from headrace.bench.report import Report
 from headrace.bench.systems import flink
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "latency": latency.run,
     "growth": growth.run,
     "strategies": strategies.run,
+    "adaptive": adaptive.run,
 }
 
 

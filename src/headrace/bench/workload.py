@@ -37,6 +37,7 @@ class Streams:
     gap: float  # seconds from the last tuple to the one that moves the watermark: more than any window
     reach: float | None = None  # of theta streams: mean length of the interval [x, z]
     seed: int = 7
+    hot: float = 0.0  # share of all tuples that are on key 0, beside those that are there anyway
 
     @property
     def rows(self) -> int:
@@ -78,6 +79,8 @@ class Streams:
             values["x"] = rng.random(rows) * AREA
             values["y"] = rng.random(rows) * AREA
             values["z"] = values["x"] + rng.random(rows) * 2 * self.reach
+        if self.hot:
+            values["key"] = np.where(rng.random(rows) < self.hot, 0, values["key"])
         return _arrow(values)
 
     def _closing(self, number: int) -> pa.Table:

@@ -47,7 +47,7 @@ Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
 KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
 ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
-Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "all"])
+Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "adaptive", "all"])
 
 
 Traceback = Annotated[
@@ -455,7 +455,8 @@ def bench(
 
     Every system and round runs in a process of its own; answers are compared before anything is ranked.
 
-    growth and strategies are about headrace alone: how it grows, and three ways to cut a query into stages.
+    growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
+    what comes of adapting to rates, skew, load and hot keys.
     """
     from headrace.bench.options import Options
     from headrace.bench.show import BENCHMARKS, show

@@ -47,7 +47,13 @@ def strategy(name: str) -> System:
     return System(name, name, "headrace_job", {"strategy": name, "count": True})
 
 
+def under(name: str, policy: Mapping[str, Any]) -> System:
+    """headrace with other rules for its controller; a family of its own, since it is ranked beside the usual one."""
+    return System(name, name, "headrace_job", {"policy": dict(policy)})
+
+
 HEADRACE = System("headrace", "headrace", "headrace_job")
+HEADRACE_STATIC = under("headrace, static table", {"elastic": "off", "hot": False})
 SPARK = _spark("Spark, default store", "HDFSBacked", {})
 SPARK_ROCKSDB = _spark("Spark, RocksDB", "RocksDB", ROCKSDB)
 SPARK_NEWEST = _spark("Spark, default store, join format 4", "HDFSBacked", NEWEST)

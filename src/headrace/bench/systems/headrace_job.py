@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +47,23 @@ def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.
     )
 
 
-def follow(run: Run, task: dict[str, Any]) -> list[tuple[int, EpochProgress]]:
+@dataclass(frozen=True)
+class Seen:
+    """A run after one of its epochs."""
+
+    tuples: int  # in so far
+    last: EpochProgress
+    slots: int
+
+
+def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
     """Write down how far the run is after each epoch, until all is in or we are told to stop; gives all epochs."""
-    seen: dict[int, tuple[int, EpochProgress]] = {}
+    seen: dict[int, Seen] = {}
 
     def look() -> int:
         progress = run.progress
         if progress.last is not None:
-            seen[progress.last.epoch] = (progress.tuples_in, progress.last)
+            seen[progress.last.epoch] = Seen(progress.tuples_in, progress.last, len(progress.busy))
         return progress.tuples_in
 
     with jobs.points(task) as record:
@@ -65,11 +76,29 @@ def follow(run: Run, task: dict[str, Any]) -> list[tuple[int, EpochProgress]]:
     return list(seen.values())
 
 
+def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """How a run adapted: slots, tuples and time of every epoch, and how many decisions took effect in it."""
+    decided = Counter(decision["epoch"] + 1 for decision in decisions)
+    return [
+        {
+            "epoch": each.last.epoch,
+            "tuples": each.tuples,
+            "taken": each.last.tuples_in,
+            "milliseconds": 1000 * each.last.seconds,
+            "task_milliseconds": 1000 * each.last.cpu_seconds,
+            "slots": each.slots,
+            "decided": decided[each.last.epoch],
+        }
+        for each in seen
+    ]
+
+
 def main(path: str) -> None:
     task = jobs.load(path)
     with jobs.errors(task):
-        strategy = task.get("strategy", "subquery")
-        settings = {"slots": task["cores"], "epoch": task["epoch"], "strategy": strategy}
+        strategy, slots = task.get("strategy", "subquery"), task.get("slots", task["cores"])
+        settings = {"slots": slots, "epoch": task["epoch"], "strategy": strategy}
+        settings |= {"policy": task["policy"]} if "policy" in task else {}
         counted = task.get("count", False)
         spark = hr.session(slots=task["cores"], **(counting.REMEMBER if counted else {}))
         heap = spark.sparkContext.getConf().get("spark.driver.memory")
@@ -82,14 +111,18 @@ def main(path: str) -> None:
             out,
             checkpoint=work / "checkpoint",
             epoch=task["epoch"],
-            slots=task["cores"],
+            slots=slots,
+            most_slots=task.get("most_slots"),
             strategy=strategy,
+            policy=task.get("policy"),
             show=False,
         )
         with run:
             seen = follow(run, task)
         if counted:
-            jobs.epochs(task, counting.epochs(spark.sparkContext, seen))
+            jobs.epochs(task, counting.epochs(spark.sparkContext, [(each.tuples, each.last) for each in seen]))
+        elif task.get("watch"):
+            jobs.epochs(task, watched(seen, run.decisions))
         spark.stop()
 
 

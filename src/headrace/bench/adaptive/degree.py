@@ -1,0 +1,251 @@
+"""Slots that follow the load: a join on Spark with slots="auto", fed in real time at a rate that rises eightfold and falls.
+
+The left stream keeps its rate, so the pairs that have to be compared, which are the work, rise and fall with the right one
+and not with its square.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from headrace.bench import feed
+from headrace.bench.adaptive import claims
+from headrace.bench.adaptive.claims import Claim, Found
+from headrace.bench.adaptive.local import SIDES
+from headrace.bench.options import Options
+from headrace.bench.report import Grid, Panel, Series, number
+from headrace.bench.running import CORES, OK, at_work, scratch
+from headrace.bench.systems import HEADRACE
+from headrace.bench.task import Query
+from headrace.control.policy import Policy
+from headrace.errors import HeadraceError
+from headrace.workloads import Uniform, Workload, ramp
+
+TIMES, STEPS = 8, 6
+PER_SECOND = 2  # files of each stream, and epochs
+ON = "l.key = r.key and l.value + r.value > 1990"
+NEAR = 10  # epochs before and after one, that it is compared with
+GRACE = 30.0  # seconds after the last file
+# four slots on two cores are busy half of the time at most, so the thresholds are half of the usual ones
+RULES = {"supplier": Policy().supplier / 2, "consumer": Policy().consumer / 2}
+
+
+@dataclass(frozen=True)
+class Size:
+    steady: int  # tuples per second of the left stream
+    low: int  # of the right one, at its lowest
+    step: int  # seconds that a rate lasts
+    within: int  # seconds
+    keys: int
+    most: int  # slots
+
+    @property
+    def seconds(self) -> int:
+        """The whole ramp, and its lowest rate once more."""
+        return self.step * (STEPS + 1)
+
+    def workloads(self) -> list[Workload]:
+        keys = Uniform(self.keys)
+        return [
+            Workload(self.steady, keys, name=SIDES[0]),
+            Workload(ramp(self.low, TIMES, STEPS), keys, every=self.step, name=SIDES[1]),
+        ]
+
+
+FULL = Size(4_000, 2_000, 12, 20, 100, 4)
+QUICK = Size(100, 50, 1, 2, 10, 2)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of the run; `decided`: decisions that took effect in it."""
+
+    epoch: int
+    taken: int
+    milliseconds: float
+    slots: int
+    decided: int
+
+
+def reversals(slots: Sequence[int]) -> int:
+    """How often more became fewer, or fewer more.
+
+    >>> reversals([1, 2, 2, 3, 2, 1]), reversals([1, 2, 1, 2])
+    (1, 2)
+    """
+    steps = [b - a for a, b in pairwise(slots) if b != a]
+    return sum(a * b < 0 for a, b in pairwise(steps))
+
+
+def longest_after_a_decision(epochs: Sequence[Epoch]) -> float:
+    """Of the epochs in which a decision took effect, the longest, in medians of the epochs around it; 0: there was none."""
+    found = [0.0]
+    for index, each in enumerate(epochs):
+        near = [*epochs[max(0, index - NEAR) : index], *epochs[index + 1 : index + 1 + NEAR]]
+        if each.decided and near:
+            found.append(each.milliseconds / statistics.median(e.milliseconds for e in near))
+    return max(found)
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+
+
+def followed(size: Size) -> tuple[list[Epoch], int]:
+    """What the run did, and how many results were missing or wrong."""
+    with scratch("live") as folder, scratch("run") as work:
+        staged, shown = folder / "staged", folder / "shown"
+        names, tuples = _stage(size, staged)
+        _show(staged, shown, names[0])
+        task = _task(size, shown, work, tuples)
+        with at_work(HEADRACE, task, "") as (started, _):
+            begun = feed.wait(lambda: feed.done(work) > 0 or started.poll() is not None, feed.START_LIMIT)
+            if not begun or started.poll() is not None:
+                raise HeadraceError(f"the run did not start: {_last_line(work)}")
+            feed.appear(staged, shown, names[1:], 1 / PER_SECOND)
+            feed.wait(lambda: started.poll() is not None, GRACE)
+            (work / "stop").touch()
+            feed.wait(lambda: started.poll() is not None, GRACE)
+        if not (work / "epochs.json").exists():
+            raise HeadraceError(f"the run did not end well: {_last_line(work)}")
+        return _epochs(work), _differing(size, shown, work / "out")
+
+
+def _stage(size: Size, staged: Path) -> tuple[list[list[Path]], int]:
+    """All files, by the moment in which they are to appear, and how many tuples are in them."""
+    written = [w.write(staged / w.name, size.seconds, files_per_second=PER_SECOND) for w in size.workloads()]
+    by_side = [sorted(p.relative_to(staged) for p in (staged / side).glob("*.parquet")) for side in SIDES]
+    moments = [[file for file in files if file is not None] for files in zip_longest(*by_side)]
+    return moments, sum(w.tuples for w in written)
+
+
+def _show(staged: Path, shown: Path, names: Sequence[Path]) -> None:
+    """The first file of each stream is there when the run begins."""
+    for name in names:
+        (shown / name).parent.mkdir(parents=True)
+        (staged / name).rename(shown / name)
+
+
+def _task(size: Size, shown: Path, work: Path, tuples: int) -> Path:
+    task = {
+        **asdict(Query("join", on=ON, within=size.within)),
+        "sides": SIDES,
+        "tuples": tuples,
+        "source": str(shown),
+        "work": str(work),
+        "cores": CORES,
+        "slots": "auto",
+        "most_slots": size.most,
+        "policy": RULES,
+        "epoch": f"{1000 // PER_SECOND} milliseconds",
+        "files_per_epoch": None,
+        "watch": True,
+    }
+    path = work / "task.json"
+    path.write_text(json.dumps(task))
+    return path
+
+
+def _last_line(work: Path) -> str:
+    path = work / "error" if (work / "error").exists() else work / "log"
+    return (path.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+
+
+def _epochs(work: Path) -> list[Epoch]:
+    found = json.loads((work / "epochs.json").read_text())
+    return [Epoch(e["epoch"], e["taken"], e["milliseconds"], e["slots"], e["decided"]) for e in found]
+
+
+def _differing(size: Size, shown: Path, out: Path) -> int:
+    """Results that DuckDB finds over the same files and the run did not give, or the other way round."""
+    left, right = (f"read_parquet('{shown / side}/*.parquet')" for side in SIDES)
+    reach = f"interval {size.within} seconds"
+    on = f"{ON} and r.ts between l.ts - {reach} and l.ts + {reach}"
+    right_answer = f"select l.payload a, r.payload b from {left} l join {right} r on {on}"
+    with duckdb.connect() as connection:
+        connection.execute(f"set threads = {CORES}; set enable_progress_bar = false")
+        connection.execute(f"create temp table expected as {right_answer}")
+        given = f"select l_payload a, r_payload b from read_parquet('{out}/*.parquet')"
+        files = any(out.glob("*.parquet"))
+        connection.execute(f"create temp table given as {given if files else 'select * from expected limit 0'}")
+        missing = "select a, b from expected except all select a, b from given"
+        more = "select a, b from given except all select a, b from expected"
+        found = connection.execute(f"select count(*) from (({missing}) union all ({more}))").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def run(options: Options) -> Found:
+    size = QUICK if options.quick else FULL
+    options.say(f"degree: {size.seconds} s of streams in real time")
+    epochs, differing = followed(size)
+    slots = [each.slots for each in epochs]
+    options.say(f"degree: {len(epochs)} epochs, {min(slots)} to {max(slots)} slots, {differing} results differ")
+    data = {"size": asdict(size), "policy": RULES, "differing": differing, "epochs": [asdict(e) for e in epochs]}
+    status = "wrong answer" if differing else OK
+    compared = [{"case": {"name": "degree"}, "systems": [{"system": HEADRACE.name, "status": status}]}]
+    return Found(_claims(epochs, differing), [_grid(epochs)], [_panel(epochs)], data, _notes(size), compared)
+
+
+def _claims(epochs: Sequence[Epoch], differing: int) -> list[Claim]:
+    slots = [each.slots for each in epochs]
+    longest = longest_after_a_decision(epochs)
+    course = f"{slots[0]}, {max(slots)} at most, {slots[-1]}"
+    return [
+        claims.is_true("results are those of DuckDB", differing == 0, f"{differing} differ"),
+        claims.is_true("slots grow with the load and shrink again", slots[0] < max(slots) > slots[-1], course),
+        claims.at_most("reversals on the way up and down", 1, reversals(slots)),
+        claims.at_most("an epoch behind a decision, in medians of those around it", 3, longest, " x"),
+    ]
+
+
+def _grid(epochs: Sequence[Epoch]) -> Grid:
+    """By number of slots, in the order of time."""
+    stretches: list[list[Epoch]] = []
+    for each in epochs:
+        if stretches and stretches[-1][0].slots == each.slots:
+            stretches[-1].append(each)
+        else:
+            stretches.append([each])
+    rows = [
+        [
+            f"{part[0].epoch} .. {part[-1].epoch}",
+            str(part[0].slots),
+            number(statistics.fmean(e.taken for e in part)),
+            f"{statistics.median(e.milliseconds for e in part):.0f}",
+            f"{max(e.milliseconds for e in part):.0f}",
+            str(sum(e.decided for e in part)),
+        ]
+        for part in stretches
+    ]
+    headings = [">epochs", ">slots", ">tuples an epoch", ">ms, median", ">ms, longest", ">decisions"]
+    return Grid("degree: active slots over time", headings, rows)
+
+
+def _panel(epochs: Sequence[Epoch]) -> Panel:
+    xs = [each.epoch for each in epochs]
+    load = Series("load", xs, [each.taken for each in epochs])
+    slots = Series("active slots", xs, [each.slots for each in epochs])
+    return Panel(
+        "degree: load eightfold and back, slots chosen", "epoch", "tuples in an epoch", [load], plain=True, steps=slots
+    )
+
+
+def _notes(size: Size) -> list[str]:
+    rules: dict[str, Any] = RULES
+    return [
+        f"degree: {ON}, windows of {size.within} s, {size.keys} keys, {size.steady:,} tuples/s beside {size.low:,} to"
+        f" {TIMES * size.low:,}; epochs of {1000 // PER_SECOND} ms, at most {size.most} slots on {CORES} cores, thresholds"
+        f" {rules['supplier']:g} and {rules['consumer']:g} of a slot's time. An epoch behind a decision is the first in"
+        f" which it took effect; it is compared with the {NEAR} before and the {NEAR} behind it.",
+    ]

@@ -1,0 +1,166 @@
+"""Half of all tuples on one key: comparing its pairs is the work, and a hash table of groups puts all of it into one slot.
+
+At full speed on Spark: the controller, which splits the group of the key, beside a static table and Spark's own join. In
+this process: a hot key that moves, and how soon the split follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.bench import compare, summary, systems
+from headrace.bench.adaptive import claims, local
+from headrace.bench.adaptive.claims import Claim, Found
+from headrace.bench.options import Options
+from headrace.bench.report import Grid, Panel, Series
+from headrace.bench.running import Measured, run_case
+from headrace.bench.task import Case, Query
+from headrace.bench.workload import Streams
+from headrace.control import elastic
+from headrace.routing.hashing import groups_of
+from headrace.routing.layout import Diagonal, from_json
+from headrace.state.manifest import Manifest
+from headrace.workloads import Hot, Uniform, Workload
+
+SHARE = 0.5  # of all tuples
+KEYS = 100_000  # of the others
+ON = "l.key = r.key and l.x + r.x > 19990"  # true of one pair in two million
+MOVING_ON = "l.key = r.key and l.value + r.value > 1990"
+GROUPS, SLOTS = 64, 4  # of the part in this process
+
+
+@dataclass(frozen=True)
+class Size:
+    rate: int  # tuples per second and epoch of each stream
+    within: int  # seconds
+    warm: int  # epochs
+    measured: int
+    moving: int  # tuples per second of each stream whose hot key moves
+    every: int  # epochs between two moves
+    moves: int
+
+
+FULL = Size(3_000, 4, 25, 25, 200, 20, 5)
+QUICK = Size(100, 2, 8, 4, 60, 10, 2)
+
+
+# --- at full speed -------------------------------------------------------------------------------------------------
+
+
+def case(size: Size) -> Case:
+    sides = ("left", "right")
+    streams = Streams(sides, size.rate, 1, size.warm + size.measured, KEYS, gap=10.0 * size.within, seed=7, hot=SHARE)
+    return Case("hot key", streams, Query("join", on=ON, within=size.within), size.warm)
+
+
+def speed_up(measured: Measured) -> float | None:
+    """How many times as fast the controller is as a static table."""
+    found = {line.system: line for line in summary.lines(measured) if line.ok}
+    ours, other = (found.get(system.name) for system in (systems.HEADRACE, systems.HEADRACE_STATIC))
+    return ours.rate / other.rate if ours and other else None
+
+
+# --- a hot key that moves ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Course:
+    """Reorganisations after each move until the split had followed; the busiest slot's pairs over the mean, by epoch."""
+
+    followed: list[int]
+    adapted: list[float]
+    static: list[float]
+
+
+def moving(size: Size) -> Course:
+    seconds = size.every * (size.moves + 1)
+    streams = [
+        Workload(size.moving, Uniform(KEYS), hot=Hot(SHARE, every=size.every), name=side) for side in local.SIDES
+    ]
+    tables = list(local.epochs(streams, seconds))
+    left, right = (local.stream(side) for side in local.SIDES)
+    query = left.join(right, on=MOVING_ON, within=f"{size.within} seconds")
+    layouts = _layouts(local.drive(query, tables, slots=SLOTS, groups=GROUPS))
+    moves = range(size.every, seconds, size.every)
+    hot = [group(streams[0].hot_key(move) or 0) for move in moves]
+    followed = [following(layouts, move, move + size.every, g) for move, g in zip(moves, hot, strict=True)]
+    pairs = [np.multiply(*(_counts(each[side]) for side in local.SIDES)) for each in tables]
+    even = Diagonal.even(GROUPS, SLOTS)
+    return Course(
+        followed,
+        [_ratio(layout, load) for layout, load in zip(layouts, pairs, strict=True)],
+        [_ratio(even, load) for load in pairs],
+    )
+
+
+def following(layouts: Sequence[Diagonal], move: int, end: int, hot: int) -> int:
+    """Reorganisations from a move to the first epoch in which the group of the new hot key is split.
+
+    When that is not before `end`, one more than there were.
+    """
+    split = next((epoch for epoch in range(move, end) if hot in layouts[epoch].split), None)
+    return local.reorganisations(move, end) + 1 if split is None else local.reorganisations(move, split)
+
+
+def group(key: int) -> int:
+    return int(groups_of(pa.table({"key": [key]}), ["key"], GROUPS)[0])
+
+
+def _layouts(found: Sequence[Manifest]) -> list[Diagonal]:
+    layouts = [from_json(layout) for layout in local.layouts(found)]
+    return [layout for layout in layouts if isinstance(layout, Diagonal)]
+
+
+def _counts(table: pa.Table) -> np.ndarray:
+    return np.bincount(groups_of(table, ["key"], GROUPS), minlength=GROUPS).astype(np.float64)
+
+
+def _ratio(layout: Diagonal, load: np.ndarray) -> float:
+    return elastic.imbalance(elastic.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def run(options: Options) -> Found:
+    size = QUICK if options.quick else FULL
+    contenders = [systems.HEADRACE, systems.HEADRACE_STATIC, systems.SPARK]
+    measured = run_case(case(size), contenders, options.rounds, options.say)
+    moved = moving(size)
+    options.say(f"hot key that moves: followed after {', '.join(map(str, moved.followed))} reorganisations")
+    compared = compare.data([measured])["cases"]
+    grids = [*compare.grids([measured]), _grid(moved)]
+    panels = [compare.panel(measured), _panel(moved, size)]
+    data = {"size": asdict(size), "moving": asdict(moved), "speed_up": speed_up(measured)}
+    return Found(_claims(measured, moved), grids, panels, data, _notes(measured, size), compared)
+
+
+def _claims(measured: Measured, moved: Course) -> list[Claim]:
+    times, what = speed_up(measured), "throughput beside a static hash table"
+    faster = claims.at_least(what, 1.5, times, " x") if times else Claim(what, "at least 1.5 x", "not measured", False)
+    return [faster, claims.at_most("reorganisations until the split follows a hot key", 3, max(moved.followed))]
+
+
+def _grid(moved: Course) -> Grid:
+    rows = [[str(number), str(count)] for number, count in enumerate(moved.followed, start=1)]
+    return Grid("hot key that moves: reorganisations until its group is split", [">move", ">after"], rows)
+
+
+def _panel(moved: Course, size: Size) -> Panel:
+    xs = range(len(moved.adapted))
+    series = [Series("static table", xs, moved.static), Series("controller", xs, moved.adapted)]
+    title = f"hot key that moves every {size.every} epochs, {SLOTS} slots"
+    return Panel(title, "epoch", "pairs in the busiest slot over the mean", series, plain=True)
+
+
+def _notes(measured: Measured, size: Size) -> list[str]:
+    about = compare.notes([measured])
+    return [
+        f"hot key: {ON}; {SHARE:.0%} of all tuples on one of {KEYS:,} keys, windows of {size.within} s,"
+        f" {size.rate:,} tuples/s in each stream, an epoch a second of them, at full speed, 2 slots.",
+        *about,
+    ]
