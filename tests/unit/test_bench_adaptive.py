@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -19,6 +20,7 @@ from headrace.bench.workload import Streams
 from headrace.control.policy import policy
 from headrace.engine.progress import EpochProgress
 from headrace.routing.layout import Diagonal, Split
+from headrace.workloads import BModel
 
 OPTIONS = Options(1, True, False, False, lambda text: None)
 
@@ -60,7 +62,7 @@ def test_a_split_that_does_not_come_counts_as_one_too_many():
 
 
 def test_an_epoch_behind_a_decision_is_compared_with_those_around_it():
-    epochs = [Epoch(n, 1, 100.0, 1, 0) for n in range(30)]
+    epochs = [Epoch(n, 0.5 * n, 1, 100.0, 1, 0) for n in range(30)]
     epochs[3] = replace(epochs[3], milliseconds=900.0)  # long for another reason
     assert degree.longest_after_a_decision(epochs) == 0
     epochs[20] = replace(epochs[20], milliseconds=250.0, decided=1)
@@ -69,10 +71,12 @@ def test_an_epoch_behind_a_decision_is_compared_with_those_around_it():
 
 def test_a_watched_run_names_the_epochs_in_which_decisions_took_effect():
     seen = [
-        Seen(10 * n, EpochProgress(n, 0.1, 10, 0, 0, 0, {}, {}, 0.05), slots) for n, slots in ((4, 1), (5, 2), (6, 2))
+        Seen(10 * n, EpochProgress(n, 0.1, 10, 0, 0, 0, {}, {}, 0.05), busy, 1.5)
+        for n, busy in ((4, (0.5,)), (5, (0.3, 0.1)), (6, (0.0, 0.0)))
     ]
     found = watched(seen, [{"epoch": 4, "kind": "slots"}, {"epoch": 4, "kind": "move"}])
     assert [(e["slots"], e["decided"], e["milliseconds"]) for e in found] == [(1, 0, 100), (2, 2, 100), (2, 0, 100)]
+    assert [e["busiest"] for e in found] == [1.0, pytest.approx(1.5), 0.0]
 
 
 # --- the cases that need no Spark ----------------------------------------------------------------------------------
@@ -98,8 +102,18 @@ def test_groups_move_until_slots_have_equal_work(owner: list[int] | None):
 
 
 def test_by_pairs_moving_helps_and_splitting_helps_more():
-    hashing, moved, split = (course.ratios for course in elasticity.by_pairs(50_000))
-    assert hashing[0] == moved[0] == split[0] == hashing[-1] > moved[-1] > split[-1]
+    pairs = elasticity.windows("any", 50_000, 10_000, equal=True)
+    moved, split = (course.ratios for course in elasticity.by_pairs(pairs))
+    assert moved[0] == split[0] > moved[-1] > split[-1]
+
+
+def test_pairs_of_equal_keys_are_counted_by_group():
+    equal, all_of_a_group = (elasticity.windows("any", 2_000, 50, equal=equal) for equal in (True, False))
+    left, right = (
+        BModel(elasticity.BY_PAIRS, 50).draw(np.random.default_rng([1, side]), 2_000).tolist() for side in (0, 1)
+    )
+    assert equal.load.sum() == sum(left.count(key) * right.count(key) for key in set(left))
+    assert (equal.load <= all_of_a_group.load).all() and equal.left.sum() == 2_000
 
 
 def test_the_split_follows_a_hot_key():
@@ -131,8 +145,9 @@ def test_two_of_the_cases_from_beginning_to_end(tmp_path: Path):
 
 def test_stairs_have_an_axis_of_their_own(tmp_path: Path):
     pytest.importorskip("matplotlib")
-    epochs = [Epoch(n, 100 * n, 50.0, 1 + n // 3, 0) for n in range(9)]
-    made = report.Report("name", "Title", [], [], {}, [degree._panel(epochs)])
+    epochs = [Epoch(n, 0.5 * n, 100 * n, 50.0, 1 + n // 3, 0) for n in range(9)]
+    course = degree.Course(epochs, [(0.5 * n, 100.0 * n) for n in range(9)], 0)
+    made = report.Report("name", "Title", [], [], {}, [degree._panel(course)])
     chart = report.draw(tmp_path, made, report.machine())
     assert chart is not None and chart.read_bytes().startswith(b"\x89PNG")
     assert [row[1] for row in degree._grid(epochs).rows] == ["1", "2", "3"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from headrace.bench import feed
 from headrace.bench.adaptive import claims
@@ -49,18 +50,22 @@ class Size:
 
     @property
     def seconds(self) -> int:
-        """The whole ramp, and its lowest rate once more."""
-        return self.step * (STEPS + 1)
+        return self.step * len(self.rates)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Up, down, and its lowest rate for a while: slots are given up more slowly than taken."""
+        return (*ramp(self.low, TIMES, STEPS), self.low, self.low)
 
     def workloads(self) -> list[Workload]:
         keys = Uniform(self.keys)
         return [
             Workload(self.steady, keys, name=SIDES[0]),
-            Workload(ramp(self.low, TIMES, STEPS), keys, every=self.step, name=SIDES[1]),
+            Workload(self.rates, keys, every=self.step, name=SIDES[1]),
         ]
 
 
-FULL = Size(4_000, 2_000, 12, 20, 100, 4)
+FULL = Size(3_000, 1_500, 9, 20, 100, 4)
 QUICK = Size(100, 50, 1, 2, 10, 2)
 
 
@@ -69,10 +74,20 @@ class Epoch:
     """One epoch of the run; `decided`: decisions that took effect in it."""
 
     epoch: int
+    at: float  # wall clock at its end
     taken: int
     milliseconds: float
     slots: int
     decided: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run over the ramp."""
+
+    epochs: list[Epoch]
+    offered: list[tuple[float, float]]  # wall clock, tuples per second
+    differing: int  # results that are missing or wrong
 
 
 def reversals(slots: Sequence[int]) -> int:
@@ -98,32 +113,33 @@ def longest_after_a_decision(epochs: Sequence[Epoch]) -> float:
 # --- the run -------------------------------------------------------------------------------------------------------
 
 
-def followed(size: Size) -> tuple[list[Epoch], int]:
-    """What the run did, and how many results were missing or wrong."""
+def followed(size: Size) -> Course:
     with scratch("live") as folder, scratch("run") as work:
         staged, shown = folder / "staged", folder / "shown"
-        names, tuples = _stage(size, staged)
+        names = _stage(size, staged)
+        rows = [sum(pq.read_metadata(staged / name).num_rows for name in moment) for moment in names]
         _show(staged, shown, names[0])
-        task = _task(size, shown, work, tuples)
+        task = _task(size, shown, work, sum(rows))
         with at_work(HEADRACE, task, "") as (started, _):
             begun = feed.wait(lambda: feed.done(work) > 0 or started.poll() is not None, feed.START_LIMIT)
             if not begun or started.poll() is not None:
                 raise HeadraceError(f"the run did not start: {_last_line(work)}")
-            feed.appear(staged, shown, names[1:], 1 / PER_SECOND)
+            arrivals = feed.appear(staged, shown, names[1:], 1 / PER_SECOND)
             feed.wait(lambda: started.poll() is not None, GRACE)
             (work / "stop").touch()
             feed.wait(lambda: started.poll() is not None, GRACE)
         if not (work / "epochs.json").exists():
             raise HeadraceError(f"the run did not end well: {_last_line(work)}")
-        return _epochs(work), _differing(size, shown, work / "out")
+        offered = [(at, float(count * PER_SECOND)) for at, count in zip(arrivals, rows[1:], strict=True)]
+        return Course(_epochs(work), offered, _differing(size, shown, work / "out"))
 
 
-def _stage(size: Size, staged: Path) -> tuple[list[list[Path]], int]:
-    """All files, by the moment in which they are to appear, and how many tuples are in them."""
-    written = [w.write(staged / w.name, size.seconds, files_per_second=PER_SECOND) for w in size.workloads()]
+def _stage(size: Size, staged: Path) -> list[list[Path]]:
+    """All files, by the moment in which they are to appear."""
+    for workload in size.workloads():
+        workload.write(staged / workload.name, size.seconds, files_per_second=PER_SECOND)
     by_side = [sorted(p.relative_to(staged) for p in (staged / side).glob("*.parquet")) for side in SIDES]
-    moments = [[file for file in files if file is not None] for files in zip_longest(*by_side)]
-    return moments, sum(w.tuples for w in written)
+    return [[file for file in files if file is not None] for files in zip_longest(*by_side)]
 
 
 def _show(staged: Path, shown: Path, names: Sequence[Path]) -> None:
@@ -160,7 +176,7 @@ def _last_line(work: Path) -> str:
 
 def _epochs(work: Path) -> list[Epoch]:
     found = json.loads((work / "epochs.json").read_text())
-    return [Epoch(e["epoch"], e["taken"], e["milliseconds"], e["slots"], e["decided"]) for e in found]
+    return [Epoch(e["epoch"], e["at"], e["taken"], e["milliseconds"], e["slots"], e["decided"]) for e in found]
 
 
 def _differing(size: Size, shown: Path, out: Path) -> int:
@@ -188,13 +204,13 @@ def _differing(size: Size, shown: Path, out: Path) -> int:
 def run(options: Options) -> Found:
     size = QUICK if options.quick else FULL
     options.say(f"degree: {size.seconds} s of streams in real time")
-    epochs, differing = followed(size)
-    slots = [each.slots for each in epochs]
-    options.say(f"degree: {len(epochs)} epochs, {min(slots)} to {max(slots)} slots, {differing} results differ")
-    data = {"size": asdict(size), "policy": RULES, "differing": differing, "epochs": [asdict(e) for e in epochs]}
-    status = "wrong answer" if differing else OK
+    found = followed(size)
+    epochs, slots = found.epochs, [each.slots for each in found.epochs]
+    options.say(f"degree: {len(epochs)} epochs, {min(slots)} to {max(slots)} slots, {found.differing} results differ")
+    data = {"size": asdict(size), "policy": RULES, **asdict(found)}
+    status = "wrong answer" if found.differing else OK
     compared = [{"case": {"name": "degree"}, "systems": [{"system": HEADRACE.name, "status": status}]}]
-    return Found(_claims(epochs, differing), [_grid(epochs)], [_panel(epochs)], data, _notes(size), compared)
+    return Found(_claims(epochs, found.differing), [_grid(epochs)], [_panel(found)], data, _notes(size), compared)
 
 
 def _claims(epochs: Sequence[Epoch], differing: int) -> list[Claim]:
@@ -232,13 +248,12 @@ def _grid(epochs: Sequence[Epoch]) -> Grid:
     return Grid("degree: active slots over time", headings, rows)
 
 
-def _panel(epochs: Sequence[Epoch]) -> Panel:
-    xs = [each.epoch for each in epochs]
-    load = Series("load", xs, [each.taken for each in epochs])
-    slots = Series("active slots", xs, [each.slots for each in epochs])
-    return Panel(
-        "degree: load eightfold and back, slots chosen", "epoch", "tuples in an epoch", [load], plain=True, steps=slots
-    )
+def _panel(found: Course) -> Panel:
+    begin = found.offered[0][0]
+    load = Series("load", [at - begin for at, _ in found.offered], [rate for _, rate in found.offered])
+    slots = Series("active slots", [e.at - begin for e in found.epochs], [e.slots for e in found.epochs])
+    title = f"degree: one stream at {TIMES} times its rate and back, slots chosen"
+    return Panel(title, "seconds", "tuples per second that arrive", [load], plain=True, steps=slots)
 
 
 def _notes(size: Size) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from headrace.bench.adaptive import claims, local
 from headrace.bench.adaptive.claims import Claim, Found
@@ -21,7 +22,7 @@ from headrace.workloads import Workload
 
 POLICIES = ("ssp", "adaptive-ssp", "grid", "ragged")
 TIMES = 8  # as many tuples in the faster stream
-MERGED = 8  # times the window: then blocks are merged, and expire later than their oldest tuples
+MERGED = 40  # seconds: blocks are merged, and expire later than their oldest tuples
 ON = "l.value + r.value > 1990"  # true of one pair in 20,000
 
 
@@ -34,8 +35,9 @@ class Size:
     slots: int
 
 
-FULL = Size(100, 4, 30, 5, 8)
+FULL = Size(100, 4, 30, 10, 8)
 QUICK = Size(20, 2, 15, 2, 4)
+SHORT = 5  # seconds: windows of so few epochs that their blocks are not merged
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Course:
     policy: str
     reads: list[int]
     shapes: list[str]
+    slots: int  # that had something to do in the last epoch
     settled: list[int]
 
     @property
@@ -86,19 +89,24 @@ def course(policy: str, size: Size) -> Course:
         slots=size.slots,
         policy=Policy(diffusion=policy),
     )
-    layouts = local.layouts(found)
+    layouts = [_rectangles(layout) for layout in local.layouts(found)]
     flips = range(size.epochs, seconds, size.epochs)
     settled = [local.settling(layouts, flip, flip + size.epochs) for flip in flips]
     reads = [sent + read for sent, read in local.sent_and_read(found)]
-    return Course(policy, reads, [shown(from_json(layout)) for layout in layouts], settled)
+    return Course(policy, reads, list(map(shown, layouts)), sum(layouts[-1].rows), settled)
 
 
-def shown(layout: object) -> str:
+def _rectangles(data: dict[str, Any]) -> Rectangles:
+    layout = from_json(data)
+    assert isinstance(layout, Rectangles)
+    return layout
+
+
+def shown(layout: Rectangles) -> str:
     """
     >>> shown(Rectangles(64, (2, 2, 1)))
     '2 + 2 + 1, left by rows'
     """
-    assert isinstance(layout, Rectangles)
     return f"{' + '.join(map(str, layout.rows))}, {'right' if layout.transposed else 'left'} by rows"
 
 
@@ -137,8 +145,8 @@ def run(options: Options) -> Found:
     for policy in POLICIES:
         found.append(course(policy, size))
         options.say(f"diffusion: {policy}: {found[-1].total:,} reads")
-    spared = saved(size, size.within, [size.slots] if options.quick else [2, 4, size.slots])
-    merged = [] if options.quick else saved(size, MERGED * size.within, [size.slots])
+    spared = saved(size, SHORT, [size.slots] if options.quick else [2, 4, size.slots])
+    merged = [] if options.quick else saved(size, MERGED, [size.slots])
     data = {
         "size": asdict(size),
         "policies": [asdict(each) | {"total": each.total} for each in found],
@@ -168,6 +176,7 @@ def _grid(found: Sequence[Course]) -> Grid:
     rows = [
         [
             each.policy,
+            str(each.slots),
             number(each.total),
             f"{each.total / first:.2f}",
             number(max(each.reads)),
@@ -175,7 +184,7 @@ def _grid(found: Sequence[Course]) -> Grid:
         ]
         for each in found
     ]
-    headings = ["policy", ">reads", f">of {found[0].policy}'s", ">most in an epoch", ">settled after"]
+    headings = ["policy", ">slots used", ">reads", f">of {found[0].policy}'s", ">most in an epoch", ">settled after"]
     return Grid("diffusion: (tuple, slot) reads, and reorganisations after each flip until settled", headings, rows)
 
 
@@ -207,7 +216,8 @@ def _notes(size: Size) -> list[str]:
     return [
         f"diffusion: {ON}, windows of {size.within} s, epochs of 1 s, {size.rate} and {TIMES * size.rate} tuples/s;"
         " counted in one process, so nothing depends on the machine. ssp and grid are what they are from the first"
-        " reorganisation on.",
+        " reorganisation on. The grid uses the largest square number of slots: it replicates less than shapes of all slots,"
+        " and each of its slots compares as many pairs more.",
         "theorem 2: (k - 1) / k * m * r1 * W1 of memory and (k - 1) / k * m * r1 of bandwidth; here in tuples, whose size"
         " m is the same in both streams. Memory is what a slot opens, which are blocks: in windows of many epochs blocks are"
         " merged, and the oldest reach beyond the window; the theorem knows no blocks, so the claim is about short windows.",

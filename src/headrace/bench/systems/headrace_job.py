@@ -53,7 +53,8 @@ class Seen:
 
     tuples: int  # in so far
     last: EpochProgress
-    slots: int
+    busy: tuple[float, ...]  # by slot: share of its time, lately
+    at: float  # wall clock, when it was first seen
 
 
 def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
@@ -62,8 +63,8 @@ def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
 
     def look() -> int:
         progress = run.progress
-        if progress.last is not None:
-            seen[progress.last.epoch] = Seen(progress.tuples_in, progress.last, len(progress.busy))
+        if progress.last is not None and progress.last.epoch not in seen:
+            seen[progress.last.epoch] = Seen(progress.tuples_in, progress.last, tuple(progress.busy), time.time())
         return progress.tuples_in
 
     with jobs.points(task) as record:
@@ -77,16 +78,18 @@ def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
 
 
 def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """How a run adapted: slots, tuples and time of every epoch, and how many decisions took effect in it."""
+    """How a run adapted: slots, the busiest over their mean, tuples, time, and decisions that took effect, by epoch."""
     decided = Counter(decision["epoch"] + 1 for decision in decisions)
     return [
         {
             "epoch": each.last.epoch,
+            "at": each.at,
             "tuples": each.tuples,
             "taken": each.last.tuples_in,
             "milliseconds": 1000 * each.last.seconds,
             "task_milliseconds": 1000 * each.last.cpu_seconds,
-            "slots": each.slots,
+            "slots": len(each.busy),
+            "busiest": max(each.busy) * len(each.busy) / (sum(each.busy) or 1.0),
             "decided": decided[each.last.epoch],
         }
         for each in seen
