@@ -48,7 +48,7 @@ class Size:
     moves: int
 
 
-FULL = Size(4_000, 4, 20, 20, 200, 20, 5)
+FULL = Size(6_000, 4, 20, 20, 200, 20, 5)
 QUICK = Size(100, 2, 8, 4, 60, 10, 2)
 
 
