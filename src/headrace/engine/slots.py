@@ -114,7 +114,7 @@ class _Slot:
         old = [self._tables(self._reachable(operator, side, new[1 - side]), side) for side in (0, 1)]
         self.work.read[operator.name] += sum(table.num_rows for side in old for table in side)
         if operator.keys:
-            old = [[one_run(tables)] if 1 < len(tables) and _few(tables) else tables for tables in old]
+            old = [[one_run(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
             pairs = [(l, r) for l in new[0] for r in [*new[1], *old[1]]] + [(l, r) for l in old[0] for r in new[1]]
             for l, r in pairs:
                 yield from ((0, found) for found in equijoin(operator, l, r))
@@ -209,7 +209,7 @@ class _Slot:
 
 def _few(tables: Sequence[pa.Table]) -> bool:
     """Whether sorting them together costs less than looking into each."""
-    return sum(table.num_rows for table in tables) <= FEW_ROWS
+    return bool(sum(table.num_rows for table in tables) <= FEW_ROWS)
 
 
 def part_of(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
