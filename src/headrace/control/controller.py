@@ -266,9 +266,8 @@ class Controller:
             seed = f"{operator.name} {epoch}"
             return elastic.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
         now = elastic.imbalance(elastic.slot_loads(layout.owner, splits, load.tolist(), slots))
-        chance = NOISE * float(
-            np.sqrt(slots / max(load.sum(), 1.0))
-        )  # what unequal counts alone can make of equal groups
+        seen = load.sum() * (2 - SMOOTHING) / SMOOTHING  # tuples that a smoothed count rests on
+        chance = NOISE * float(np.sqrt(slots / max(seen, 1.0)))  # what unequal counts make of equal groups
         if now <= 1 + policy.worth + chance and len(set(layout.owner)) == min(slots, len(layout.owner)):
             return []
         return elastic.moves_by_gain(
