@@ -1,8 +1,8 @@
 """A plan bound to a query: what does not fit is refused, saying where; what fits decides the layouts of a run.
 
 Within its rules a plan may be edited by hand: the slots of a subquery (at least one, at most those of the plan), the
-shape of a grid, the bounds of ranges. What a query computes cannot be edited: operators, routers' columns and inputs must be those that the
-compiler gives.
+shape of a grid, the bounds of ranges. What a query computes cannot be edited: operators, routers' columns and inputs
+must be those that the compiler gives.
 """
 
 from __future__ import annotations

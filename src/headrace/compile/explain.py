@@ -30,22 +30,22 @@ def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
         )
     for subquery in plan.subqueries:
         yield ""
-        yield from _subquery(plan, subquery, measured.get(subquery.name))
+        yield from _subquery(subquery, measured.get(subquery.name))
     yield ""
-    yield from _work(plan, measured)
+    yield from _work(plan)
 
 
-def _subquery(plan: Plan, subquery: Subquery, measured: Measured | None) -> Iterator[str]:
+def _subquery(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
     yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
     yield from (f"  {text}" for text in subquery.operators)
     if subquery.router.kind == WINDOWS:
         yield f"  routed by: {subquery.router}"
     else:
         yield from (f"  {line}" for line in _table(subquery, measured))
-    yield f"  {_slots(plan, subquery, measured)}"
+    yield f"  {_slots(subquery, measured)}"
 
 
-def _slots(plan: Plan, subquery: Subquery, measured: Measured | None) -> str:
+def _slots(subquery: Subquery, measured: Measured | None) -> str:
     parts = [f"slots: {subquery.slots}"]
     if subquery.first:
         parts[0] += f", from slot {subquery.first} on"
@@ -78,7 +78,7 @@ def _cells(numbers: Numbers) -> tuple[str, str, str, str]:
     return amount(numbers.sent), amount(numbers.state), amount(numbers.opened), amount(numbers.compared)
 
 
-def _work(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
+def _work(plan: Plan) -> Iterator[str]:
     """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
     loads = [work(s) for s in plan.subqueries]
     if plan.measured and any(loads):
