@@ -57,7 +57,9 @@ def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypat
         assert run.exception is None
     expected = reference(query, epochs=[{"a": left, "b": right}], end=False)
     same(expected, read_results(tmp_path / "out", query.schema), query)
-    assert run.decisions == deciding.history(tmp_path / "checkpoint")
+    kept = deciding.history(tmp_path / "checkpoint")
+    assert run.decisions[: len(kept)] == kept
+    assert all(d["reason"] == "asked for" for d in run.decisions[len(kept) :])  # and no epoch came after it
 
 
 def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: Path, capsys: Any) -> None:
@@ -109,3 +111,20 @@ def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypat
     assert any(d["kind"] == "move" for d in run.decisions)
     assert json.dumps(run.decisions)
     same(reference(query, epochs=[{"a": table}], end=False), read_results(tmp_path / "out", query.schema), query)
+
+
+def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
+    """It is called within an epoch, once that is committed."""
+    a, table = files(spark, tmp_path / "a", 11, 80)
+    query = a.filter("k is not null")
+    asked: list[list[dict[str, Any]]] = []
+
+    def ask(_: Any, epoch: int) -> None:
+        run.set_slots(1 + epoch % 3)
+        asked.append(run.rebalance(dry_run=True))
+
+    options = {"checkpoint": tmp_path / "checkpoint", "slots": 2, "most_slots": 3, "epoch": "0 seconds"}
+    with query.start(hr.sinks.foreach(ask), **options) as run:
+        until(run, lambda p: p.tuples_in >= table.num_rows)
+    assert run.exception is None and asked
+    assert any(d["reason"] == "asked for" for d in run.decisions)

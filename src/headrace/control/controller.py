@@ -192,7 +192,7 @@ class Controller:
         return decisions
 
     def _slots(self, epoch: int, keep: bool) -> tuple[int, list[Decision]]:
-        if not self.auto or not self.occupancy:
+        if not self.auto or len(self.occupancy) != self.active:  # another number was chosen since the last epoch
             return self.active, []
         remembered = self.degree.wanted_less
         policy = self.policy
@@ -204,8 +204,7 @@ class Controller:
         if not step:
             return self.active, []
         slots = self.active + step
-        busy = sum(self.occupancy) / len(self.occupancy)
-        decision = Decision(epoch, "all", "slots", f"{self.active} to {slots}", why, busy, self.active / slots)
+        decision = self._resized(epoch, slots, why)
         if keep:
             self.active = slots
         return slots, [decision]
@@ -335,14 +334,21 @@ class Controller:
 
     # --- what an operator of the system may ask for --------------------------------------------------------------------
 
-    def set_slots(self, slots: int) -> None:
+    def set_slots(self, slots: int, epoch: int) -> None:
+        """From this epoch on, because somebody asked for it."""
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise QueryError(f"slots must be a whole number, at least 1; found {slots!r}")
         if slots > self.limit:
             raise QueryError(
                 f"this run may use at most {self.limit} slots; found {slots}; start it with a higher limit"
             )
-        self.active = slots
+        if slots != self.active:
+            self.history.append(self._resized(epoch, slots, "asked for"))
+            self.active = slots
+
+    def _resized(self, epoch: int, slots: int, why: str) -> Decision:
+        busy = sum(self.occupancy) / len(self.occupancy) if self.occupancy else 0.0
+        return Decision(epoch, "all", "slots", f"{self.active} to {slots}", why, busy, self.active / slots)
 
 
 def group_load(found: Measured) -> Counts:

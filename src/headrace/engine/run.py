@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,7 +252,7 @@ class Run:
 
     def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
         """What would be changed now; unless it is a dry run, it is decided with the next epoch."""
-        with self._lock:
+        with self._between_epochs():
             control, last = self._driver.control, self._driver.store.last
             if control.frozen and not dry_run:
                 raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
@@ -264,10 +264,11 @@ class Run:
 
     def set_slots(self, slots: int) -> None:
         """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
-        with self._lock:
+        with self._between_epochs():
             if self._driver.settings.layouts is not None:
                 raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
-            self._driver.control.set_slots(slots)
+            last = self._driver.store.last
+            self._driver.control.set_slots(slots, last.number if last else 0)
             self._driver.settings.slots = slots
 
     def __enter__(self) -> Run:
@@ -303,6 +304,10 @@ class Run:
         finally:
             self._driver.store.close()
             self._ended.set()
+
+    def _between_epochs(self) -> AbstractContextManager[Any]:
+        """No epoch is under way in it; a sink calls when its epoch is committed, from within the lock."""
+        return nullcontext() if threading.get_ident() == self._busy_thread else self._lock
 
     @contextmanager
     def _epoch(self) -> Iterator[bool]:

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.control.controller import group_load
+from headrace.compile import compile_query
+from headrace.control.controller import Controller, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.routing.layout import Diagonal
-from headrace.stream import Stream
+from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.workloads import BModel, Hot, Workload
 
@@ -115,3 +116,18 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     reasons = [d["reason"] for d in run.driver.control.to_json()["history"] if d["kind"] == "split"]
     assert any("% of a stream" in reason for reason in reasons)
     run.close()
+
+
+# --- slots that somebody asks for --------------------------------------------------------------------------------------
+
+
+def test_slots_asked_for_are_not_judged_by_what_others_did() -> None:
+    """Three idle slots were measured, one is asked for: there is none to give up."""
+    query = table_stream(SCHEMA.empty_table(), name="left").aggregate(by=["k"], window="1 second", n="count(*)")
+    control = Controller(compile_query([node_of(query)]), Policy(), 3, 4, auto=True)
+    control.observe([], {}, 3, 1.0)
+    assert control.reorganise(0, 64, {}) == []  # fewer are wanted, for the first time
+    assert [d.change for d in control.proposals(0, 64, {})] == ["3 to 2"]
+    control.set_slots(1, 0)
+    assert control.proposals(0, 64, {}) == [] and control.active == 1
+    assert [(d.epoch, d.change, d.reason) for d in control.history] == [(0, "3 to 1", "asked for")]
