@@ -80,8 +80,8 @@ def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
 def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
     real = equijoin.candidates
 
-    def twice(left: Any, right: Any) -> Any:
-        found = list(real(left, right))
+    def twice(*given: Any) -> Any:
+        found = list(real(*given))
         return [*found, *found[1:2]]
 
     patch.setattr(pairs, "MOST_PAIRS", 5)

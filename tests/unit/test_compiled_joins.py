@@ -12,9 +12,10 @@ from headrace import duck
 from headrace.compile import compile_query
 from headrace.expressions.native import constant
 from headrace.expressions.tree import parse
+from headrace.kernels import equijoin, native, near
 from headrace.kernels import join as joins
-from headrace.kernels import native, near
 from headrace.reference import difference, reference
+from headrace.routing.hashing import hash_rows
 from headrace.stream import node_of
 from headrace.testing import table_stream
 
@@ -26,9 +27,16 @@ NATIVE = [
     "-l.x / 2 >= r.y and l.x <> r.x",
     "l.x < r.x + 0.12345678901234567890",
     "l.x < r.y and r.x < l.y",  # as long as a range join does not pay
+    "l.n <> r.n and l.ts < r.ts",
+    "r.n between 1 and l.n or l.x = r.x",
 ]
 NOT_NATIVE = [
     "l.n - r.n < 3",  # whole numbers overflow in their own way
+    "l.n < r.x",  # and are rounded beside doubles
+    "l.n < 2.5",
+    "l.n < '2'",
+    "l.n < 12345678901234567890",
+    "l.ts < r.ts + interval 1 second",
     "sqrt(l.x - r.x) < 3",  # can fail
     "l.x / r.x < 3",
     "l.x % 7 < r.x",
@@ -37,6 +45,17 @@ NOT_NATIVE = [
     "l.x < r.x + 1e300",
     "pow(l.x, 2) < r.x",  # may differ in the last bit
     "l.x < r.x + (0.1 + 0.2)",  # literals are decimals
+]
+RESIDUAL = [
+    "l.n = r.n and l.x + r.x > 1",
+    "l.n = r.n and l.ts < r.ts",
+    "l.n = r.n and l.s = r.s and l.x < r.y and l.s <= r.s",  # only one of the others can be compiled
+    "l.x = r.x and (l.n < r.n or l.y > 2)",
+]
+NO_RESIDUAL = [
+    "l.n = r.n",
+    "l.n = r.n and l.s < r.s",
+    "l.n = r.n and l.x > 1 and l.n + r.n > 2",  # may fail, and must then fail
 ]
 NEAR = [
     "abs(l.x - r.x) <= 2.5",
@@ -53,8 +72,11 @@ numbers = st.one_of(
 awkward = st.one_of(numbers, st.sampled_from([None, float("nan"), float("inf"), -float("inf"), 1e200]))
 
 
-def streams(values):
-    rows = st.tuples(st.integers(0, 12), values, values, st.integers(0, 3))
+small = st.integers(0, 3)
+
+
+def streams(values, whole=small):
+    rows = st.tuples(st.integers(0, 12), values, values, whole)
     return st.lists(rows, max_size=25).map(_table)
 
 
@@ -115,11 +137,58 @@ def test_oracle_near(compile_always, on):
 @pytest.mark.parametrize("on", [*NATIVE, *NEAR])
 def test_oracle_awkward_numbers_fall_back(compile_always, on):
     @settings(max_examples=25, derandomize=True, deadline=None)
-    @given(streams(awkward), streams(awkward))
+    @given(streams(awkward, st.none() | small), streams(awkward))
     def check(left, right):
         _check(left, right, on)
 
     check()
+
+
+# --- beside an equality ------------------------------------------------------------------------------------------------
+
+
+def _run(table: pa.Table, columns: list[str]) -> pa.Table:
+    table = table.append_column(equijoin.HASH, pa.array(hash_rows(table, columns)))
+    return equijoin.one_run([table, table.slice(0, 0)])
+
+
+def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
+    query, operator = _join(left, right, on, within=("5 seconds", "2 seconds"))
+    runs = [_run(table, [key.left for key in operator.keys]) for table in (left, right)]
+    found = [operator.schema.empty_table(), *equijoin.equijoin(operator, *runs)] if all(map(len, runs)) else []
+    assert difference(reference(query), pa.concat_tables(found or [operator.schema.empty_table()])) is None
+
+
+@pytest.mark.parametrize("values", [numbers, awkward])
+@pytest.mark.parametrize("on", RESIDUAL)
+def test_oracle_residual(compile_always, monkeypatch, on, values):
+    monkeypatch.setattr(native, "ROOM", 7)
+
+    @settings(max_examples=40, derandomize=True, deadline=None)
+    @given(streams(values), streams(values))
+    def check(left, right):
+        assert _join(left, right, on, within="5 seconds")[1].on.residual is not None
+        _check_equal(left, right, on)
+        _check_equal(right, left, on)
+
+    check()
+
+
+@pytest.mark.parametrize("on", NO_RESIDUAL)
+def test_what_has_no_residual(on):
+    table = _table([(1, 1.0, 1.0, 1)])
+    assert _join(table, table, on, within="5 seconds")[1].on.residual is None
+
+
+def test_a_hot_key_is_looped_over(compile_always, monkeypatch):
+    """And only over pairs that the window admits: the loop itself drops the others."""
+    rng = np.random.default_rng(3)
+    rows = [(int(t), float(x), 0.0, 1) for t, x in zip(rng.integers(0, 99, 200), rng.normal(size=200), strict=True)]
+    left, right = _table(rows), _table(rows[:150])
+    query, operator = _join(left, right, RESIDUAL[0], within="1 second")
+    runs = [_run(table, ["n"]) for table in (left, right)]
+    pairs = sum(len(l) for l, _ in equijoin.candidates(operator, *runs))
+    assert pairs == reference(query).num_rows > 0
 
 
 @pytest.mark.parametrize("on", NOT_NATIVE)

@@ -27,6 +27,7 @@ SMOOTHING = 0.4  # weight of the newest epoch
 FADE = 0.8  # of the sketches, every epoch
 NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
+LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
 REMEMBERED = 100  # decisions: every manifest carries them
 
 
@@ -37,6 +38,7 @@ class Measured:
     new: list[Counts]
     heavy: list[SpaceSaving]
     held: list[float]  # tuples in its windows, by side
+    pairs_per_tuple: float = PAIRS_PER_TUPLE
     texts: dict[int, str] = field(default_factory=dict)  # keys by hash, as people write them
 
     def totals(self) -> tuple[float, float]:
@@ -123,7 +125,7 @@ class Controller:
         for operator in self.plan.operators:
             found = [r["load"][operator.name] for r in reports if operator.name in r["load"]]
             if self.can_place(operator) or self._can_shape(operator):
-                self._take(operator.name, found, held.get(operator.name, (0.0, 0.0)))
+                self._take(operator, found, held.get(operator.name, (0.0, 0.0)))
         busy = [0.0] * slots
         for report in reports:
             if report["stage"] > 0:
@@ -132,14 +134,16 @@ class Controller:
         before = self.occupancy if len(self.occupancy) == slots else now
         self.occupancy = [a * (1 - SMOOTHING) + b * SMOOTHING for a, b in zip(before, now, strict=True)]
 
-    def _take(self, name: str, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
+    def _take(self, operator: p.Operator, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
         groups = max((len(side) for load in found for side in load["new"]), default=0)
-        known = self.measured.get(name)
+        known = self.measured.get(operator.name)
         if known is None:
             if not groups:
                 return
             known = Measured([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
-            self.measured[name] = known
+            if isinstance(operator, p.TimeJoinOperator) and operator.on.residual:
+                known.pairs_per_tuple = LOOPED_PER_TUPLE
+            self.measured[operator.name] = known
             weight = 1.0
         else:
             weight = SMOOTHING
@@ -361,7 +365,7 @@ def group_load(found: Measured) -> Counts:
         new = [share[side] * totals[side] for side in (0, 1)]
         held = [share[side] * found.held[side] for side in (0, 1)]
         pairs = new[0] * (held[1] + new[1]) + held[0] * new[1]
-        load[int(scale(np.array([key], dtype=np.uint64), groups)[0])] += pairs / PAIRS_PER_TUPLE
+        load[int(scale(np.array([key], dtype=np.uint64), groups)[0])] += pairs / found.pairs_per_tuple
     return load
 
 

@@ -1,21 +1,23 @@
-"""Predicates over plain numbers as source of a compiled loop.
+"""Predicates over plain numbers and times as source of a compiled loop.
 
-Invariant: where a predicate has native source, and the columns it uses hold finite doubles of at most `LARGEST` and no
-null, the source gives DuckDB's answer on every pair: the same operations on the same doubles, none of which can fail or
-leave the finite numbers (so the two ways to compare NaN never matter). Anything else has no native source.
+Invariant: where a predicate has native source, and the columns it uses hold no null and, as doubles, finite numbers of
+at most `LARGEST`, the source gives DuckDB's answer on every pair: the same operations on the same doubles, none of which
+can fail or leave the finite numbers (so the two ways to compare NaN never matter), and comparisons of whole numbers or
+times as they stand. Anything else has no native source.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace import duck
 from headrace.expressions.tree import Tree, columns_of
+from headrace.query.types import TS_TYPE
 
 LARGEST = 1e30
 DEEPEST = 6  # products of this many factors of LARGEST are still finite
@@ -25,7 +27,7 @@ Column = tuple[str, str]  # side, name
 
 @dataclass(frozen=True)
 class Native:
-    """`source` over variables named by `variables`: one double of the l tuple or the r tuple each."""
+    """`source` over variables named by `variables`: one number of the l tuple or the r tuple each."""
 
     source: str
     variables: tuple[tuple[str, Column], ...]
@@ -43,6 +45,12 @@ def native(tree: Tree, schemas: dict[str, pa.Schema]) -> Native | None:
     except _Unsupported:
         return None
     return Native(source, tuple((name, column) for column, name in translator.variables.items()))
+
+
+def native_part(parts: Iterable[Tree], schemas: dict[str, pa.Schema]) -> Native | None:
+    """Native source of those of several conditions that have it."""
+    found = [part for part in parts if native(part, schemas)]
+    return native({"type": "CONJUNCTION_AND", "children": found}, schemas) if found else None
 
 
 _COMPARISONS = {
@@ -63,9 +71,10 @@ class _Translator:
     def boolean(self, tree: Tree) -> str:
         kind = tree.get("type", "")
         if kind in _COMPARISONS:
-            return f"({self.number(tree['left'])} {_COMPARISONS[kind]} {self.number(tree['right'])})"
+            left, right = self._compared(tree["left"], tree["right"])
+            return f"({left} {_COMPARISONS[kind]} {right})"
         if kind == "COMPARE_BETWEEN":
-            value, low, high = (self.number(tree[part]) for part in ("input", "lower", "upper"))
+            value, low, high = self._compared(tree["input"], tree["lower"], tree["upper"])
             return f"(({value} >= {low}) & ({value} <= {high}))"
         if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
             sign = " & " if kind.endswith("AND") else " | "
@@ -74,25 +83,40 @@ class _Translator:
             return f"(not {self.boolean(tree['children'][0])})"
         raise _Unsupported
 
+    def _compared(self, *trees: Tree) -> list[str]:
+        """Times, whole numbers as they stand, or doubles: never one kind with another."""
+        kinds = {_kind(field.type) for field in map(self._field, trees) if field is not None}
+        if kinds == {"time"} and all(map(self._field, trees)):
+            return [self._variable(tree) for tree in trees]
+        if kinds == {"whole"}:
+            return [self._variable(tree) if self._field(tree) else _whole(tree) for tree in trees]
+        return [self.number(tree) for tree in trees]
+
+    def _field(self, tree: Tree) -> pa.Field | None:
+        """The field that this column is, if it is one."""
+        path = tree["column_names"] if tree.get("class") == "COLUMN_REF" else []
+        if len(path) != 2:
+            return None
+        return next((f for f in self.schemas[path[0].lower()] if f.name.lower() == path[1].lower()), None)
+
+    def _variable(self, tree: Tree) -> str:
+        side, field = tree["column_names"][0].lower(), self._field(tree)
+        assert field is not None
+        return self.variables.setdefault((side, field.name), f"{side}{len(self.variables)}")
+
     def number(self, tree: Tree) -> str:
         if _factors(tree) > DEEPEST:
             raise _Unsupported
         if tree["class"] == "COLUMN_REF":
-            return self._column(tree["column_names"])
+            field = self._field(tree)
+            if field is None or not pa.types.is_float64(field.type):
+                raise _Unsupported
+            return self._variable(tree)
         if tree["class"] == "CONSTANT":
             return repr(constant(tree))
         if tree["class"] == "FUNCTION":
             return self._function(tree["function_name"], [a["expression"] for a in tree["arguments"]])
         raise _Unsupported
-
-    def _column(self, path: list[str]) -> str:
-        if len(path) != 2:
-            raise _Unsupported
-        side = path[0].lower()
-        field = next((f for f in self.schemas[side] if f.name.lower() == path[1].lower()), None)
-        if field is None or not pa.types.is_float64(field.type):
-            raise _Unsupported
-        return self.variables.setdefault((side, field.name), f"{side}{len(self.variables)}")
 
     def _function(self, name: str, arguments: list[Tree]) -> str:
         make = _FUNCTIONS.get((name, len(arguments)))
@@ -116,6 +140,21 @@ _FUNCTIONS: dict[tuple[str, int], Callable[..., str]] = {
 }
 
 
+def _kind(type: pa.DataType) -> str:
+    if pa.types.is_signed_integer(type):
+        return "whole"
+    return "time" if type == TS_TYPE else "other"
+
+
+def _whole(tree: Tree) -> str:
+    """A whole number as it is written; unsupported when it is none, or too large."""
+    literal = tree.get("literal") or {}
+    text = literal.get("text", "")
+    if literal.get("kind") != "INTEGER" or not _WHOLE.fullmatch(text):
+        raise _Unsupported
+    return str(int(text))
+
+
 def constant(tree: Tree) -> float:
     """The value of a plain number; unsupported when it is none, or too large."""
     literal = tree.get("literal") or {}
@@ -128,6 +167,7 @@ def constant(tree: Tree) -> float:
     return value
 
 
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9]+)?")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
-from headrace.expressions.native import Native, constant, is_constant, native
+from headrace.expressions.native import Native, constant, is_constant, native, native_part
 from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, to_sql, walk
 from headrace.query.types import has_float
 
@@ -48,6 +48,7 @@ class Predicate:
     near: Near | None  # a part that keeps two doubles near each other
     band: Near | None  # the same for numbers and times of any type, for routing alone
     native: Native | None  # the whole as source of a compiled loop
+    residual: Native | None  # beside keys, what a compiled loop can hold against pairs, where nothing can fail
     columns: frozenset[tuple[str, ...]]
     one_sided: tuple[
         tuple[str, Expression], ...
@@ -61,19 +62,24 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     demand_boolean(found.type, text, what)
     tree = parse(text, what)
     parts = list(conjuncts(tree))
-    keys = [key for key in (_key(part, left, right) for part in parts) if key]
+    schemas = {"l": left, "r": right}
+    safe = _safe(tree, schemas)
+    by_part = [_key(part, left, right) for part in parts]
+    keys = [key for key in by_part if key]
+    others = [part for part, key in zip(parts, by_part, strict=True) if not key]
     return Predicate(
         text=text,
         sql=found.sql,
         keys=tuple(keys),
-        safe=_safe(tree, {"l": left, "r": right}),
+        safe=safe,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
         near=next((near for near in (_near(part, left, right, _double) for part in parts) if near), None),
         band=next((band for band in (_near(part, left, right, _orderable) for part in parts) if band), None),
-        native=native(tree, {"l": left, "r": right}),
+        native=native(tree, schemas),
+        residual=native_part(others, schemas) if keys and safe else None,
         columns=found.columns,
-        one_sided=tuple(found for part in parts for found in _one_sided(part, {"l": left, "r": right})),
+        one_sided=tuple(found for part in parts for found in _one_sided(part, schemas)),
     )
 
 

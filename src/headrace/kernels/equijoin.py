@@ -5,6 +5,9 @@ the key (groups are ranges of hashes, so a run sorted by hash is sorted by group
 candidates of a tuple are one range of the other run, found by binary search; of the candidates, those outside the window
 are dropped first, and only then is the predicate, which includes the equality, evaluated. The cost of a run is that of
 looking up the smaller side in the larger, so it hardly grows with the window.
+
+Hot keys make more candidates than can be written down. Where the rest of the predicate can be compiled, a loop drops
+those outside the window or not satisfying it; what is left is held against window and predicate like all candidates.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.compile.plan import JoinOperator
-from headrace.kernels.aggregate import Numbers
+from headrace.compile.plan import JoinOperator, TimeJoinOperator
+from headrace.kernels import native
+from headrace.kernels.aggregate import Numbers, times
 from headrace.kernels.pairs import expand_ranges, satisfying
 
 HASH = "__h"
+
+Hashes = npt.NDArray[np.uint64]
 
 
 def one_run(runs: Sequence[pa.Table]) -> pa.Table:
@@ -30,23 +36,47 @@ def one_run(runs: Sequence[pa.Table]) -> pa.Table:
     return table.take(pa.array(np.argsort(hashes(table), kind="stable")))
 
 
-def hashes(table: pa.Table) -> npt.NDArray[np.uint64]:
+def hashes(table: pa.Table) -> Hashes:
     column = table.column(HASH)
     return np.asarray(column.chunk(0) if column.num_chunks == 1 else column)
 
 
 def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
     """The results of all pairs of two runs."""
-    return satisfying(operator, left, right, candidates(hashes(left), hashes(right)))
+    return satisfying(operator, left, right, candidates(operator, left, right))
 
 
-def candidates(left: npt.NDArray[np.uint64], right: npt.NDArray[np.uint64]) -> Iterator[tuple[Numbers, Numbers]]:
-    """Row numbers of pairs with equal hashes, some at a time; both sides are sorted."""
-    if len(left) > len(right):  # look the few up in the many
-        yield from ((l, r) for r, l in candidates(right, left))
-        return
-    first = np.searchsorted(right, left, side="left")
-    found = np.flatnonzero(right[np.minimum(first, len(right) - 1)] == left)
-    last = np.searchsorted(right, left[found], side="right")
-    for l, r in expand_ranges(first[found], last):
-        yield found[l], r
+def candidates(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[tuple[Numbers, Numbers]]:
+    """Row numbers of pairs with equal hashes, some at a time; of very many, those that may be results."""
+    moving = int(left.num_rows > right.num_rows)  # look the few up in the many
+    few, many = (right, left) if moving else (left, right)
+    rows, first, last = equal_ranges(hashes(few), hashes(many))
+    if (last - first).sum() >= native.WORTH_COMPILING and _can_loop(operator, left, right):
+        few = few.select(sorted({"ts", *operator.used("lr"[moving])})).take(pa.array(rows))
+        pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
+    else:
+        pairs = expand_ranges(first, last)
+    for i, still in pairs:
+        yield (still, rows[i]) if moving else (rows[i], still)
+
+
+def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
+    """(i, first, last): what equals row i of the few is rows first .. last - 1 of the many; both are sorted."""
+    first = np.searchsorted(many, few, side="left")
+    rows = np.flatnonzero(many[np.minimum(first, len(many) - 1)] == few)
+    return rows, first[rows], np.searchsorted(many, few[rows], side="right")
+
+
+def _can_loop(operator: JoinOperator, left: pa.Table, right: pa.Table) -> bool:
+    residual = operator.on.residual
+    return isinstance(operator, TimeJoinOperator) and residual is not None and native.usable(residual, left, right)
+
+
+def _loop(
+    operator: JoinOperator, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality."""
+    assert isinstance(operator, TimeJoinOperator) and operator.on.residual is not None
+    back, ahead = (operator.w1, operator.w2) if moving else (operator.w2, operator.w1)
+    reach = native.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
+    return native.loop(operator.on.residual, *sides, reach)

@@ -70,8 +70,10 @@ def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     if compiled and native.WORTH_COMPILING <= pairs < most and native.usable(compiled, left, right):
-        where = (band.place, band.position, band.back, band.ahead)
-        for moving, still in native.loop(compiled, band.moving, (left, right), *where):
+        sides = (left, right)
+        places, positions = sides[band.moving].column(band.place), sides[1 - band.moving].column(band.position)
+        reach = native.Reach.all(band.moving, np.asarray(places), np.asarray(positions), band.back, band.ahead)
+        for moving, still in native.loop(compiled, left, right, reach):
             l, r = (moving, still) if band.moving == 0 else (still, moving)
             yield results(operator, left, right, l, r)
     else:
