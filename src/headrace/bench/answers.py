@@ -104,10 +104,9 @@ def _join(query: Query, left: str, right: str) -> str:
     reach = f"interval {query.within} seconds"
     within = f"r.ts between l.ts - {reach} and l.ts + {reach}"
     if not query.equality:  # else DuckDB would build on the time, which most pairs satisfy
-        within = (
-            f"case when l.ts is not null then {within} else false end {'and ' if query.ranges else ''}{query.ranges}"
-        )
-    return f"select l.payload l_payload, r.payload r_payload from {left} l join {right} r on {query.on} and {within}"
+        within = f"case when l.ts is not null then {within} else false end"
+    conditions = " and ".join(filter(None, (query.on, within, query.ranges)))
+    return f"select l.payload l_payload, r.payload r_payload from {left} l join {right} r on {conditions}"
 
 
 def _aggregate(query: Query, stream: str) -> str:

@@ -21,7 +21,7 @@ class Query:
     window: int = 0
     every: int = 0
     operators: int = 1  # chained, one behind the other
-    ranges: str = ""  # inequalities that `on` implies: lets the checker of answers look up instead of comparing all
+    ranges: str = ""  # what `on` implies of these data: lets the checker of answers look up instead of comparing all
 
     @property
     def length(self) -> int:

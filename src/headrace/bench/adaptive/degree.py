@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
@@ -35,8 +34,6 @@ PER_SECOND = 2  # files of each stream, and epochs
 ON = "l.key = r.key and greatest(l.value, r.value) > 999.9"  # which no compiled loop can look at: pairs are dear
 NEAR = 10  # epochs before and after one, that it is compared with
 GRACE = 30.0  # seconds after the last file
-# four slots on two cores are busy half of the time at most, so the thresholds are half of the usual ones
-RULES = {"supplier": Policy().supplier / 2, "consumer": Policy().consumer / 2}
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Size:
     @property
     def rates(self) -> tuple[float, ...]:
         """Up, down, and its lowest rate for a while: slots are given up more slowly than taken."""
-        return (*ramp(self.low, TIMES, STEPS), self.low, self.low)
+        return (*ramp(self.low, TIMES, STEPS), *[self.low] * 4)
 
     def workloads(self) -> list[Workload]:
         keys = Uniform(self.keys)
@@ -65,7 +62,7 @@ class Size:
         ]
 
 
-FULL = Size(3_000, 1_500, 9, 20, 100, 4)
+FULL = Size(5_000, 2_500, 9, 20, 100, 4)
 QUICK = Size(100, 50, 1, 2, 10, 2)
 
 
@@ -159,7 +156,6 @@ def _task(size: Size, shown: Path, work: Path, tuples: int) -> Path:
         "cores": CORES,
         "slots": "auto",
         "most_slots": size.most,
-        "policy": RULES,
         "epoch": f"{1000 // PER_SECOND} milliseconds",
         "files_per_epoch": None,
         "watch": True,
@@ -207,7 +203,7 @@ def run(options: Options) -> Found:
     found = followed(size)
     epochs, slots = found.epochs, [each.slots for each in found.epochs]
     options.say(f"degree: {len(epochs)} epochs, {min(slots)} to {max(slots)} slots, {found.differing} results differ")
-    data = {"size": asdict(size), "policy": RULES, **asdict(found)}
+    data = {"size": asdict(size), **asdict(found)}
     status = "wrong answer" if found.differing else OK
     compared = [{"case": {"name": "degree"}, "systems": [{"system": HEADRACE.name, "status": status}]}]
     return Found(_claims(epochs, found.differing), [_grid(epochs)], [_panel(found)], data, _notes(size), compared)
@@ -257,10 +253,10 @@ def _panel(found: Course) -> Panel:
 
 
 def _notes(size: Size) -> list[str]:
-    rules: dict[str, Any] = RULES
+    usual = Policy()
     return [
         f"degree: {ON}, windows of {size.within} s, {size.keys} keys, {size.steady:,} tuples/s beside {size.low:,} to"
         f" {TIMES * size.low:,}; epochs of {1000 // PER_SECOND} ms, at most {size.most} slots on {CORES} cores, thresholds"
-        f" {rules['supplier']:g} and {rules['consumer']:g} of a slot's time. An epoch behind a decision is the first in"
+        f" {usual.supplier:g} and {usual.consumer:g} of a slot's time. An epoch behind a decision is the first in"
         f" which it took effect; it is compared with the {NEAR} before and the {NEAR} behind it.",
     ]
