@@ -143,6 +143,6 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
 def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
     """Run several results of one query together; options as for `Stream.start`."""
-    from headrace.engine import run
+    from headrace.engine import start as starting
 
-    return run.start(results, checkpoint=checkpoint, **options)
+    return starting.start(results, checkpoint=checkpoint, **options)

@@ -145,13 +145,13 @@ class Stream:
 
     def collect(self, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results."""
-        from headrace.engine.run import collect
+        from headrace.engine.start import collect
 
         return collect(self, slots=slots, strategy=strategy, plan=plan)
 
     def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
         """Run continuously on Spark; see `headrace.start` for the options."""
-        from headrace.engine.run import start
+        from headrace.engine.start import start
 
         return start([(self, sink)], checkpoint=checkpoint, **options)
 

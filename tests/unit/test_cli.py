@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,8 @@ def query(spark):
 
 def test_version() -> None:
     assert call("--version").stdout == f"headrace {hr.__version__}\n"
+    module = subprocess.run([sys.executable, "-m", "headrace", "--version"], capture_output=True, text=True, check=True)
+    assert module.stdout == f"headrace {hr.__version__}\n"
 
 
 @pytest.mark.parametrize(
