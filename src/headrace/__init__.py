@@ -142,7 +142,19 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
 
 def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
-    """Run several results of one query together; options as for `Stream.start`."""
+    """Run one or more results, pairs of a stream and a sink, continuously on Spark. The options:
+
+    checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
+    epoch: shortest time between two epochs ("0 seconds": the next at once).
+    slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
+    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
+    late: a sink for late and rejected tuples, with their source and the reason.
+    show: one live line of progress on standard error; by default when that is a terminal.
+    strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
+    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
+    policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
+    most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
+    """
     from headrace.engine import start as starting
 
     return starting.start(results, checkpoint=checkpoint, **options)

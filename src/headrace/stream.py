@@ -150,7 +150,7 @@ class Stream:
         return collect(self, slots=slots, strategy=strategy, plan=plan)
 
     def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
-        """Run continuously on Spark; see `headrace.start` for the options."""
+        """Run continuously on Spark, with the options of `headrace.start`."""
         from headrace.engine.start import start
 
         return start([(self, sink)], checkpoint=checkpoint, **options)

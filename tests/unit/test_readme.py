@@ -1,11 +1,19 @@
 """The README's Python is run as it stands, in order, in an empty folder."""
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import headrace as hr
+from headrace.engine import start as starting
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+
 ROOT = Path(__file__).parents[2]
+ERRORS = ("Error", "State", "Mismatch", "Changed", "Conflict")
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
@@ -27,6 +35,19 @@ def test_readme_names_the_two_commands():
 def test_every_make_target_in_the_readme_exists():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z]+)", README)) <= targets | {"it"}
+
+
+def test_the_manual_names_everything_that_can_be_called():
+    """Public names, options of `start`, fields of a policy and of progress, what a run and a stream can do."""
+    manual = (ROOT / "docs" / "USING.md").read_text()
+    errors = {name for name in hr.__all__ if isinstance(getattr(hr, name), type) and name.endswith(ERRORS)}
+    words = set(hr.__all__) - errors - {"__version__", "Stream"}
+    words |= {name for name in inspect.signature(starting.start).parameters if name != "results"}
+    words |= {f.name for record in (hr.Policy, Progress) for f in fields(record) if not f.name.startswith("_")}
+    words |= {name for kind in (hr.Stream, Run) for name in vars(kind) if not name.startswith("_")}
+    words |= {name for name in ("parquet", "memory", "console", "foreach") if hasattr(hr.sinks, name)}
+    words |= {name for call in (hr.files, hr.stream) for name in inspect.signature(call).parameters}
+    assert sorted(word for word in words if not re.search(rf"\b{word}\b", manual)) == []
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "GUARANTEES.md"])

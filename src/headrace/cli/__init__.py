@@ -129,14 +129,14 @@ def run(
     plan: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=""
+            metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=False
         ),
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit")
     ] = None,
     auto_slots: Annotated[
-        bool, typer.Option("--auto-slots", metavar="", help="As many slots as the load needs, at most --slots.")
+        bool, typer.Option("--auto-slots", metavar="", help="As many slots as the load needs, at most --slots; without it four per core.")
     ] = False,
     until_idle: UntilIdle = False,
     json: Json = False,
@@ -244,7 +244,7 @@ def explain(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A run, live or ended: its plan, with measured figures.", show_default=""),
+        typer.Option(metavar="DIR", help="A run, live or ended: its plan, with measured figures.", show_default=False),
     ] = None,
     format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
     traceback: Traceback = False,
@@ -286,7 +286,7 @@ def decisions(
 def calibrate(
     file: Annotated[Path, typer.Argument(help="Python file that defines query(spark).", metavar="FILE")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the figures, for explain --figures.", show_default="")
+        Path | None, typer.Option(metavar="FILE", help="Save the figures, for explain --figures.", show_default=False)
     ] = None,
     tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
     slots: Slots = None,

@@ -96,19 +96,7 @@ def start(
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     most_slots: int | None = None,
 ) -> Run:
-    """Run one or more results continuously on Spark.
-
-    checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
-    epoch: shortest time between two epochs ("0 seconds": the next at once).
-    slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
-    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
-    late: a sink for late and rejected tuples, with their source and the reason.
-    show: one live line of progress on standard error; by default when that is a terminal.
-    strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
-    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
-    policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
-    most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
-    """
+    """See `headrace.start`."""
     _check_results(results)
     if order not in ORDERS:
         raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")

@@ -1,7 +1,8 @@
 """Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`.
 
-The files are the physical windows: a task is handed their names and reads the columns itself. A file is taken once, in the order of (modification time, name), and must be complete when its name appears: write it under a
-name that begins with `_` or `.`, then rename it.
+The files are the physical windows: a task is handed their names and reads the columns itself. A file is taken once, in
+the order of (modification time, name), and must be complete when its name appears: write it under a name that begins
+with `_` or `.`, then rename it.
 """
 
 from __future__ import annotations
