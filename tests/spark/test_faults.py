@@ -23,6 +23,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
+from headrace.engine import plan_file
 from headrace.engine import spark as engine
 from headrace.errors import DataError, EngineError, SinkError, StateMismatch, WriterConflict
 from headrace.reference import difference, reference
@@ -582,4 +583,23 @@ def test_a_state_folder_that_tasks_cannot_reach_is_refused(files: Bench, monkeyp
 
 def test_the_probe_leaves_nothing_behind(files: Bench):
     files.run(1)
-    assert sorted(p.name for p in (files.checkpoint / "state").iterdir()) == ["blocks", "manifests", "writer.lock"]
+    state = files.checkpoint / "state"
+    assert sorted(p.name for p in state.iterdir()) == ["blocks", "manifests", "writer.lock"]
+    assert [p.name for p in (state / "blocks").iterdir() if p.name.startswith("_")] == []
+
+
+def test_a_kill_while_a_run_starts_leaves_a_folder_that_can_be_used(files: Bench, monkeypatch: pytest.MonkeyPatch):
+    """The probe stays behind when nobody is left to remove it."""
+    real = engine.tempfile.NamedTemporaryFile
+    monkeypatch.setattr(engine.tempfile, "NamedTemporaryFile", lambda *a, **k: real(*a, **k, delete=False))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan_file, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        files.start()
+    monkeypatch.undo()
+    assert list((files.checkpoint / "state").rglob("_probe*"))
+    files.run(0)
+    files.check()

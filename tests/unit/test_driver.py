@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pyarrow as pa
 import pytest
 
@@ -55,6 +57,27 @@ def test_progress_tells_what_was_sent_from_what_stayed_in_its_slot(tmp_path, str
     assert second.sent_bytes > 0 and (second.kept_bytes > 0) == shares_slots
     assert (second.sent_bytes > first.sent_bytes) != shares_slots
     run.close()
+
+
+def test_keys_beyond_the_years_that_python_has(tmp_path):
+    """The text of a heavy key is only for people, and so is the console."""
+    far = pa.array([2**60] * 40, pa.timestamp("us", "UTC"))
+    rows = table(*[1] * 40).append_column("until", far)
+    stream = table_stream(rows, name="s")
+    query = stream.join(stream, on="l.until = r.until", within="1 second").map(until="l_until")
+    shown = io.StringIO()
+    run = LocalRun(query, tmp_path / "state", sink=sinks.console(2, file=shown))
+    run.epoch(rows)
+    run.close()
+    assert str(2**60) in shown.getvalue()
+
+
+def test_a_number_is_a_condition_in_a_join(tmp_path):
+    rows = table(1, 2, 3).append_column("flag", pa.array([0, 1, 2]))
+    stream = table_stream(rows, name="s")
+    query = stream.join(stream, on="l.k = r.k and l.flag", within="5 seconds")
+    found = run_locally(query, tmp_path / "state")
+    assert difference(reference(query), found) is None and found.num_rows == 6
 
 
 def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):

@@ -242,10 +242,26 @@ def test_the_equalities_that_routing_may_use(on: str, keys: list[tuple[str, str]
         ("l.s = r.s", True),
         ("l.k = r.s", False),  # text is cast to a number
         ("l.x // r.x > 1", False),
+        ("l.s = 5", False),  # and so beside a number
+        ("l.s = true", False),
+        ("l.b = true and not r.b", True),
+        ("l.b = 1", False),
+        ("not l.s", False),
+        ("l.k = r.k and l.s", False),
+        ("l.k = r.k and l.x", True),
+        ("l.x < 0.5", True),
+        ("l.x < 0.12345678901234567890", False),  # no decimal has room for both
+        ("l.f < 0.12345678901234567890", True),
+        ("l.l is null", True),
     ],
 )
 def test_what_can_fail_is_not_evaluated_outside_the_window(on: str, safe: bool) -> None:
     assert join_predicate(on, ROWS.schema, ROWS.schema).safe is safe
+
+
+@pytest.mark.parametrize(("on", "pushed"), [("l.k = r.k and l.x > 1", 1), ("l.k = r.k and l.x", 0), ("l.b and r.b", 2)])
+def test_only_what_a_filter_takes_is_pushed_below_a_join(on: str, pushed: int) -> None:
+    assert len(join_predicate(on, ROWS.schema, ROWS.schema).one_sided) == pushed
 
 
 # --- aggregates ------------------------------------------------------------------------------------------------------

@@ -129,14 +129,21 @@ def run(
     plan: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A plan, as headrace explain --format json prints it, perhaps edited.", show_default=False
+            metavar="FILE",
+            help="A plan, as headrace explain --format json prints it, perhaps edited.",
+            show_default=False,
         ),
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit")
     ] = None,
     auto_slots: Annotated[
-        bool, typer.Option("--auto-slots", metavar="", help="As many slots as the load needs, at most --slots; without it four per core.")
+        bool,
+        typer.Option(
+            "--auto-slots",
+            metavar="",
+            help="As many slots as the load needs, at most --slots; without it four per core.",
+        ),
     ] = False,
     until_idle: UntilIdle = False,
     json: Json = False,

@@ -75,6 +75,7 @@ class Controller:
         self.backlog = 0
         self.degree = Degree()
         self._followed = {o.follows for o in plan.operators if o.follows}
+        self._splits = policy.hot and policy.elastic != "off"
 
     # --- what stands in the manifest -----------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Controller:
         """What was decided, if it fits so many groups and slots; None: nothing was."""
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
-            if operator.name in self._followed:  # under another strategy it may have been alone, and split
+            if operator.name in self._followed or not self._splits:  # it may have been split under other rules
                 found = replace(found, splits=())
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
@@ -178,7 +179,8 @@ class Controller:
 
     def proposals(self, epoch: int, groups: int, used: Mapping[str, Layout], *, keep: bool = False) -> list[Decision]:
         """What would be decided now."""
-        slots, decisions = self._slots(epoch, keep)
+        slots, decisions = self._slots(epoch, groups, keep)
+        slots = min(slots, groups)  # others have nothing to look at
         for operator in self.plan.operators:
             found = self.measured.get(operator.name)
             layout = used.get(operator.name)
@@ -195,13 +197,13 @@ class Controller:
                 self.layouts[operator.name] = new
         return decisions
 
-    def _slots(self, epoch: int, keep: bool) -> tuple[int, list[Decision]]:
+    def _slots(self, epoch: int, groups: int, keep: bool) -> tuple[int, list[Decision]]:
         if not self.auto or len(self.occupancy) != self.active:  # another number was chosen since the last epoch
             return self.active, []
         remembered = self.degree.wanted_less
         policy = self.policy
         step, why = self.degree.step(
-            self.occupancy, policy.supplier, policy.consumer, policy.beta, self.limit, self.backlog
+            self.occupancy, policy.supplier, policy.consumer, policy.beta, min(self.limit, groups), self.backlog
         )
         if not keep:
             self.degree.wanted_less = remembered
@@ -296,7 +298,7 @@ class Controller:
             shown = ", ".join(f"{m.group} ({m.source} to {m.target})" for m in moves[:6])
             more = f" and {len(moves) - 6} more" if len(moves) > 6 else ""
             decisions.append(Decision(epoch, operator.name, "move", f"groups {shown}{more}", why, had, gain))
-        for group in sorted({s.group for s in before.splits} ^ {s.group for s in after.splits}):
+        for group in sorted({s.group for s in {*before.splits} ^ {*after.splits}}):
             split = after.split.get(group)
             change = (
                 f"group {group} on {split.rows} x {split.columns} slots"

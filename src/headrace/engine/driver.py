@@ -43,6 +43,7 @@ ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 WORK, CONTROL = "work:", "control:"  # stand beside the operators' state; no operator has a colon in its name
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
+LATER_PER_SLOT = 4  # groups for each slot that a run may grow to
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Driver:
         check_pins(self.settings.policy, placed, last.groups if last else self._groups(), limit)
         if last is not None and CONTROL in last.operators:
             self.control.restore(last.operators[CONTROL].extra)
-        self._begun: float | None = None  # when the last epoch began
+        self._since: float | None = None  # when the last epoch began
         self.backlog = 0  # windows that wait
         reader = BlockReader(self.store.storage)
         taken = last.operators if last else {}
@@ -131,14 +132,14 @@ class Driver:
         """Process the input at a source position, and the files taken with it: one more manifest."""
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
-        begun = time.time()
+        begun, since = time.time(), time.monotonic()
         if self.settings.auto:
             self.settings.slots = self.control.active
         epoch = self._epoch(final=final, idle=idle)
         reports = self._execute(epoch, execute)
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in (taken or {}).items()}
-        passed = begun - self._begun if self._begun else time.time() - begun
-        self._begun = begun
+        passed = max(time.monotonic() - since, since - (self._since or since))  # what the slots had
+        self._since = since
         manifest = self._manifest(epoch, reports, position, ledgers, passed)
         self.store.commit(manifest)
         for name, files in (taken or {}).items():
@@ -174,7 +175,8 @@ class Driver:
 
     def _groups(self) -> int:
         ranges = [len(g.bounds) + 1 for o in self.plan.operators for g in o.groupings if g.bounds is not None]
-        return max(self.settings.groups or max(FEWEST_GROUPS, GROUPS_PER_SLOT * self.settings.slots), *ranges, 1)
+        for_slots = max(GROUPS_PER_SLOT * self.settings.slots, LATER_PER_SLOT * (self.settings.limit or 0))
+        return max(self.settings.groups or max(FEWEST_GROUPS, for_slots), *ranges, 1)
 
     def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
         return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
@@ -200,7 +202,9 @@ class Driver:
             return Ranges(len(ranges[0].bounds or ()) + 1, slots, points)
         if isinstance(operator, p.JoinOperator) and not operator.keys:
             rows = [sum(b.rows for b in blocks) + 1.0 for blocks in state.inputs] if state else [1.0, 1.0]
-            return shape(self.settings.policy.diffusion, groups, slots, (rows[0], rows[1]), (0.0, 0.0))
+            found = shape(self.settings.policy.diffusion, groups, slots, (rows[0], rows[1]), (0.0, 0.0))
+            self.control.layouts[operator.name] = found  # stays until something better is decided
+            return found
         return Diagonal.even(groups, slots)
 
     def _merges(self, state: Mapping[str, OperatorState]) -> tuple[tuple[Merge, ...], ...]:

@@ -30,6 +30,7 @@ from headrace.engine.writing import (
 )
 from headrace.kernels.equijoin import hashes
 from headrace.kernels.stateless import run_steps
+from headrace.query.types import shown
 from headrace.state.blocks import Block, Offsets
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def heavy_keys(operator: p.Operator, edge: p.Edge, held: pa.Table) -> Heavy:
 
 
 def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
-    return ", ".join(str(table.column(name)[row].as_py()) for name in columns if name in table.column_names)[:40]
+    return ", ".join(shown(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
 
 
 def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:

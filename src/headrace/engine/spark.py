@@ -325,7 +325,8 @@ def _nobody(sc: SparkContext, patience: float) -> str:
 def check_reach(sc: SparkContext, folder: Path) -> None:
     """Refuse a state folder that some executor does not see: write a token, have tasks read it back."""
     token = uuid.uuid4().hex
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="_probe-", suffix=".txt") as probe:
+    blocks = folder / "blocks"  # where a probe that a kill leaves behind is cleaned up
+    with tempfile.NamedTemporaryFile("w", dir=blocks, prefix="_probe-", suffix=".txt") as probe:
         probe.write(token)
         probe.flush()
         tasks = max(2, sc.defaultParallelism)

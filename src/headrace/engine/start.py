@@ -129,7 +129,7 @@ def start(
             best_effort=order == "best-effort",
             keep_late=late is not None,
             static=tuple(name for name, source in sources.items() if not is_stream(source)),
-            layouts=layouts,
+            layouts=None if auto else layouts,
             policy=rules,
             limit=limit,
             auto=auto,

@@ -38,11 +38,13 @@ class _Unsupported(Exception):
 
 
 def native(tree: Tree, schemas: dict[str, pa.Schema]) -> Native | None:
-    """Native source of a join predicate, if it has any."""
+    """Native source of a join predicate, if it has any; one without columns is not worth a loop."""
     translator = _Translator(schemas)
     try:
         source = translator.boolean(tree)
     except _Unsupported:
+        return None
+    if not translator.variables:
         return None
     return Native(source, tuple((name, column) for column, name in translator.variables.items()))
 

@@ -88,7 +88,9 @@ def _one_sided(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[s
     sides = {path[0].lower() for path in columns_of(tree)}
     if len(sides) == 1 and _safe(tree, schemas):
         side = sides.pop()
-        yield side, checked_scalar(to_sql(_unqualified(tree)), {"": schemas[side]}, "on")
+        condition = checked_scalar(to_sql(_unqualified(tree)), {"": schemas[side]}, "on")
+        if pa.types.is_boolean(condition.type):  # a number is a condition in a predicate, and none in a filter
+            yield side, condition
 
 
 def _unqualified(tree: Any) -> Any:
@@ -219,6 +221,7 @@ _SAFE_COMPARISONS = frozenset(
 _SAFE_KINDS = frozenset(["COLUMN_REF", "CONSTANT", "CONJUNCTION", "COMPARISON", "BETWEEN"])
 _SAFE_OPERATORS = frozenset(["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"])
 _SAFE_ON_FLOATS = frozenset(["+", "-", "*", "/", "abs"])
+MOST_DECIMALS = 18  # of a literal beside whole numbers: with more the type that holds both can overflow
 
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
@@ -227,21 +230,46 @@ def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
 
 
 def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
-    types = {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(node)}
-    numbers = all(pa.types.is_floating(t) or pa.types.is_integer(t) for t in types)
-    floats = bool(types) and all(pa.types.is_floating(t) for t in types)
-    return _safe_node(node, floats=floats, comparable=numbers or len(types) <= 1)
-
-
-def _safe_node(node: Tree, *, floats: bool, comparable: bool) -> bool:
-    kind = node["class"]
-    if kind == "OPERATOR":
-        return node["type"] in _SAFE_OPERATORS
+    kind, types = node["class"], _types(node, scopes)
+    if kind in ("CONJUNCTION", "OPERATOR"):
+        direct = {
+            t for child in node.get("children", ()) if child["class"] == "COLUMN_REF" for t in _types(child, scopes)
+        }
+        conditions = node.get("type") in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL") or all(map(_is_condition, direct))
+        return conditions and (kind == "CONJUNCTION" or node["type"] in _SAFE_OPERATORS)
     if kind == "FUNCTION":
+        floats = bool(types) and all(map(pa.types.is_floating, types))
         return floats and node["function_name"] in _SAFE_ON_FLOATS
     if kind == "CONSTANT":
-        literal: Tree = node.get("literal") or {}
-        return literal.get("kind") in ("INTEGER", "NUMERIC", "BOOLEAN")
+        return _literal_kind(node) in ("INTEGER", "NUMERIC", "BOOLEAN")
     if kind in ("COMPARISON", "BETWEEN"):
-        return comparable and node["type"] in _SAFE_COMPARISONS
+        return node["type"] in _SAFE_COMPARISONS and _comparable(node, types)
     return kind in _SAFE_KINDS
+
+
+def _comparable(node: Tree, types: set[pa.DataType]) -> bool:
+    """Whether no value has to be converted in a way that can fail."""
+    literals = [each for each in walk(node) if each.get("class") == "CONSTANT"]
+    if any(_literal_kind(each) == "BOOLEAN" for each in literals):
+        return all(map(pa.types.is_boolean, types))
+    if literals and not all(map(_is_number, types)):
+        return False
+    if any(len((each["literal"].get("text") or "").partition(".")[2]) > MOST_DECIMALS for each in literals):
+        return all(map(pa.types.is_floating, types))
+    return all(map(_is_number, types)) or len(types) <= 1
+
+
+def _types(node: Tree, scopes: Mapping[str, pa.Schema]) -> set[pa.DataType]:
+    return {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(node)}
+
+
+def _literal_kind(node: Tree) -> str:
+    return str((node.get("literal") or {}).get("kind", ""))
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type) or pa.types.is_integer(type))
+
+
+def _is_condition(type: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(type)) or _is_number(type)

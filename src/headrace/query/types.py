@@ -130,3 +130,11 @@ def has_float(kind: pa.DataType) -> bool:
 def describe(schema: pa.Schema) -> list[list[str]]:
     """A schema as JSON: names and types in order."""
     return [[field.name, str(field.type)] for field in schema]
+
+
+def shown(value: pa.Scalar) -> str:
+    """A value for people; times that Python has no dates for as the numbers that they are."""
+    try:
+        return str(value.as_py())
+    except (OverflowError, ValueError):
+        return str(getattr(value, "value", "?"))

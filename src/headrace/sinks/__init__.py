@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import QueryError, QueryTypeError
+from headrace.query.types import shown
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,15 @@ class _Console:
         from rich.table import Table
         from rich.text import Text  # data is text, whatever brackets it has
 
-        shown = Table()
+        grid = Table()
         for name in delivery.table.column_names:
-            shown.add_column(Text(name))
-        for row in delivery.table.slice(0, self.rows).to_pylist():
-            shown.add_row(*(Text(str(value)) for value in row.values()))
+            grid.add_column(Text(name))
+        some = delivery.table.slice(0, self.rows)
+        for row in range(some.num_rows):
+            grid.add_row(*(Text(shown(column[row])) for column in some.columns))
         console = Console(file=self.file or sys.stdout)
         console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
-        console.print(shown)
+        console.print(grid)
 
     def __repr__(self) -> str:
         return "console()"

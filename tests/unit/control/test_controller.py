@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.compile import compile_query
-from headrace.control.controller import Controller, group_load
+from headrace.control.controller import Controller, Measured, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
+from headrace.control.sketch import SpaceSaving
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
-from headrace.routing.layout import Diagonal
+from headrace.routing.layout import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.workloads import BModel, Hot, Workload
@@ -116,6 +119,60 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     reasons = [d["reason"] for d in run.driver.control.to_json()["history"] if d["kind"] == "split"]
     assert any("% of a stream" in reason for reason in reasons)
     run.close()
+
+
+def hot_join() -> tuple[Controller, Measured]:
+    """A controller of 16 slots and 64 groups, in which group 0 has become very hot."""
+    left, right = streams()
+    query = left.join(right, on="l.k = r.k and l.x < r.x", within="4 seconds")
+    control = Controller(compile_query([node_of(query)]), Policy(), 16, 16)
+    load = np.full(64, 10.0)
+    load[0] = 10_000.0
+    control.measured["join-1"] = Measured([load, load.copy()], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+    return control, control.measured["join-1"]
+
+
+def test_the_grid_of_a_hot_group_grows_with_it() -> None:
+    control, _ = hot_join()
+    small = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
+    decisions = control.reorganise(9, 64, {"join-1": small})
+    assert [d.kind for d in decisions if d.change.startswith("group 0 on ")] == ["split"]
+    after = control.layouts["join-1"]
+    assert isinstance(after, Diagonal) and len(after.split[0].slots) > 2
+    assert control.reorganise(14, 64, {"join-1": after}) == []  # and stays as it is
+
+
+def test_more_slots_than_groups_split_nothing() -> None:
+    control, measured = hot_join()
+    control.active = control.limit = 100
+    measured.new = [np.full(64, 10.0), np.full(64, 10.0)]
+    assert control.reorganise(0, 64, {"join-1": Diagonal(tuple(range(64)), 64)}) == []
+
+
+@pytest.mark.parametrize("rules", [{"hot": False}, {"elastic": "off"}])
+def test_splits_of_before_are_not_kept_by_a_policy_without_them(rules: dict[str, Any]) -> None:
+    control, _ = hot_join()
+    control.layouts["join-1"] = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
+    later = Controller(control.plan, Policy(**rules), 16, 16)
+    later.restore(control.to_json())
+    layout = later.layout(control.plan.operators[0], 64, 16)
+    assert isinstance(layout, Diagonal) and not layout.splits
+
+
+@pytest.mark.parametrize("policy", ["off", "adaptive-ssp", "ragged"])
+def test_a_shape_stays_until_another_is_decided(policy: str, tmp_path: Path) -> None:
+    left, right = streams()
+    query = left.join(right, on="l.x + r.x > 6", within="4 seconds")
+    run = LocalRun(query, tmp_path / "state", slots=8, policy=Policy(diffusion=policy, every=1_000))
+    rng = np.random.default_rng(3)
+    found = set()
+    for number in range(6):
+        run.epoch({"left": second(rng, number, 4 + 90 * (number % 2)), "right": second(rng, number, 60)})
+        last = run.store.last
+        assert last is not None
+        found.add(json.dumps(last.layouts["join-1"]))
+    run.close()
+    assert len(found) == 1
 
 
 # --- slots that somebody asks for --------------------------------------------------------------------------------------
