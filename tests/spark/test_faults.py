@@ -590,6 +590,7 @@ def test_the_probe_leaves_nothing_behind(files: Bench):
 
 def test_a_kill_while_a_run_starts_leaves_a_folder_that_can_be_used(files: Bench, monkeypatch: pytest.MonkeyPatch):
     """The probe stays behind when nobody is left to remove it."""
+    files.feed()
     real = engine.tempfile.NamedTemporaryFile
     monkeypatch.setattr(engine.tempfile, "NamedTemporaryFile", lambda *a, **k: real(*a, **k, delete=False))
 
