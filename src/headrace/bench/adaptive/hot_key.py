@@ -57,11 +57,12 @@ QUICK = Size(100, 60, 2, 8, 4, 60, 10, 2)
 # --- at full speed -------------------------------------------------------------------------------------------------
 
 
-def case(name: str, rate: int, size: Size) -> Case:
-    sides = ("left", "right")
-    streams = Streams(sides, rate, 1, size.warm + size.measured, KEYS, gap=10.0 * size.within, seed=7, hot=SHARE)
+def case(name: str, rate: int, size: Size, times: int = 1) -> Case:
+    """times: so many times as many epochs, where they are short."""
+    sides, warm = ("left", "right"), times * size.warm
+    streams = Streams(sides, rate, 1, warm + times * size.measured, KEYS, 10.0 * size.within, seed=7, hot=SHARE)
     query = Query("join", on=ON, within=size.within, ranges=IMPLIED)
-    return Case(name, streams, query, size.warm, limit=LIMIT, full=size.within + 1)
+    return Case(name, streams, query, warm, limit=LIMIT, full=size.within + 1)
 
 
 def watched(system: System) -> System:
@@ -142,7 +143,7 @@ def run(options: Options) -> Found:
     size = QUICK if options.quick else FULL
     ours = [watched(system) for system in (systems.HEADRACE, systems.HEADRACE_STATIC)]
     split = run_case(case("hot key", size.rate, size), ours, options.rounds, options.say)
-    beside = case("hot key, beside Spark", size.beside_spark, size)
+    beside = case("hot key, beside Spark", size.beside_spark, size, times=4)
     spark = run_case(beside, [*ours, systems.SPARK], options.rounds, options.say, once=[systems.SPARK.family])
     moved = moving(size)
     options.say(f"hot key that moves: followed after {', '.join(map(str, moved.followed))} reorganisations")
