@@ -32,7 +32,7 @@ demo: setup ## phone fraud: generate calls, find planted frauds live, verify aga
 	$(BIN)/headrace demo $(DEMO)
 
 test: setup lint ## everything that must pass: lint, types, all tests
-	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .
