@@ -136,8 +136,9 @@ def _source(
 def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
     from headrace.engine.calibrate import calibrate
-    from headrace.stream import node_of
+    from headrace.stream import node_of, positive
 
+    slots, tuples = positive(slots, "slots"), positive(tuples, "tuples")
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
 
 

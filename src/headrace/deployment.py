@@ -320,7 +320,7 @@ def _knock(place: tuple[str, int], timeout: float) -> str | None:
         return _silent(timeout)
     except ConnectionRefusedError:
         return "connection refused"
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         return "unknown host"
     except OSError as error:
         return error.strerror or str(error)

@@ -36,7 +36,7 @@ class Stream:
         return list(self._node.schema.names)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)}"
+        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}"
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -86,7 +86,7 @@ class Stream:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
             return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2))
-        n1, n2 = (_positive(n, "last") for n in _pair(last, "last"))
+        n1, n2 = (positive(n, "last") for n in _pair(last, "last"))
         return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
 
     def aggregate(
@@ -111,8 +111,8 @@ class Stream:
             slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
             _check_slide(slide, size, f"{every!r}", f"{window!r}")
             return Stream(nodes.TimeAggregate(self._node, grouped, checked, size, slide))
-        count = _positive(last, "last")
-        step = count if every is None else _positive(every, "every")
+        count = positive(last, "last")
+        step = count if every is None else positive(every, "every")
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
@@ -129,7 +129,7 @@ class Stream:
         """
         from headrace.compile import plan_of
 
-        return plan_of([self._node], [False], strategy, _positive(slots, "slots"), figures, costs)
+        return plan_of([self._node], [False], strategy, positive(slots, "slots"), figures, costs)
 
     def explain(
         self,
@@ -141,7 +141,7 @@ class Stream:
         """The query and its plan with what each way of routing costs, as text."""
         from headrace.compile.explain import explain
 
-        return explain([nodes.show(self._node)], self.plan(slots, strategy, figures, costs))
+        return explain(nodes.show(self._node), self.plan(slots, strategy, figures, costs))
 
     def collect(self, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results."""
@@ -198,7 +198,7 @@ def _pair(value: Any, what: str) -> tuple[Any, Any]:
     return value, value
 
 
-def _positive(value: Any, what: str) -> int:
+def positive(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise QueryTypeError(f"{what} must be a whole number of tuples; found {value!r}")
     if value < 1:

@@ -85,6 +85,34 @@ def test_help_names_everything(arguments: list[str], words: list[str]) -> None:
     assert [word for word in words if word not in shown] == []
 
 
+@pytest.mark.parametrize("ignored", [True, False])
+def test_nohup_is_respected(ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with stoppable() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.asked is not ignored
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--seconds", "inf"], "--seconds must be a number of seconds; found inf"),
+        (
+            ["calibrate", "FILE", "--out", "missing/figures.json"],
+            "cannot be written; give a file in a folder that is there",
+        ),
+    ],
+)
+def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str], message: str) -> None:
+    path = query_file(tmp_path, "def query(spark): raise AssertionError")
+    found = call(*(str(path) if word == "FILE" else word for word in arguments))
+    assert found.exit_code and message in found.output and "Traceback" not in found.output
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -308,6 +310,8 @@ def calibrate(
 
     with _reporting(traceback):
         console = Console(stderr=True, highlight=False)
+        if out:
+            _can_be_written(out)
         with _query_of(file) as (roots, ordered):
             figures = measure(
                 roots, ordered, slots=slots or cores(), tuples=tuples, tell=lambda text: _dim(console, text)
@@ -329,7 +333,7 @@ def demo(
     verify: Annotated[
         bool, typer.Option(metavar="", help="Compare with the sequential reference, which takes a while at high rates.")
     ] = True,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other calls.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other calls.")] = 7,
     traceback: Traceback = False,
 ) -> None:
     """Telephone fraud: make up calls, find the planted frauds live, compare with the sequential answer.
@@ -339,6 +343,8 @@ def demo(
     from headrace.demo.show import Options, show
 
     with _reporting(traceback):
+        if not math.isfinite(seconds):
+            raise QueryError(f"--seconds must be a number of seconds; found {seconds}")
         options = Options(rate, seconds, slots, keep, verify, seed)
         with _spark(slots, None) as spark:
             good = show(spark, options, Console(highlight=False))
@@ -529,6 +535,12 @@ def _query_of(file: Path) -> Iterator[tuple[list[Node], list[bool]]]:
     with _spark(1, None, quiet=True) as spark:
         found = results(module, file, spark, sinks.memory(), given=False)
         yield [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
+
+
+def _can_be_written(out: Path) -> None:
+    """Before the work is done, not after it."""
+    if out.is_dir() or not out.parent.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise QueryError(f"{str(out)!r} cannot be written; give a file in a folder that is there")
 
 
 def _treatment(order: Order, late: Path | None) -> dict[str, Any]:

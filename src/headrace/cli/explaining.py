@@ -32,7 +32,7 @@ def of_query(
     plan = plan_of(roots, ordered, strategy, slots, figures, costs)
     if format == "json":
         return json.dumps(plan.to_json(), indent=2)
-    return _shown(list(map(nodes.show, roots)), plan, {}, format)
+    return _shown(nodes.show(*roots), plan, {}, format)
 
 
 def of_run(checkpoint: Path, format: str) -> str:

@@ -90,6 +90,7 @@ def _is_pair(item: Any) -> bool:
         and len(item) == 2
         and isinstance(item[0], Stream)
         and hasattr(item[1], "deliver")
+        and hasattr(item[1], "ordered")
     )
 
 
@@ -101,7 +102,7 @@ def _short(value: Any) -> str:
 def _located(error: Exception, path: Path) -> HeadraceError:
     """An error of the user's file with the line of that file it came from."""
     if isinstance(error, SyntaxError):
-        return QueryFileError(f"{path}, line {error.lineno}: {error.msg}")
+        return QueryFileError(f"{error.filename or path}, line {error.lineno}: {error.msg}")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
     where = f"{path}, line {lines[-1]}" if lines else str(path)

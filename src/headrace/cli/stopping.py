@@ -48,9 +48,10 @@ def _interrupt() -> None:
 
 @contextmanager
 def _handling(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+    wanted = [n for n in numbers if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

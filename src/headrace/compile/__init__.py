@@ -13,6 +13,7 @@ too. How state is grouped, and which columns it holds, does not depend on the st
 one.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -81,20 +82,17 @@ def plan_of(
 ) -> Plan:
     """The plan of a query, as a user sees it. Costs that are given count instead of measured ones."""
     check_strategy(strategy)
+    for name, cost in (costs or {}).items():
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not (math.isfinite(cost) and cost >= 0):
+            raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
     draft = Draft(roots, ordered, strategy, slots, figures, costs or {})
     plan = reduce(lambda done, step: step(done), PASSES, draft).plan
     assert plan is not None
-    _check_costs(costs or {}, plan)
-    return plan
-
-
-def _check_costs(costs: Mapping[str, float], plan: Plan) -> None:
     known = [subquery.name for subquery in plan.subqueries]
-    for name, cost in costs.items():
+    for name in costs or {}:
         if name not in known:
             raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
-        if isinstance(cost, bool) or not isinstance(cost, int | float) or cost < 0:
-            raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
+    return plan
 
 
 def grouped_like(other: p.Plan, plan: p.Plan) -> p.Plan:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headrace import duck
 from headrace.compile import plan as p
 from headrace.expressions import Key
+from headrace.expressions.tree import parse
 
 Types = tuple[pa.DataType, ...] | None
 
@@ -87,7 +87,9 @@ def _through(placed: Placement | None, edge: p.Edge) -> Placement | None:
 
 
 def _is_one_of(sql: str, names: frozenset[str]) -> bool:
-    return any(sql in (f"({name})", f"({duck.quote(name)})") for name in names)
+    """Whether an expression is one of these columns; a column may be called like an expression, such as 2023."""
+    tree = parse(sql, "a column")
+    return bool(tree["class"] == "COLUMN_REF" and len(path := tree["column_names"]) == 1 and path[0] in names)
 
 
 def _aligned(operator: p.Operator, handed: Sequence[Sequence[Placement]]) -> tuple[p.Grouping, ...] | None:

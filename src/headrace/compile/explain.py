@@ -81,10 +81,10 @@ def _cells(numbers: Numbers) -> tuple[str, str, str, str]:
 def _work(plan: Plan) -> Iterator[str]:
     """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
     loads = [work(s) for s in plan.subqueries]
-    if plan.measured and any(loads):
-        splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
-        own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
-        total = splitting + sum(own)
+    splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
+    own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
+    total = max(splitting + sum(own), *loads)  # what is done before the first exchange is part of the splitting
+    if plan.measured and total:
         worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))
         name = plan.subqueries[worst].name
         yield f"bottleneck: {name} with {_percent(loads[worst] / total)} of the work"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 from headrace.compile import plan as p
@@ -49,10 +51,20 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise QueryError(f"the figures: {where} must be an object of numbers; found {data!r:.100}")
     for name, value in data.items():
-        values = value if where == "bounds" and isinstance(value, list | tuple) else [value]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) or (where != "bounds" and v < 0) for v in values):
+        if where == "bounds":
+            if not isinstance(value, list | tuple) or not all(map(_is_number, value)) or not _rise(value):
+                raise QueryError(f"the figures: bounds of {name} must be numbers that rise; found {value!r:.100}")
+        elif not _is_number(value) or value < 0:
             raise QueryError(f"the figures: {where} of {name} must be zero or more; found {value!r:.100}")
     return {name: tuple(value) if where == "bounds" else value for name, value in data.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _rise(values: Sequence[float]) -> bool:
+    return all(before < after for before, after in pairwise(values))
 
 
 # --- what follows from them ----------------------------------------------------------------------------------------

@@ -68,8 +68,8 @@ def _boxes(plan: Plan, measured: Mapping[str, Measured]) -> list[Box]:
     rates = {source.name: f"{amount(source.rate)} tuples/s" for source in plan.sources}
     depths = dict.fromkeys(sources, 0)
     found = []
-    for subquery in plan.subqueries:  # in the order of their stages: inputs come first
-        depths[subquery.name] = 1 + max(depths[name] for name in subquery.inputs)
+    for subquery in sorted(plan.subqueries, key=lambda s: s.stage):  # inputs come first
+        depths[subquery.name] = 1 + max(depths.get(name, 0) for name in subquery.inputs)
         lines = _lines(subquery, measured.get(subquery.name))
         found.append(Box(subquery.name, "box", lines, depths[subquery.name]))
     for name in sources:  # just before whoever needs it first, so that no box stands in its way

@@ -68,9 +68,11 @@ def ranked(operator: p.Operator, load: Load, slots: int, figures: Figures) -> li
     return _without_twins(sorted(ways, key=_cost))
 
 
-def _cost(option: Option) -> tuple[float, float, bool, bool, int]:
+def _cost(option: Option) -> tuple[float, float, bool, bool, bool, int]:
+    """What the busiest slot reads; at a draw a grid, whose shape can change later, before ranges, which are for good."""
     router, numbers = option.router, option.numbers
-    return numbers.opened, numbers.sent, router.kind == ONE, router.transposed, len(router.shape)
+    kinds = router.kind == ONE, router.kind == RANGES
+    return numbers.opened, numbers.sent, *kinds, router.transposed, len(router.shape)
 
 
 def _without_twins(options: list[Option]) -> list[Option]:

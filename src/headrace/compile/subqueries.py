@@ -7,6 +7,7 @@ slots. The records are plain values: they can be saved, compared and read back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -171,6 +172,7 @@ def _subquery(data: Any, where: str) -> Subquery:
     kinds = {"name": str, "operators": list, "router": dict, "slots": int, "inputs": list, "cost": object, "first": int}
     kinds |= {"share": object, "stage": int, "members": list, "numbers": dict, "rejected": list}
     _demand(data, where, kinds)
+    _demand_texts(data, where, "operators", "inputs", "members")
     where = f"{where} ({data['name']})"
     if data["slots"] < 1:
         raise QueryError(f"{where} has {data['slots']} slots; every subquery needs at least one")
@@ -187,6 +189,7 @@ def _subquery(data: Any, where: str) -> Subquery:
 def _router(data: Any, where: str) -> Router:
     kinds = {"kind": str, "columns": list, "shape": list, "transposed": bool, "bounds": list}
     _demand(data, f"{where}: router", kinds)
+    _demand_texts(data, f"{where}: router", "columns")
     if data["kind"] not in ROUTERS:
         raise QueryError(f"{where}: there is no router {data['kind']!r}; there are {', '.join(ROUTERS)}")
     if not all(_is_number(bound) for bound in data["bounds"]) or any(
@@ -224,7 +227,13 @@ def _demand_cost(cost: Any, where: str) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _demand_texts(data: Mapping[str, Any], where: str, *names: str) -> None:
+    for name in names:
+        if not all(isinstance(each, str) for each in data[name]):
+            raise QueryError(f"{where}: {name} must be a list of texts; found {data[name]!r:.100}")
 
 
 def _demand(data: Any, where: str, fields: Mapping[str, type]) -> None:

@@ -17,7 +17,7 @@ NAMES = (NAME, f"_{NAME}")  # the second while it is written
 
 def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
     """Whole or not at all: who looks at a run while it starts sees the old plan or the new."""
-    text = json.dumps({"query": [nodes.show(root) for root in roots], "plan": plan.to_json()}, indent=2)
+    text = json.dumps({"query": nodes.show(*roots), "plan": plan.to_json()}, indent=2)
     whole = checkpoint / f"_{NAME}"
     try:
         whole.write_text(text)

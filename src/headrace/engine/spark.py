@@ -50,7 +50,7 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         raise QueryTypeError(f"slots must be a whole number, at least 1; found {slots!r}")
-    asked = {key.replace("__", "."): value for key, value in config.items()}
+    asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python  # which is where pyspark looks; the setting alone is passed over
     settings = {

@@ -195,6 +195,8 @@ def compiled(
 ) -> tuple[p.Plan, Layouts | None, Plan]:
     """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
+        if plan.slots > slots:
+            raise QueryError(f"the plan is made for {plan.slots} slots, this run has {slots}; give the run as many")
         return *deploy(plan, roots, ordered), plan
     figures = _sampled(roots, ordered, strategy, slots)
     if last is not None and figures is not None:  # ranges were chosen once: blocks are grouped by them
@@ -203,7 +205,8 @@ def compiled(
     if last is None:
         bounds = {name: s.router.bounds for s in shown.subqueries if s.router.kind == RANGES for name in s.members}
     else:
-        bounds = {name: tuple(found) for name, found in last.query.get("bounds", {}).items()}
+        ranged = {o.name for o in compile_query(roots, ordered, strategy).operators if can_be_ranged(o)}
+        bounds = {name: tuple(b) for name, b in last.query.get("bounds", {}).items() if name in ranged}
     physical = compile_query(roots, ordered, strategy, bounds)
     shown = with_bounds(shown, physical, bounds)
     if strategy == "operator" and figures is not None:  # slots by share

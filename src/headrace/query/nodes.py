@@ -7,7 +7,7 @@ Each record knows its inputs and its output schema, and nothing about how it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -335,18 +335,16 @@ def fingerprint(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> l
     ]
 
 
-def show(root: Node) -> str:
-    """The query as an indented outline, results first."""
-    names = {id(source): name for name, source in named_sources(root).items()}
-    lines: list[str] = []
-    _outline(root, names, lines.append, 0)
-    return "\n".join(lines)
+def show(*roots: Node) -> list[str]:
+    """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
+    names = {id(source): name for name, source in named_sources(*roots).items()}
+    return ["\n".join(_outline(root, names)) for root in roots]
 
 
-def _outline(node: Node, names: dict[int, str], add: Callable[[str], None], depth: int) -> None:
-    add("  " * depth + _line(node, names))
+def _outline(node: Node, names: dict[int, str], depth: int = 0) -> Iterator[str]:
+    yield "  " * depth + _line(node, names)
     for child in node.inputs:
-        _outline(child, names, add, depth + 1)
+        yield from _outline(child, names, depth + 1)
 
 
 def _line(node: Node, names: dict[int, str]) -> str:

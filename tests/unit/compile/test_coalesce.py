@@ -176,3 +176,18 @@ def test_what_lies_alike_crosses_one_exchange(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_SHARED)
 def test_what_does_not_lie_alike_is_exchanged(name: str) -> None:
     assert NOT_SHARED[name]().plan(slots=2).shuffles == NOT_SHARED[name]().plan(slots=2, strategy="query").shuffles
+
+
+@pytest.mark.parametrize("name", ["2023", "1", "a + b", "true", "a.b", 'q"uote'])
+def test_a_column_that_is_called_like_an_expression_is_none(name: str, tmp_path: Path) -> None:
+    """The same number for everybody is another grouping than the column of that name."""
+    rows = table(5).rename_columns(["ts", name, "b", "x"])
+    counted = table_stream(rows, name="s").aggregate(by=[name], window="9 seconds", n="count(*)")
+    text = name if name in ("2023", "1", "true") else "n * 0"
+    query = counted.map("n", y=text).aggregate(by=["y"], window="9 seconds", m="sum(n)")
+    assert query.plan(slots=3).shuffles == 2
+    assert difference(reference(query), run_locally(query, tmp_path / "state", slots=3)) is None
+    quoted = '"' + name.replace('"', '""') + '"'
+    renamed = counted.map("n", y=quoted).aggregate(by=["y"], window="9 seconds", m="sum(n)")
+    assert renamed.plan(slots=3).shuffles == 1
+    assert difference(reference(renamed), run_locally(renamed, tmp_path / "renamed", slots=3)) is None

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from headrace.compile.explain import explain
 from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Measured
+from headrace.errors import QueryError
+from headrace.query import nodes
+from headrace.stream import node_of
+from headrace.testing import table_stream
 
 from . import queries
 
@@ -71,3 +79,22 @@ def test_measured_figures_stand_beside_the_predicted_ones() -> None:
     assert "calls: 2,000 tuples/s (1,990 measured)" in text
     assert "  measured                                      2,000  119,000" in text.replace("2,001", "2,000")
     assert "measured: 66 us per tuple; results: 2,400/s (2,350 measured)" in text
+
+
+def test_no_work_is_no_division() -> None:
+    steps = queries.calls().filter("caller > 'b'")
+    for rate in (0.0, 10.0):
+        text = steps.explain(slots=2, figures=Figures(rates={"calls": rate}))
+        assert "inf" not in text and "nan" not in text
+
+
+@pytest.mark.parametrize("cost", ["5", True, -1, float("nan")])
+def test_a_cost_is_a_number(cost: Any) -> None:
+    with pytest.raises(QueryError, match="the cost of subquery-1 must be microseconds per tuple"):
+        queries.figure_1().plan(slots=2, costs={"subquery-1": cost})
+
+
+def test_sources_without_names_are_called_alike_everywhere() -> None:
+    one, other = (node_of(table_stream(queries.calls().schema.empty_table())) for _ in range(2))
+    first, second = nodes.show(one, other)
+    assert "source source-1 " in first and "source source-2 " in second

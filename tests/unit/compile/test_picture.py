@@ -6,9 +6,13 @@ import itertools
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.compile.picture import svg
+from headrace.query.types import TS_TYPE
+from headrace.stream import Stream
+from headrace.testing import table_stream
 
 from . import queries
 
@@ -35,3 +39,15 @@ def test_text_of_a_query_cannot_become_markup() -> None:
     query = queries.calls("<b>&").filter("caller <> '</text><script>'")
     ET.fromstring(svg(query.plan(slots=1)))
     assert "<script>" not in svg(query.plan(slots=1))
+
+
+def test_a_subquery_may_take_from_one_that_is_listed_after_it() -> None:
+    def source(name: str, key: str) -> Stream:
+        schema = pa.schema([("ts", TS_TYPE), (key, pa.int64()), (f"x{name}", pa.float64())])
+        return table_stream(schema.empty_table(), name=name)
+
+    a, b, c, d, e = (source(*each) for each in (("a", "k"), ("b", "y"), ("c", "k2"), ("d", "k"), ("subquery-1", "k3")))
+    first = a.join(b, on="l.xa < r.xb", within="1 second").map("k").join(c, on="l.k = r.k2", within="1 second").map("k")
+    second = d.join(e, on="l.k = r.k3", within="1 second").map("k")
+    plan = first.union(second).aggregate(by=["k"], window="1 second", n="count(*)").plan(slots=2)
+    ET.fromstring(svg(plan))

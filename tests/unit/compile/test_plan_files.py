@@ -36,6 +36,10 @@ def broken(change: Any) -> dict[str, Any]:
         (lambda d: d["subqueries"][1].update(slots=0), r"subquery 2 \(subquery-2\) has 0 slots"),
         (lambda d: d["subqueries"][0].update(cost="much"), "cost must be a number"),
         (lambda d: d["subqueries"][0]["router"].update(kind="magic"), "there is no router 'magic'"),
+        (lambda d: d["subqueries"][0]["router"].update(columns=[1]), r"columns must be a list of texts; found \[1\]"),
+        (lambda d: d["subqueries"][0]["router"].update(bounds=[1, float("nan")]), "must be numbers that rise"),
+        (lambda d: d["subqueries"][0].update(inputs=[None]), "inputs must be a list of texts"),
+        (lambda d: d["subqueries"][0].update(cost=float("inf")), "cost must be a number"),
         (lambda d: d["subqueries"].append(7), "subquery 3 must be an object; found 7"),
     ],
 )
