@@ -107,8 +107,8 @@ def files(
 
     if files_per_epoch is not None and (not isinstance(files_per_epoch, int) or files_per_epoch < 1):
         raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
-    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch)
-    return _source(origin, schema or origin.schema(), time, lateness, idle, ahead, name)
+    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, schema)
+    return _source(origin, origin.schema(), time, lateness, idle, ahead, name)
 
 
 def _source(

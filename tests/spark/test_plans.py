@@ -70,6 +70,10 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
     assert kinds == ["ranges", "ranges"] and bounds[0] == bounds[1]
     found = read_results(tmp_path / "out", query.schema)
     assert difference(reference(query), found) is None
+    left, right = (hr.files(spark, tmp_path / name, time="ts", name=name) for name in ("left", "right"))
+    for other in (left.join(right, on="l.k = r.k", within="4 seconds"), left.filter("k > 1")):
+        with pytest.raises(hr.QueryChanged, match="the state belongs to another query"):
+            other.start(hr.sinks.memory(), checkpoint=checkpoint)
 
 
 def test_collect_by_ranges_and_by_a_plan_with_shares(spark: Any, tmp_path: Path) -> None:

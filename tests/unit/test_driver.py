@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import shutil
 
 import pyarrow as pa
 import pytest
 
 from headrace import sinks
-from headrace.errors import QueryChanged, SinkError, SourceError, WriterConflict
+from headrace.engine.local import execute_locally
+from headrace.engine.spark import _cause
+from headrace.errors import DataError, QueryChanged, SinkError, SourceError, WriterConflict
 from headrace.kernels import aggregate
 from headrace.reference import difference, reference
 from headrace.sources.files import read_file
@@ -70,6 +73,56 @@ def test_keys_beyond_the_years_that_python_has(tmp_path):
     run.epoch(rows)
     run.close()
     assert str(2**60) in shown.getvalue()
+
+
+def test_sources_that_fall_silent_together_do_not_hold_each_other_back(tmp_path):
+    a, b = (table_stream(table(1), name=name, idle="1 second") for name in "ab")
+    query = a.union(b).aggregate(by=["k"], window="10 seconds", n="count(*)")
+    run = LocalRun(query, tmp_path / "state")
+    run.epoch({"a": table(1), "b": table(55)})
+    assert run.results().num_rows == 0
+    run.driver.run({"kind": "local", "step": 1}, lambda e: execute_locally(e, [[]], run.store.storage), idle=["a", "b"])
+    assert run.results().num_rows == 1
+    run.close()
+
+
+def test_results_of_a_restored_checkpoint_do_not_pass_for_those_before(tmp_path):
+    stream, state, out = table_stream(table(1), name="s"), tmp_path / "state", tmp_path / "out"
+
+    def run(*epochs: pa.Table) -> None:
+        local = LocalRun(stream, state, sink=sinks.parquet(out))
+        try:
+            for rows in epochs:
+                local.epoch(rows)
+        finally:
+            local.close()
+
+    run(table(1))
+    shutil.copytree(state, tmp_path / "backup")
+    run(table(2), table(3))
+    run()  # delivers the newest again
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "backup", state)
+    with pytest.raises(SinkError, match="holds other results of the same epoch, as after a checkpoint was restored"):
+        run(table(2, 3))
+
+
+def test_an_equality_join_that_fails_names_the_pair_that_met(tmp_path):
+    values = [1, 2, 3, 2**62, 5, 6]
+    rows = table(*[1] * 6).set_column(1, "k", pa.array(range(6))).append_column("a", pa.array(values))
+    stream = table_stream(rows, name="s")
+    query = stream.join(stream, on="l.k = r.k and l.a * r.a > 0", within="1 second")
+    with pytest.raises(DataError, match=r"on l: k=3, a=4611686018427387904; r: k=3, a=4611686018427387904"):
+        run_locally(query, tmp_path / "state")
+
+
+def test_what_a_task_raised_stands_first():
+    trace = "Job aborted\nTraceback (most recent call last):\n" + '  File "x.py", line 1, in f\n' * 200
+    error = _cause(RuntimeError(f"{trace}pyarrow.lib.ArrowInvalid: offsets too short\n\n\tat org.apache.spark.api"))
+    assert str(error).startswith(
+        "the Spark job of this epoch failed: pyarrow.lib.ArrowInvalid: offsets too short; in full"
+    )
+    assert str(_cause(RuntimeError("nobody knows"))) == "the Spark job of this epoch failed: nobody knows"
 
 
 def test_a_number_is_a_condition_in_a_join(tmp_path):

@@ -315,13 +315,15 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
 # --- a source far ahead waits ------------------------------------------------------------------------------------------
 
 
-def _run(watermarks: dict[str, int], window: int | None) -> Any:
+def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int] | None = None) -> Any:
     """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
     operators = [] if window is None else [SimpleNamespace(window=window)]
     sources = {name: {"watermark": mark} for name, mark in watermarks.items()}
     driver = SimpleNamespace(store=SimpleNamespace(last=SimpleNamespace(sources=sources)), plan=None)
     driver.plan = SimpleNamespace(operators=operators)
-    return SimpleNamespace(_driver=driver)
+    late = {name: (lateness or {}).get(name, 0) for name in watermarks}
+    named = {name: SimpleNamespace(lateness=length) for name, length in late.items()}
+    return SimpleNamespace(_driver=driver, _sources=named)
 
 
 def test_a_source_far_ahead_waits_for_the_one_behind():
@@ -333,6 +335,11 @@ def test_a_source_far_ahead_waits_for_the_one_behind():
 
 def test_a_source_ahead_by_no_more_than_the_longest_window_goes_on():
     run = _run({"slow": 0, "fast": 60 * SECOND}, 60 * SECOND)
+    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+
+
+def test_a_source_that_may_be_late_is_not_behind():
+    run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND, lateness={"slow": 3600 * SECOND})
     assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
 
 
@@ -350,3 +357,36 @@ def test_nobody_waits_before_the_first_epoch():
     run = _run({}, 60 * SECOND)
     run._driver.store.last = None
     assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+
+
+# --- what the reference sees -------------------------------------------------------------------------------------------
+
+
+def test_the_reference_reads_what_the_engine_reads(tmp_path: Path):
+    """Files with other encodings and orders of the same columns; none at all where the schema is given."""
+    first = pa.table({"ts": table(1)["ts"], "s": pa.array(["a"], pa.string())})
+    write(tmp_path / "1.parquet", first, 1)
+    write(tmp_path / "2.arrow", first.select(["s", "ts"]), 2)
+    write(tmp_path / "3.arrow", first.set_column(1, "s", first["s"].cast(pa.large_string())), 3)
+    write(tmp_path / "4.arrow", first.set_column(1, "s", first["s"].dictionary_encode()), 4)
+    stream = hr.files(None, tmp_path, time="ts", name="s")  # type: ignore[arg-type]
+    assert hr.reference(stream).num_rows == 4
+    (tmp_path / "empty").mkdir()
+    empty = hr.files(None, tmp_path / "empty", time="ts", schema=first.schema)  # type: ignore[arg-type]
+    assert hr.reference(empty).num_rows == 0
+    write(tmp_path / "5.parquet", table(5), 5)
+    with pytest.raises(SourceError, match=r"the schema changed: .*5\.parquet' has ts, v, others ts, s"):
+        hr.reference(stream)
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.int64())])
+def test_views_of_lists_are_refused(kind: pa.DataType, tmp_path: Path):
+    feather.write_feather(table(1).append_column("l", pa.array([[1, 2]], kind)), str(tmp_path / "1.arrow"))
+    with pytest.raises(hr.QueryTypeError, match=r"column 'l' has type .*list_view.*, which streams do not carry"):
+        hr.files(None, tmp_path, time="ts")  # type: ignore[arg-type]
+
+
+def test_very_many_files_are_chosen_from_quickly(tmp_path: Path):
+    files = [File(f"{n}.parquet", 1000, n) for n in range(400_000)]
+    chosen = Ledger(origin(tmp_path), (), BlockReader(_storage(tmp_path / "state"))).choose(files)
+    assert sum(f.bytes for f in chosen) <= ledger_module.MOST_BYTES < sum(f.bytes for f in chosen) + 1000

@@ -14,6 +14,15 @@ from typing import Any
 
 from headrace.errors import StateMismatch
 from headrace.state.manifest import Manifest
+from headrace.state.storage import sync_path
+
+
+def make_durable(checkpoint: Path, batch: int) -> None:
+    """What Spark wrote down of a batch, on the disk before our own commit says that the batch is done."""
+    logged = [checkpoint / "offsets" / str(batch), *checkpoint.glob(f"sources/*/{batch}*")]
+    for path in [checkpoint / "metadata", *logged, *{path.parent for path in logged}, checkpoint]:
+        if path.exists():
+            sync_path(path)
 
 
 def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.compile import plan as p
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
-from headrace.engine.position import admit, check_alignment, spark_position
+from headrace.engine.position import admit, check_alignment, make_durable, spark_position
 from headrace.engine.progress import Progress
 from headrace.errors import HeadraceError, QueryError, StateMismatch
 from headrace.query import nodes
@@ -241,6 +241,7 @@ class Run:
         with self._epoch() as wanted:
             if not wanted:
                 raise _Stopped("the run was stopped")
+            make_durable(self._checkpoint, number)
             position = spark_position(self._checkpoint, number)
             if admit(self._driver.store.last, position) == "replay":
                 self._driver.deliver_again()
@@ -295,7 +296,8 @@ class Run:
         last = self._driver.store.last
         if last is None or (longest := longest_window(self._driver.plan)) is None:
             return False
-        reached = {n: last.sources[n]["watermark"] for n, files in waiting.items() if files}
+        # by the newest tuple, not by the watermark: who may be later is not behind
+        reached = {n: last.sources[n]["watermark"] + self._sources[n].lateness for n, files in waiting.items() if files}
         return bool(reached[name] > min(reached.values()) + longest)
 
     def _silent(self) -> list[str]:

@@ -203,10 +203,17 @@ def _cause(error: Exception) -> Exception:
     text = str(error)
     start = text.find(_FAILED)
     if start < 0:
-        return EngineError(f"the Spark job of this epoch failed: {text.strip()[:2000]}")
+        return EngineError(f"the Spark job of this epoch failed: {_raised(text)}{text.strip()[:2000]}")
     kind, message = json.JSONDecoder().raw_decode(text[start + len(_FAILED) :])[0]
     found: Exception = getattr(errors, kind)(message)
     return found
+
+
+def _raised(text: str) -> str:
+    """What a Python task raised, which stands at the end of a long list of where."""
+    _, found, trace = text.partition("Traceback (most recent call last):\n")
+    lines = [line for line in trace.splitlines() if line.strip() and not line.startswith(" ")]
+    return f"{lines[0].strip()}; in full: " if found and lines else ""
 
 
 def _named_errors(messages: Iterator[Message]) -> Iterator[Message]:

@@ -46,12 +46,12 @@ def advance(
     Nothing more comes from the sources in `ended`: theirs stand at the end of time.
     """
     moved = {s.name: _moved(clocks[s.name], seen.get(s.name), s.lateness) for s in plan.sources}
-    active = {name: clock for name, clock in moved.items() if not clock.idle and name not in ended}
+    standing = {name: clock.watermark for name, clock in moved.items() if name not in ended}
     for name, clock in moved.items():
         if name in ended:
             moved[name] = Clock(clock.largest, FOREVER)
         elif clock.idle:
-            reached = [active[peer].watermark for peer in peers(plan, name) if peer in active]
+            reached = [standing[peer] for peer in peers(plan, name) if peer in standing]
             moved[name] = Clock(clock.largest, max([clock.watermark, *reached]), idle=True)
     return moved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -11,15 +11,22 @@ from headrace import duck
 from headrace.errors import DataError, EngineError
 
 
-def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Table:
-    """The result of a SELECT; a failure on data becomes a DataError that names expression and tuple."""
+def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: bool = False) -> pa.Table:
+    """The result of a SELECT; a failure on data becomes a DataError that names expression and tuple.
+
+    in_pairs: row n of one table belongs to row n of the other.
+    """
     try:
         return duck.run(sql, tables)
     except duckdb.OutOfMemoryException as error:
         msg = f"{text!r} needs more than the {duck.MEMORY_LIMIT} a task may use: {_first_line(error)}; use more slots or set HEADRACE_TASK_MEMORY"
         raise EngineError(msg) from None
+    except duckdb.IOException as error:
+        msg = f"{text!r} could not be evaluated: {_first_line(error)}; is there room where temporary files are kept?"
+        raise EngineError(msg) from None
     except duckdb.Error as error:
-        reason, found = _first_line(error), _culprit(sql, dict(tables))
+        sides = [tuple(tables)] if in_pairs else [(name,) for name in tables]
+        reason, found = _first_line(error), _culprit(sql, dict(tables), sides)
         raise DataError(f"the expression {text!r} failed: {reason}; on {found}") from None
 
 
@@ -27,16 +34,16 @@ def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def _culprit(sql: str, tables: dict[str, pa.Table]) -> str:
-    """Halve the tables as long as a half still fails; what is left is the tuple to show."""
-    for name in tables:
-        while tables[name].num_rows > 1:
-            half = tables[name].num_rows // 2
-            parts = (tables[name].slice(0, half), tables[name].slice(half))
-            failing = next((part for part in parts if _fails(sql, {**tables, name: part})), None)
+def _culprit(sql: str, tables: dict[str, pa.Table], sides: Sequence[tuple[str, ...]]) -> str:
+    """Halve the tables, those of a side together, as long as a half still fails; what is left is the tuple to show."""
+    for names in sides:
+        while (rows := tables[names[0]].num_rows) > 1:
+            cuts = ((0, rows // 2), (rows // 2, rows - rows // 2))
+            parts = [{**tables, **{name: tables[name].slice(*cut) for name in names}} for cut in cuts]
+            failing = next((part for part in parts if _fails(sql, part)), None)
             if failing is None:
                 break
-            tables[name] = failing
+            tables = failing
     return "; ".join(f"{name}: {_show(table)}" for name, table in tables.items())
 
 

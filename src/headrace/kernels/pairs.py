@@ -86,4 +86,4 @@ def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r
             true = pc.and_(true, pc.equal(pairs["l"].column(key.left), pairs["r"].column(key.right)))
         return true.fill_null(False)
     sql = f"SELECT coalesce({operator.sql}, false) AS keep FROM l POSITIONAL JOIN r"
-    return evaluate(sql, pairs, operator.text).column(0)
+    return evaluate(sql, pairs, operator.text, in_pairs=True).column(0)

@@ -91,7 +91,7 @@ def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.struct([pa.field(f.name, plain_type(f.type, f"{name}.{f.name}")) for f in kind])
     if t.is_map(kind):
         return pa.map_(plain_type(kind.key_type, name), plain_type(kind.item_type, name))
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind):
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
         return pa.list_(plain_type(kind.value_type, name))
     if _refused(kind):
         msg = f"column {name!r} has type {kind}, which streams do not carry; cast it to a number or to text first"
@@ -117,6 +117,8 @@ def _refused(kind: pa.DataType) -> bool:
         or t.is_decimal256(kind)
         or t.is_union(kind)
         or t.is_run_end_encoded(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
     )
 
 

@@ -57,7 +57,7 @@ def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
-    """Call `function(table, epoch)` for every epoch with results. After a crash the newest epoch may come again."""
+    """Call `function(table, epoch)` for every epoch with results. When a run starts again the newest epoch may come again."""
     if not callable(function):
         raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
     return _Foreach(function, ordered)
@@ -73,6 +73,7 @@ class _Parquet:
         self.path.mkdir(parents=True, exist_ok=True)
         final = self.path / f"epoch-{delivery.epoch:09d}-{_label(delivery.result)}-{delivery.query[:8]}.parquet"
         if final.exists():
+            _demand_the_same(final, delivery.table)
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
         try:
@@ -85,6 +86,24 @@ class _Parquet:
 
     def __repr__(self) -> str:
         return f"parquet({str(self.path)!r})"
+
+
+def _demand_the_same(path: Path, table: pa.Table) -> None:
+    """A delivery comes again with the same rows; other ones are of a state that was put back to an earlier time."""
+    known = pq.ParquetFile(path).read()
+    same = known.num_rows == table.num_rows and known.column_names == table.column_names
+    if not same or not all(map(_same, known.columns, table.columns)):
+        msg = f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the results a new folder, or remove what was written since"
+        raise QueryError(msg)
+
+
+def _same(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
+    if pa.types.is_nested(given.type):  # a NaN inside is not equal to itself
+        return len(known) == len(given)
+    if pa.types.is_floating(given.type):
+        bits = {32: pa.int32(), 64: pa.int64()}[given.type.bit_width]
+        return bool(known.combine_chunks().view(bits).equals(given.combine_chunks().view(bits)))
+    return bool(known.equals(given))
 
 
 def _label(result: str) -> str:

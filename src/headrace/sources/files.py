@@ -30,6 +30,7 @@ class FilesOrigin:
     spark: Any
     folder: Path
     files_per_epoch: int | None
+    given: pa.Schema | None = None  # what the user says that the files have
 
     driven = "files"
     bounded = True  # as it is now; a run by `start` follows it as it grows
@@ -57,6 +58,8 @@ class FilesOrigin:
         return [path for path, _ in self.entries()]
 
     def schema(self) -> pa.Schema:
+        if self.given is not None:
+            return self.given
         files = self.listing()
         if not files:
             msg = f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to learn the schema from; give schema="
@@ -64,10 +67,20 @@ class FilesOrigin:
         return read_schema(files[0])
 
     def table(self) -> pa.Table:
-        tables = [read_file(path) for path in self.listing()]
-        if not tables:
-            raise SourceError(f"no files in {str(self.folder)!r}")
-        return pa.concat_tables(tables)
+        """All that is there now, whatever the order of columns or the encoding in each file."""
+        schema = self.schema()
+        tables = [self._plain(path, schema) for path in self.listing()]
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _plain(self, path: Path, schema: pa.Schema) -> pa.Table:
+        table = read_file(path)
+        if sorted(table.column_names) != sorted(schema.names):
+            names = ", ".join(table.column_names)
+            raise SourceError(f"the schema changed: {str(path)!r} has {names}, others {', '.join(schema.names)}")
+        try:
+            return table.select(schema.names).cast(schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SourceError(f"the schema changed: {str(path)!r}: {error}") from None
 
 
 def _is_window(entry: os.DirEntry[str]) -> bool:

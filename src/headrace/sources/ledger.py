@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,12 +45,8 @@ class Ledger:
         """What one epoch takes: the user's number of files, or as many as fit, at least one."""
         if self.origin.files_per_epoch:
             return list(waiting[: self.origin.files_per_epoch])
-        chosen: list[File] = []
-        for file in waiting:
-            if chosen and sum(f.bytes for f in chosen) + file.bytes > MOST_BYTES:
-                break
-            chosen.append(file)
-        return chosen
+        ends = accumulate(file.bytes for file in waiting)
+        return list(waiting[: max(1, sum(1 for _ in takewhile(lambda end: end <= MOST_BYTES, ends)))])
 
     def path(self, file: File) -> Path:
         return self.origin.folder / file.name

@@ -103,8 +103,11 @@ class WriterLock:
             ) from None
         except OSError as error:
             raise StateError(f"cannot lock {self.path}: {error}. Use a local disk") from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except OSError as error:
+            raise StateError(f"cannot write {self.path}: {error}. Make room, or correct the disk") from error
 
     def release(self) -> None:
         if self._descriptor is not None:

@@ -12,6 +12,7 @@ Trouble with a disk is an `OSError`; a name that is refused is a `StateError`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import threading
@@ -155,6 +156,8 @@ class LocalStorage:
         try:
             works = self._links_work()
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StateError(f"there is no room in {self.root}: {error}. Make room, and start again") from error
             raise StateError(f"hard links do not work in {self.root} ({error}), {_ELSEWHERE}") from error
         if not works:
             raise StateError(f"hard links overwrite existing files in {self.root}, {_ELSEWHERE}")

@@ -248,6 +248,15 @@ def test_probe_refuses_a_disk_without_links(local: LocalStorage, monkeypatch: py
     assert local.list("manifests") == []
 
 
+def test_probe_tells_a_full_disk_from_one_without_links(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_create", full)
+    with pytest.raises(StateError, match=r"there is no room in .*No space left on device.*\. Make room"):
+        local.probe()
+
+
 def test_probe_refuses_links_that_overwrite(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_can_link", lambda source, target: True)
     with pytest.raises(StateError, match="overwrite"):
