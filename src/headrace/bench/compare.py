@@ -50,12 +50,12 @@ def _row(measured: Measured, found: Sequence[Line], line: Line, extra: Extra | N
 
 
 def panel(measured: Measured) -> Panel:
-    """Bars: tuples per second of every system that answered rightly."""
-    found = [line for line in summary.lines(measured) if line.ok]
+    """Bars: tuples per second of every system that answered rightly, or was still at it when its time was up."""
+    found = [line for line in summary.lines(measured) if line.measured]
     rates = [line.figure("tuples_per_second") for line in found]
     bars = Series(
         "tuples/s",
-        [line.system for line in found],
+        [line.system if line.ok else f"{line.system}, unfinished" for line in found],
         [r.median for r in rates],
         [r.least for r in rates],
         [r.most for r in rates],
