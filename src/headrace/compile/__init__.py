@@ -13,7 +13,6 @@ too. How state is grouped, and which columns it holds, does not depend on the st
 one.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -23,7 +22,7 @@ from headrace.compile.allocate import allocate
 from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
-from headrace.compile.figures import Figures
+from headrace.compile.figures import Figures, is_number
 from headrace.compile.normalise import normalise
 from headrace.compile.prune import prune
 from headrace.compile.route import Bounds, by_ranges, route
@@ -83,7 +82,7 @@ def plan_of(
     """The plan of a query, as a user sees it. Costs that are given count instead of measured ones."""
     check_strategy(strategy)
     for name, cost in (costs or {}).items():
-        if isinstance(cost, bool) or not isinstance(cost, int | float) or not (math.isfinite(cost) and cost >= 0):
+        if not is_number(cost) or cost < 0:
             raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
     draft = Draft(roots, ordered, strategy, slots, figures, costs or {})
     plan = reduce(lambda done, step: step(done), PASSES, draft).plan

@@ -52,14 +52,14 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
         raise QueryError(f"the figures: {where} must be an object of numbers; found {data!r:.100}")
     for name, value in data.items():
         if where == "bounds":
-            if not isinstance(value, list | tuple) or not all(map(_is_number, value)) or not _rise(value):
+            if not isinstance(value, list | tuple) or not all(map(is_number, value)) or not _rise(value):
                 raise QueryError(f"the figures: bounds of {name} must be numbers that rise; found {value!r:.100}")
-        elif not _is_number(value) or value < 0:
+        elif not is_number(value) or value < 0:
             raise QueryError(f"the figures: {where} of {name} must be zero or more; found {value!r:.100}")
     return {name: tuple(value) if where == "bounds" else value for name, value in data.items()}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

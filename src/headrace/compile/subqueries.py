@@ -7,11 +7,11 @@ slots. The records are plain values: they can be saved, compared and read back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from headrace.compile.figures import is_number
 from headrace.errors import QueryError
 
 FORMAT = 2
@@ -192,7 +192,7 @@ def _router(data: Any, where: str) -> Router:
     _demand_texts(data, f"{where}: router", "columns")
     if data["kind"] not in ROUTERS:
         raise QueryError(f"{where}: there is no router {data['kind']!r}; there are {', '.join(ROUTERS)}")
-    if not all(_is_number(bound) for bound in data["bounds"]) or any(
+    if not all(is_number(bound) for bound in data["bounds"]) or any(
         after <= before for before, after in zip(data["bounds"], data["bounds"][1:], strict=False)
     ):
         raise QueryError(f"{where}: the bounds of ranges must be numbers that rise; found {data['bounds']!r:.100}")
@@ -208,26 +208,22 @@ def _option(data: Any, where: str) -> Option:
 def _numbers(data: Any, where: str) -> Numbers:
     _demand(data, where, {f.name: object for f in fields(Numbers)})
     for name, value in data.items():
-        if not _is_number(value):
+        if not is_number(value):
             raise QueryError(f"{where}: {name} must be a number; found {value!r:.100}")
     return Numbers(**data)
 
 
 def _source(data: Any, where: str) -> Input:
     _demand(data, where, {"name": str, "rate": object, "cost": object})
-    if not _is_number(data["rate"]) or data["rate"] < 0:
+    if not is_number(data["rate"]) or data["rate"] < 0:
         raise QueryError(f"{where}: rate must be a number of tuples per second; found {data['rate']!r:.100}")
     _demand_cost(data["cost"], where)
     return Input(data["name"], data["rate"], data["cost"])
 
 
 def _demand_cost(cost: Any, where: str) -> None:
-    if cost is not None and (not _is_number(cost) or cost < 0):
+    if cost is not None and (not is_number(cost) or cost < 0):
         raise QueryError(f"{where}: cost must be a number of microseconds or null; found {cost!r:.100}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _demand_texts(data: Mapping[str, Any], where: str, *names: str) -> None:
