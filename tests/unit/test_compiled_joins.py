@@ -231,3 +231,15 @@ def test_results_beyond_the_room_are_all_written(compile_always, monkeypatch):
     monkeypatch.setattr(native, "ROOM", 30)
     rows = [(1, float(i % 3), 0.0, 1) for i in range(25)]
     _check(_table(rows), _table(rows), NATIVE[0])
+
+
+def test_one_loop_is_compiled_for_arrays_of_one_chunk_and_of_several(compile_always):
+    rows = [(1, float(i % 3), 0.5, i % 2) for i in range(20)]
+    whole = _table(rows)
+    parts = pa.concat_tables([whole.slice(0, 7), whole.slice(7)])
+    on = "l.x * 3 < r.y and l.n <> r.n"
+    for left, right in ((whole, whole), (parts, whole), (whole, parts), (parts, parts)):
+        _check(left, right, on)
+    _, operator = _join(whole, whole, on, within="1 second")
+    kernel = native._compiled(native._generate(operator.on.native, 0))
+    assert len(kernel.signatures) == 1

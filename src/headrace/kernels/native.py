@@ -93,7 +93,7 @@ def loop(native: Native, left: pa.Table, right: pa.Table, reach: Reach) -> Itera
     widest = int((reach.last - reach.first).max(initial=0))
     room = max(ROOM, widest)
     mask, out = np.empty(widest, np.bool_), (np.empty(room, np.int64), np.empty(room, np.int64))
-    where = (reach.first, reach.last, reach.places, reach.positions, reach.back, reach.ahead)
+    where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
     start = 0
     while start < len(reach.places):
         start, found = kernel(start, *where, *values, mask, *out)
@@ -103,7 +103,14 @@ def loop(native: Native, left: pa.Table, right: pa.Table, reach: Reach) -> Itera
 
 def _values(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Doubles as they are; whole numbers and times as whole numbers of one size."""
-    return np.ascontiguousarray(column if pa.types.is_floating(column.type) else column.cast(pa.int64()))
+    return _fixed(np.ascontiguousarray(column if pa.types.is_floating(column.type) else column.cast(pa.int64())))
+
+
+def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Not to be written: the compiler makes a loop of its own for every mixture of such arrays and others."""
+    fixed = values.view()
+    fixed.setflags(write=False)
+    return fixed
 
 
 def _generate(native: Native, moving: int) -> str:
