@@ -85,6 +85,13 @@ def test_help_names_everything(arguments: list[str], words: list[str]) -> None:
     assert [word for word in words if word not in shown] == []
 
 
+def test_the_file_with_the_mistake_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_helper.py").write_text("\n\ndef f(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = call("run", str(query_file(tmp_path, "import broken_helper\ndef query(spark): pass")))
+    assert found.exit_code == 1 and "broken_helper.py, line 3:" in found.stderr
+
+
 @pytest.mark.parametrize("ignored", [True, False])
 def test_nohup_is_respected(ignored: bool) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)

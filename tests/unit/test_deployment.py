@@ -418,3 +418,8 @@ def test_the_query_file_may_import_what_is_shipped(tmp_path: Path, monkeypatch: 
     assert f"state in {tmp_path / 'state'}" in found.stdout
     assert f"shipped: headrace {hr.__version__}, shipped_rules.py" in found.stdout
     assert "no Spark master answers" in found.stderr
+
+
+@pytest.mark.parametrize("host", ["my..host", "x" * 70])
+def test_a_name_that_no_host_can_have_is_an_unknown_host(host: str) -> None:
+    assert deployment._knock((host, 7077), 1.0) == "unknown host"

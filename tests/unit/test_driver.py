@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import shutil
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from headrace import sinks
+from headrace.engine import position
 from headrace.engine.local import execute_locally
 from headrace.engine.spark import _cause
-from headrace.errors import DataError, QueryChanged, SinkError, SourceError, WriterConflict
-from headrace.kernels import aggregate
+from headrace.engine.start import compiled
+from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
+from headrace.kernels import aggregate, evaluate
 from headrace.reference import difference, reference
 from headrace.sources.files import read_file
 from headrace.state.blocks import Block
 from headrace.state.runs import FAN_IN, mergeable_runs
+from headrace.stream import node_of
 from headrace.testing import LocalRun, run_locally, table_stream
 
 SECOND = 1_000_000
@@ -123,6 +127,33 @@ def test_what_a_task_raised_stands_first():
         "the Spark job of this epoch failed: pyarrow.lib.ArrowInvalid: offsets too short; in full"
     )
     assert str(_cause(RuntimeError("nobody knows"))) == "the Spark job of this epoch failed: nobody knows"
+
+
+def test_a_disk_that_fails_is_not_blamed_on_a_tuple(monkeypatch):
+    def full(*_: object) -> None:
+        raise duckdb.IOException("IO Error: could not write: No space left on device")
+
+    monkeypatch.setattr(evaluate.duck, "run", full)
+    with pytest.raises(EngineError, match=r"'sum\(v\)' could not be evaluated: .*No space left.*; is there room"):
+        evaluate.evaluate("SELECT 1", {"t": table(1)}, "sum(v)")
+
+
+def test_what_spark_wrote_down_of_a_batch_is_on_the_disk_before_our_commit(tmp_path, monkeypatch):
+    for name in ("metadata", "offsets/3", "offsets/2", "sources/0/3", "sources/1/3.compact", "commits/2"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    synced = []
+    monkeypatch.setattr(position, "sync_path", lambda path: synced.append(str(path.relative_to(tmp_path))))
+    position.make_durable(tmp_path, 3)
+    files = ["metadata", "offsets/3", "sources/0/3", "sources/1/3.compact"]
+    assert sorted(synced) == sorted([*files, "offsets", "sources/0", "sources/1", "."])
+    assert synced.index("offsets/3") < synced.index("offsets")  # a name counts once its folder is written
+
+
+def test_a_plan_for_more_slots_than_there_are_is_refused_before_anything_runs():
+    query = table_stream(table(1), name="s").aggregate(by=["k"], window="1 second", n="count(*)")
+    with pytest.raises(QueryError, match="the plan is made for 4 slots, this run has 2; give the run as many"):
+        compiled([node_of(query)], [False], "subquery", 2, query.plan(slots=4), None)
 
 
 def test_a_number_is_a_condition_in_a_join(tmp_path):
