@@ -10,7 +10,7 @@ DEMO ?=
 BENCH ?= all
 TESTS ?= tests
 
-.PHONY: help setup java demo test lint format unit look bench clean
+.PHONY: help setup java demo test soak lint format unit look bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -32,7 +32,10 @@ demo: setup ## phone fraud: generate calls, find planted frauds live, verify aga
 	$(BIN)/headrace demo $(DEMO)
 
 test: setup lint ## everything that must pass: lint, types, all tests
-	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(TESTS) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
+
+soak: setup ## what takes long or much memory: kills and restarts, gigabytes of text, long fuzzing
+	$(BIN)/python -m pytest $(TESTS) -m "long or soak"
 
 lint: $(READY) ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .
@@ -44,7 +47,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff format .
 
 unit: $(READY) ## only the tests that need no Spark
-	$(BIN)/python -m pytest tests -m "not spark"
+	$(BIN)/python -m pytest tests -m "not spark and not long"
 
 look: setup ## a first look at speed and memory, some five minutes: joins beside Spark, 500 epochs
 	$(BIN)/python benchmarks/first_look.py

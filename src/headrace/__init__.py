@@ -103,11 +103,11 @@ def files(
     schema: pa.Schema | None = None,
 ) -> Stream:
     """A stream over the columnar files of a folder that may grow, in order of (modification time, name)."""
-    from headrace.sources.files import FilesOrigin, checked_folder
+    from headrace.sources.files import FilesOrigin, checked_folder, checked_schema
 
     if files_per_epoch is not None and (not isinstance(files_per_epoch, int) or files_per_epoch < 1):
         raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
-    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, schema)
+    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, checked_schema(schema))
     return _source(origin, origin.schema(), time, lateness, idle, ahead, name)
 
 
@@ -120,6 +120,9 @@ def _source(
     ahead: str | None,
     name: str | None,
 ) -> Stream:
+    for what, value in (("time", time), *((("name", name),) if name is not None else ())):
+        if not isinstance(value, str):
+            raise QueryTypeError(f"{what} must be text; found {value!r}")
     source = Source(
         name,
         schema,

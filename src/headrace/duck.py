@@ -7,17 +7,26 @@ of a process, so that tasks of a reused Python worker pay for it once.
 
 from __future__ import annotations
 
+import functools
 import os
+import resource
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
+Type = duckdb.sqltypes.DuckDBPyType
 TUPLES = "__tuples"  # what SQL calls the tuples of one stream: no column can be mistaken for it
+FEWER_ROWS = (120_000, 1_000, 10)  # in one Arrow batch, which holds 2 GiB of text; tried in turn, at last single rows
+ROOM = 512 << 20  # for results, beside what DuckDB may use
+_STATM = Path("/proc/self/statm")  # sixth number: pages of data
+_TOO_LONG = "maximum total string size"
 _here = threading.local()
 
 
@@ -48,16 +57,110 @@ def _locked_down() -> duckdb.DuckDBPyConnection:
     return con
 
 
+_guarded = False  # whether this process is a task's: only such a one may be limited
+
+
+def guard() -> None:
+    """From now on a query of this process that needs far more than the memory limit fails, whatever it needs it for.
+
+    DuckDB's own limit is for what it buffers: the lists and texts that functions make are not counted.
+    """
+    global _guarded
+    _guarded = True
+
+
+@contextmanager
+def _within_limit() -> Iterator[None]:
+    """No more data than the limit allows, some room for results and what is there already."""
+    if not _guarded or not _STATM.exists():
+        yield
+        return
+    there = int(_STATM.read_text().split()[5]) * resource.getpagesize()
+    usual = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = there + 2 * _limit() + ROOM
+    most = wanted if usual[1] == resource.RLIM_INFINITY else min(wanted, usual[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, usual)
+
+
+@functools.cache
+def _limit() -> int:
+    return int(connection().execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT]).fetchall()[0][0])
+
+
 def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The result of one SELECT over named Arrow tables."""
+    """The result of one SELECT over named Arrow tables; text beyond 2 GiB comes in several chunks."""
+    with _registered(tables) as con, _within_limit():
+        for rows in FEWER_ROWS:
+            try:
+                return con.sql(sql).to_arrow_table(rows)
+            except duckdb.InvalidInputException as error:
+                if _TOO_LONG not in str(error):
+                    raise
+        return con.sql(sql).to_arrow_table(1)
+
+
+def type_of(sql: str, tables: Mapping[str, pa.Table]) -> Type:
+    """DuckDB's type of the one column of a SELECT, which is bound and not run: not even its constants are computed."""
+    with _registered(tables) as con:
+        return con.sql(sql).types[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def arrow_type(kind: str) -> pa.DataType:
+    """What a type of DuckDB, as it spells it, is in Arrow."""
+    return connection().sql(f"SELECT NULL::{kind} AS c").to_arrow_table().schema.field(0).type
+
+
+@functools.lru_cache(maxsize=1024)
+def arrives_unchanged(kind: str) -> bool:
+    """Whether values of a type come back from Arrow as that type."""
+    try:
+        table = pa.table({"c": pa.array([], arrow_type(kind))})
+        return str(type_of(f"SELECT c FROM {TUPLES}", {TUPLES: table})) == kind
+    except (duckdb.Error, pa.ArrowException):
+        return False
+
+
+def kinds(kind: Type) -> Iterator[str]:
+    """The names of a type and of all types within it, such as "list" and "bigint"."""
+    yield kind.id
+    if kind.id in ("list", "array", "struct", "tuple", "map"):
+        for _, child in kind.children:
+            if isinstance(child, Type):  # an array has a length as well
+                yield from kinds(child)
+
+
+@contextmanager
+def _registered(tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
     con = connection()
     for name, table in tables.items():
-        con.register(name, table)
+        con.register(name, _readable(table))
     try:
-        return con.sql(sql).to_arrow_table()
+        yield con
+    except (duckdb.InternalException, duckdb.FatalException):
+        _here.connection = None  # it answers nothing any more
+        raise
     finally:
-        for name in tables:
-            con.unregister(name)
+        if _here.connection is con:
+            for name in tables:
+                con.unregister(name)
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """DuckDB does not read a struct in a struct of which only a part is shown: such columns are copied."""
+    for index, column in enumerate(table.columns):
+        if _struct_in_struct(column.type) and any(chunk.offset for chunk in column.chunks):
+            whole = [chunk.take(pa.array(range(len(chunk)))) for chunk in column.chunks]
+            table = table.set_column(index, table.field(index), pa.chunked_array(whole, column.type))
+    return table
+
+
+def _struct_in_struct(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and any(pa.types.is_struct(field.type) for field in kind)
 
 
 def rows(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
 
-Windows, order, matching and time are plain Python and numpy of this module alone; nothing here is shared with
-the parallel engine. Only scalar expressions and aggregate functions are left to DuckDB, and those see no
+What arrived, windows, order, matching and time are plain Python and numpy of this module alone; nothing here is shared
+with the parallel engine. Only scalar expressions and aggregate functions are left to DuckDB, and those see no
 tuple and no pair outside the window that is asked about.
 
 Invariant: an answer holds every result of its operator with `ts` below the watermark that stands beside it.
@@ -24,11 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import duck
-from headrace.errors import DataError, QueryError
+from headrace.errors import DataError, QueryError, SourceError
 from headrace.expressions import Expression, Predicate
 from headrace.query import nodes
 from headrace.query.types import TS, TS_TYPE, has_float
-from headrace.sources import conform
 from headrace.stream import Stream, node_of
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
@@ -98,7 +97,20 @@ def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> dic
     """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
     named = nodes.named_sources(*roots)
     cut = [_bounded(named)] if epochs is None else [_by_name(epoch, named) for epoch in epochs]
-    return {id(s): [conform(epoch[n], s) for epoch in cut if n in epoch] for n, s in named.items()}
+    return {id(s): [_tuples(epoch[n], s, n) for epoch in cut if n in epoch] for n, s in named.items()}
+
+
+def _tuples(delivered: pa.Table, source: nodes.Source, name: str) -> pa.Table:
+    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's."""
+    names = [source.time if column == TS else column for column in source.schema.names]
+    if sorted(names) != sorted(delivered.column_names):
+        msg = f"the schema of {name} changed: it has {', '.join(delivered.column_names)}, the query was built for {', '.join(names)}"
+        raise SourceError(msg)
+    try:
+        delivered.validate(full=True)
+        return delivered.select(names).rename_columns(source.schema.names).cast(source.schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
 
 
 def _bounded(named: Mapping[str, nodes.Source]) -> dict[str, pa.Table]:

@@ -167,8 +167,9 @@ class Stream:
             raise QueryError(f"{what} names an unknown column {name!r}; there are {', '.join(self.columns)}")
 
     def _grouping(self, by: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-        if isinstance(by, str):
-            raise QueryTypeError(f"by must be a list of columns; found {by!r}; write by=[{by!r}]")
+        if not isinstance(by, list | tuple):
+            example = f"; write by=[{by!r}]" if isinstance(by, str) else ", such as by=['caller'], or by=[]"
+            raise QueryTypeError(f"by must be a list of columns; found {by!r}{example}")
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":

@@ -23,7 +23,7 @@ from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
-from headrace.query.types import stream_schema
+from headrace.query.types import refuse_finer, stream_schema
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
@@ -38,6 +38,7 @@ def table_stream(
     name: str | None = None,
 ) -> Stream:
     """A stream over an Arrow table, for `reference` and `LocalRun`."""
+    refuse_finer(table)
     return Stream(
         nodes.Source(
             name,

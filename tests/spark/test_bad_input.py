@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
-from headrace.errors import DataError, QueryChanged, QueryError, QueryTypeError, SourceError, StateError
+from headrace.errors import DataError, EngineError, QueryChanged, QueryError, QueryTypeError, SourceError, StateError
 from headrace.reference import difference, reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
@@ -178,12 +178,60 @@ def test_b06_before_1970_and_time_zones(spark: Any, tmp_path: Path):
     assert difference(wanted, counted(hr.stream(plain, time="ts", name="s")).collect(slots=2)) is None
 
 
-def test_b06_nanoseconds_are_refused(spark: Any, tmp_path: Path):
-    table = pa.table({"ts": pa.array([1], pa.timestamp("ns")), "v": [1]})
-    (tmp_path / "in").mkdir()
-    pq.write_table(table, tmp_path / "in" / "a.parquet", version="2.6")
-    with pytest.raises(QueryTypeError, match="nanoseconds"):
-        hr.files(spark, tmp_path / "in", time="ts")
+def test_b06_nanoseconds_are_taken_when_nothing_is_lost(spark: Any, tmp_path: Path):
+    far = spark.sql("select timestamp'3000-01-01 00:00:00.000001' as ts, 1 as v")  # not even the year has room
+    far.write.parquet(str(tmp_path / "spark"))
+    assert hr.files(spark, tmp_path / "spark", time="ts").collect().column("ts").cast(pa.int64()).to_pylist() == [
+        32503680000000001
+    ]
+    for name, value in (("whole", 5_000), ("part", 5_001)):
+        (tmp_path / name).mkdir()
+        table = pa.table({"ts": pa.array([value], pa.timestamp("ns")), "v": [1]})
+        pq.write_table(table, tmp_path / name / "a.parquet", version="2.6")
+    assert hr.files(spark, tmp_path / "whole", time="ts").collect().column("ts").cast(pa.int64()).to_pylist() == [5]
+    with pytest.raises(QueryTypeError, match="'ts' has nanoseconds"):
+        hr.files(spark, tmp_path / "part", time="ts")
+    (tmp_path / "part" / "a.parquet").rename(tmp_path / "whole" / "b.parquet")
+    with pytest.raises(SourceError, match=r"'ts'.*does not fit"):
+        hr.files(spark, tmp_path / "whole", time="ts").collect()
+
+
+def test_text_of_spark_that_is_none(spark: Any):
+    df = spark.sql("select timestamp'2024-01-01 00:00:00' as ts, cast(X'61FF62' as string) as x")
+    with pytest.raises(SourceError, match=r"'x' of s holds what is not UTF-8 text.*make_valid_utf8"):
+        hr.stream(df, time="ts", name="s").collect(slots=1)
+
+
+@pytest.mark.parametrize("kind", ["interval '1' year", "make_interval(1, 1)", "interval '1' day", "null"])
+def test_types_of_spark_that_streams_do_not_carry(spark: Any, kind: str):
+    with pytest.raises(QueryTypeError, match=r"'x' has type .*which streams do not carry"):
+        hr.stream(spark.sql(f"select timestamp'2024-01-01 00:00:00' as ts, {kind} as x"), time="ts")
+
+
+def test_what_no_schema_is(spark: Any, tmp_path: Path):
+    for schema in ({}, {"ts": "timestamp"}, [("ts", pa.timestamp("us"))]):
+        with pytest.raises(QueryTypeError, match=r"schema must be a pyarrow\.Schema"):
+            hr.files(spark, tmp_path, time="ts", schema=schema)
+    for wrong in ({"time": None}, {"time": "ts", "name": 5}):
+        with pytest.raises(QueryTypeError, match="must be text"):
+            hr.files(spark, tmp_path, schema=pa.schema([("ts", pa.timestamp("us"))]), **wrong)
+
+
+def test_the_memory_of_a_task_has_a_limit(spark: Any):
+    df = spark.sql("select timestamp'2024-01-01 00:00:00' as ts, cast(700000000 as bigint) as a")
+    with pytest.raises(EngineError, match=r"needs more than the 2GB a task may use.*HEADRACE_TASK_MEMORY"):
+        hr.stream(df, time="ts").map(n="len(range(a))").collect(slots=1)
+    assert hr.stream(df, time="ts").map(n="a + 1").collect(slots=1).column("n").to_pylist() == [700_000_001]
+
+
+def test_structs_in_structs_on_spark(spark: Any):
+    df = spark.sql(
+        "select timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 50) as ts, id, id % 5 as k,"
+        " struct(struct(id as c) as b) as e from range(200)"
+    )
+    s = hr.stream(df, time="ts", name="s")
+    assert s.join(s, on="l.id + 1 = r.id", within="1 hour").collect(slots=5).num_rows == 199
+    assert s.aggregate(by=["k"], window="1 hour", l="list(e)").collect(slots=2).num_rows == 5
 
 
 # --- B11: schemas that change -----------------------------------------------------------------------------------------------

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace import duck
 from headrace.compile import compile_query
 from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
-from headrace.errors import DataError
+from headrace.errors import DataError, SourceError
 from headrace.kernels import aggregate, join, order
 from headrace.kernels.stateless import sequence
 from headrace.query.types import TS_TYPE
@@ -156,6 +159,10 @@ def test_arithmetic_on_aggregates_does_not_wrap() -> None:
 # --- joins along the band --------------------------------------------------------------------------------------------
 
 
+def together(operator: JoinOperator, found: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([operator.schema.empty_table(), *found])
+
+
 def operator_of(query: Stream) -> JoinOperator:
     plan = compile_query([node_of(query)])
     return next(o for o in plan.operators if isinstance(o, JoinOperator))
@@ -172,7 +179,7 @@ def test_slices_hold_every_pair_once(on: str, few_pairs: int, spread: int, monke
     query = stream(left, "a").join(stream(right, "b"), on=on, within=("3 seconds", "1 second"))
     operator = operator_of(query)
     assert isinstance(operator, TimeJoinOperator)
-    assert difference(reference(query), join.join(operator, left, right)) is None
+    assert difference(reference(query), together(operator, join.join(operator, left, right))) is None
 
 
 def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
@@ -188,8 +195,8 @@ def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
 def test_empty_sides_give_an_empty_result() -> None:
     left, right = rows([0], x=[1]), rows([], x=pa.array([], pa.int64()))
     operator = operator_of(stream(left, "a").join(stream(right, "b"), on="l.x = r.x", within="1 second"))
-    assert join.join(operator, left, right).num_rows == 0
-    assert join.join(operator, left, right).schema.equals(operator.schema)
+    assert together(operator, join.join(operator, left, right)).num_rows == 0
+    assert together(operator, join.join(operator, left, right)).schema.equals(operator.schema)
 
 
 # --- order and ranks -------------------------------------------------------------------------------------------------
@@ -256,3 +263,87 @@ def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int,
             for start in part["__start"].to_pylist()
         ]
         assert sorted(closed) == expected
+
+
+# --- windows that lie far apart, and many that lie together ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["count(*)", "list(i)"])
+@pytest.mark.parametrize(
+    ("years", "window"), [(2_000, "1 millisecond"), (150, "1 millisecond"), (56, "0.001 milliseconds")]
+)
+def test_two_tuples_far_apart_and_a_short_window(years: int, window: str, function: str, tmp_path: Path) -> None:
+    table = pa.table({"ts": pa.array([0, -years * 365 * 86_400_000_000], TS_TYPE), "i": [3, 4]})
+    query = stream(table, "a").aggregate(window=window, v=function)
+    assert difference(reference(query), run_locally(query, tmp_path / "state")) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_are_expanded_some_at_a_time_and_each_once(seed: int) -> None:
+    r = np.random.default_rng(seed)
+    first = r.integers(-5, 40, 30) * (1 if seed % 2 else 10**9)
+    last = first + r.integers(-2, 8, 30)
+    most = int(r.integers(1, 40))
+    ranges = list(aggregate._some_windows(first, last, most))
+    copies = [(row, int(k)) for row in range(30) for k in range(first[row], last[row] + 1)]
+    found = []
+    for low, high in ranges:
+        inside = [copy for copy in copies if low <= copy[1] <= high]
+        assert inside and (len(inside) <= most or low == high)
+        found += inside
+    assert sorted(found) == copies
+
+
+# --- structs in structs, of which DuckDB reads no part -----------------------------------------------------------------
+
+
+NESTED = {
+    "join on anything": lambda s: s.join(s, on="l.id + 1 = r.id", within="1 hour"),
+    "join by key": lambda s: s.join(s, on="l.k = r.k and l.id < r.id", within="5 seconds"),
+    "list of it": lambda s: s.aggregate(by=["k"], window="10 seconds", v="list(e)"),
+    "list of another": lambda s: s.aggregate(by=["k"], window="10 seconds", v="list(id)"),
+    "median of a field": lambda s: s.aggregate(by=["k"], window="10 seconds", v="median(e.b.c)"),
+    "group by it": lambda s: s.aggregate(by=["e"], window="10 seconds", n="count(*)"),
+    "count windows": lambda s: s.aggregate(by=["k"], last=3, every=2, v="first(e)"),
+    "count join": lambda s: s.join(s, on="l.e.b.c < r.e.b.c", last=3),
+    "map": lambda s: s.map("e", c="e.b.c").filter("c % 3 = 0"),
+}
+
+
+@pytest.mark.parametrize("what", NESTED)
+def test_a_struct_in_a_struct(what: str, tmp_path: Path) -> None:
+    values = [None if i % 11 == 0 else {"b": None if i % 7 == 0 else {"c": i, "d": [str(i)]}} for i in range(60)]
+    table = rows([i // 2 for i in range(60)], id=range(60), k=[i % 5 for i in range(60)], e=values)
+    query = NESTED[what](stream(table, "a"))
+    expected = reference(query)
+    assert expected.num_rows
+    for slots in (2, 5):
+        assert difference(expected, run_locally(query, tmp_path / str(slots), slots=slots)) is None
+
+
+def test_an_error_on_a_tuple_with_a_struct_in_a_struct_names_it(tmp_path: Path) -> None:
+    table = rows([0, 1], id=[0, 7], e=[{"b": {"c": 1}}, {"b": {"c": 2}}])
+    with pytest.raises(DataError, match=r"'bad = 1 // id' failed.*id=0"):
+        run_locally(stream(table, "a").map(bad="1 // id"), tmp_path / "state", slots=2)
+
+
+def test_text_that_is_none_is_refused_and_harms_nobody_else(tmp_path: Path) -> None:
+    offsets, data = np.array([0, 3], np.int32), b"a\xffb"
+    text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    bad = stream(pa.table({"ts": pa.array([0], TS_TYPE), "x": text}), "a").map(y="upper(x)")
+    good = stream(rows([0], id=[1]), "a").map(j="id + 1")
+    for number in range(2):
+        with pytest.raises(SourceError, match="'x' of a holds what is not UTF-8"):
+            run_locally(bad, tmp_path / f"bad{number}")
+        with pytest.raises(SourceError):
+            reference(bad)
+        assert run_locally(good, tmp_path / f"good{number}").num_rows == 1
+
+
+def test_a_connection_that_duckdb_gave_up_is_not_used_again() -> None:
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 3], np.int32)), pa.py_buffer(b"a\xffb")]
+    )
+    with pytest.raises(duckdb.Error):
+        duck.run("SELECT upper(x) FROM t", {"t": pa.table({"x": text})})
+    assert duck.run("SELECT n FROM t", {"t": pa.table({"n": [1]})}).num_rows == 1

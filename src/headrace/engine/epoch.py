@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace import arrow
 from headrace.compile import plan as p
 from headrace.engine import time as wm
 from headrace.engine.messages import Message, unpack
@@ -24,7 +25,7 @@ from headrace.engine.slots import run_operator
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
 from headrace.routing.layout import Layout
-from headrace.sources import conform
+from headrace.sources import check_text, conform
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 
@@ -82,10 +83,11 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     counts = {s.name: _Counts() for s in epoch.plan.sources}
     for window in windows:
         source = next(s for s in epoch.plan.sources if s.name == window.source)
-        with outlet.work.timed(source.name):
-            accepted = _accept(epoch, source, window, counts[source.name], outlet)
-        outlet.put(source.name, 0, accepted)
-        yield from outlet.flush_full()
+        for piece in arrow.cut(window.rows):
+            with outlet.work.timed(source.name):
+                accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
+            outlet.put(source.name, 0, accepted)
+            yield from outlet.flush_full()
     yield from outlet.flush()
     outlet.report["sources"] = {name: c.to_json() for name, c in counts.items() if c.delivered}
     seen = {name: c.largest for name, c in counts.items() if c.largest is not None}
@@ -115,6 +117,8 @@ class _Counts:
 
 def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
     try:
+        if window.path is None:  # files are checked as they are read
+            check_text(window.rows, source.name)
         return conform(window.rows, source)
     except SourceError as error:
         if window.path is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headrace import arrow
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
 from headrace.engine.work import Work
@@ -41,7 +42,6 @@ Heavy = list[list[Any]]
 FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
 HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
 FULL = 1_000_000  # tuples that a task gathers before it writes them
-FULL_BYTES = 256 << 20
 
 
 class Outlet:
@@ -77,14 +77,15 @@ class Outlet:
             self._late.setdefault((source, reason), []).append(table)
 
     def flush_full(self) -> Iterator[Message]:
-        if self._rows >= FULL or self._bytes >= FULL_BYTES:
+        if self._rows >= FULL or self._bytes >= arrow.PIECE:
             yield from self.flush()
 
     def flush(self) -> Iterator[Message]:
         """Send what was gathered along every edge of its producer."""
         for (producer, output), tables in self._gathered.items():
             with self.work.timed(producer):
-                yield from self._along_edges(producer, output, pa.concat_tables(tables))
+                for piece in arrow.cut(pa.concat_tables(tables)):
+                    yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
         self._write_late()
 
@@ -178,7 +179,7 @@ class Outlet:
         head = {"operator": operator.name, "input": edge.input}
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
-            for chunk in _chunks(part):
+            for chunk in arrow.cut(part, LARGEST_BODY):
                 yield self._count(Message(slot, "rows", head, pack(chunk)))
 
     def _by_slot(self, operator: p.Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -228,11 +229,3 @@ def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:
 
 def _part(rows: int, which: int, parts: int) -> int:
     return int(rows * (which + 1) // parts - rows * which // parts)
-
-
-def _chunks(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices small enough for one message each."""
-    pieces = max(1, -(-table.nbytes // LARGEST_BODY))
-    size = max(1, -(-table.num_rows // pieces))
-    for start in range(0, table.num_rows, size):
-        yield table.slice(start, size)

@@ -123,7 +123,7 @@ class _Slot:
             if left and right:
                 l, r = pa.concat_tables(left), pa.concat_tables(right)
                 self.work.pairs[operator.name] += l.num_rows * r.num_rows
-                yield 0, join(operator, l, r)
+                yield from ((0, found) for found in join(operator, l, r))
 
     def _reachable(self, operator: p.JoinOperator, side: int, others: Sequence[pa.Table]) -> list[Block]:
         """The old blocks of one side that the other side's new tuples can reach in time."""

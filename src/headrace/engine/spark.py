@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace import errors
+from headrace import duck, errors
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.writing import Task
@@ -93,6 +93,12 @@ def check_dataframe(df: Any) -> DataFrame:
 def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    for field in schema.fields:
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkException as error:
+            msg = f"column {field.name!r} has type {field.dataType.simpleString()}, which streams do not carry ({error}); cast it to a number or to text first"
+            raise QueryTypeError(msg) from None
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -279,6 +285,7 @@ def _settle() -> None:
 
 def _task(epoch: Epoch, stage: int) -> Task:
     _settle()
+    duck.guard()
     context = TaskContext.get()
     assert context is not None
     storage, reader = _reader(epoch.folder)

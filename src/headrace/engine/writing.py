@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace import arrow
 from headrace.compile import plan as p
 from headrace.kernels.aggregate import PANE, merge_partials, partials_of
 from headrace.kernels.equijoin import HASH, hashes
@@ -105,7 +106,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, tab
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
-    return write_block(task.storage, name, table.take(pa.array(order)), offsets, low, high), offsets
+    return write_block(task.storage, name, arrow.take(table, order), offsets, low, high), offsets
 
 
 def sorted_by_hash(operator: p.Operator) -> bool:

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.errors import ExpressionError
-from headrace.expressions.gates import bind, checked_tree, functions
-from headrace.expressions.tree import Tree, column_node, columns_of, to_sql, walk
+from headrace.expressions.gates import bind, checked_tree, duck_type, functions
+from headrace.expressions.tree import Tree, column_node, columns_of, nested, to_sql, walk
 
-APPROXIMATE = frozenset({"approx_count_distinct", "approx_quantile", "approx_top_k", "reservoir_quantile"})
 ORDER_SENSITIVE = frozenset(
     [
         "any_value",
@@ -40,6 +39,11 @@ ORDER_SENSITIVE = frozenset(
         "string_agg",
     ]
 )
+READ_ONCE = frozenset(["histogram", "histogram_exact", "max", "min"])  # DuckDB reads their second argument from one row
+# Types whose sums have room in Arrow: a sum of whole numbers is a HUGEINT, which arrives as DECIMAL(38, 0). Sums of
+# HUGEINTs may not fit and need the tuples themselves.
+WHOLE = ("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint")
+SUMMED = frozenset([*WHOLE, "decimal", "float", "double"])
 MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max", "mean", "min", "sum"])
 
 
@@ -63,6 +67,7 @@ class Aggregate:
     merged_sql: str | None  # over the merged partials
 
 
+@nested
 def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
     """Check an aggregate expression over one stream, grouped by `by`; `number` keeps its partials apart."""
     scopes = {"": schema}
@@ -94,10 +99,16 @@ def _aggregate_calls(tree: Tree) -> Iterator[Tree]:
 
 def _check_call(call: Tree, text: str, what: str) -> None:
     name = call["function_name"]
-    if name in APPROXIMATE:
-        raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
     if name.startswith(("arg_", "argm", "max_by", "min_by")) and len(call["arguments"]) > 2:
         msg = f"{what} = {text!r} asks {name} for several values, whose ties have no order; use list(... ORDER BY ...)"
+        raise ExpressionError(msg)
+    if name in READ_ONCE and any(columns_of(call["arguments"][1:])):
+        msg = (
+            f"{what} = {text!r}: the second argument of {name} is one value for all tuples; give a constant, no column"
+        )
+        raise ExpressionError(msg)
+    if name != "count" and any(node["class"] == "COLLATE" for node in walk(call["arguments"])):
+        msg = f"{what} = {text!r}: texts that a collation finds equal differ, and which of them {name} gives depends on their order; use lower(...)"
         raise ExpressionError(msg)
 
 
@@ -149,22 +160,24 @@ def _mergeable(call: Tree, schema: pa.Schema) -> bool:
     if name not in MERGEABLE or call["distinct"] or call["order_bys"]["orders"] or len(arguments) > 1:
         return False
     if name in ("sum", "avg", "mean"):
-        return _is_number(bind(to_sql(arguments[0]["expression"]), {"": schema}, name, name))
-    return True
+        return duck_type(to_sql(arguments[0]["expression"]), {"": schema}, name, name).id in SUMMED
+    return duck.arrives_unchanged(str(duck_type(to_sql(_bare(call)), {"": schema}, name, name)))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+def _bare(call: Tree) -> Tree:
+    """A call without the name that it has as a field of a struct."""
+    return {**call, "alias": ""}
 
 
 def _partial(call: Tree, out: str, schema: pa.Schema) -> Partial:
+    call = _bare(call)
     name = call["function_name"]
     if name in ("avg", "mean"):
         total, count = (to_sql({**call, "function_name": f, "qualified_name": {"path": [f]}}) for f in ("sum", "count"))
         merged = f"CASE WHEN sum({out}c) > 0 THEN CAST(sum({out}s) AS DOUBLE) / sum({out}c) END"
         return Partial(((f"{out}s", total, "sum"), (f"{out}c", count, "sum")), ((out, merged),))
     merge = "sum" if name in ("count", "count_star") else name
-    merged = f"CAST({merge}({out}v) AS {_duck_type(to_sql(call), schema)})"
+    merged = f"CAST({merge}({out}v) AS {duck_type(to_sql(call), {'': schema}, name, name)})"
     return Partial(((f"{out}v", to_sql(call), merge),), ((out, merged),))
 
 
@@ -173,11 +186,6 @@ def _replace_calls(tree: Any, names: Iterator[str]) -> Any:
         return [_replace_calls(value, names) for value in tree]
     if isinstance(tree, dict):
         if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
-            return column_node(next(names))
+            return {**column_node(next(names)), "alias": tree["alias"]}
         return {key: _replace_calls(value, names) for key, value in tree.items()}
     return tree
-
-
-def _duck_type(sql: str, schema: pa.Schema) -> str:
-    found = duck.run(f"SELECT typeof({sql}) AS t FROM __tuples", {duck.TUPLES: schema.empty_table()})
-    return str(found.column(0)[0].as_py())

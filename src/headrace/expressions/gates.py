@@ -13,10 +13,19 @@ from sqlglot import exp
 
 from headrace import duck
 from headrace.errors import ExpressionError
-from headrace.expressions.tree import Tree, columns_of, parse, to_sql, walk
+from headrace.expressions.tree import Tree, columns_of, nested, parse, to_sql, walk
 from headrace.query.types import plain_type
 
-NOT_REPEATABLE = frozenset({"hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query"})
+_OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
+_SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")  # planned with the clock in reach
+_OF_THE_SPELLING = ("alias", "index_key", "combine", "finalize", "to_aggregate_state", "variant_bytes_to_variant")
+NOT_REPEATABLE = frozenset([*_OF_THE_MOMENT, *_SQL_AS_TEXT, *_OF_THE_SPELLING])
+APPROXIMATE = frozenset(
+    ["approx_count_distinct", "approx_quantile", "approx_top_k", "list_approx_count_distinct", "reservoir_quantile"]
+)
+BY_NAME = frozenset(["aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"])  # what to apply
+# Types of which Arrow keeps something else, or nothing; nanoseconds would not fit into microseconds.
+ALTERED = frozenset(["bit", "geometry", "time with time zone", "time_ns", "timestamp_ns", "variant"])
 
 _SHAPES = (
     exp.Condition,
@@ -66,6 +75,7 @@ def condition(text: str, schema: pa.Schema, what: str) -> Expression:
     return found
 
 
+@nested
 def checked_scalar(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Expression:
     tree = checked_tree(text, scopes, what, aggregates=False)
     sql = to_sql(tree)
@@ -116,8 +126,11 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
     if kind in _KINDS_REFUSED:
         raise ExpressionError(f"{what} = {text!r} is refused: it contains {_KINDS_REFUSED[kind]}")
     if kind == "FUNCTION":
-        _check_function(node["function_name"].lower(), text, what, aggregates=aggregates)
-        if node["function_name"].lower() == "age" and len(node["arguments"]) == 1:
+        name = node["function_name"].lower()
+        _check_function(name, text, what, aggregates=aggregates)
+        if name in BY_NAME:
+            _check_named(node, text, what)
+        if name == "age" and len(node["arguments"]) == 1:
             msg = f"{what} = {text!r} uses 'age' of one time, which is not a function of its arguments alone: it is taken from today; give it two times"
             raise ExpressionError(msg)
 
@@ -126,13 +139,25 @@ def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> Non
     kinds = functions().get(name)
     if kinds is None:
         raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist")
-    if name in NOT_REPEATABLE or not _repeatable(name):
+    if name in NOT_REPEATABLE or name.startswith("__internal") or not _repeatable(name):
         reason = "is a macro over aggregates or is" if "macro" in kinds else "is"
         msg = f"{what} = {text!r} uses {name!r}, which {reason} not a function of its arguments alone; it is refused"
         raise ExpressionError(msg)
+    if name in APPROXIMATE:
+        raise ExpressionError(f"{what} = {text!r} uses {name}, whose answer is approximate; use an exact function")
     if kinds == {"aggregate"} and not aggregates:
         msg = f"{what} = {text!r} uses the aggregate function {name!r}; aggregates belong in .aggregate(...)"
         raise ExpressionError(msg)
+
+
+def _check_named(call: Tree, text: str, what: str) -> None:
+    """The function that a list function is told to apply is checked like any other."""
+    literals = [argument["expression"].get("literal") or {} for argument in call["arguments"]]
+    named = literals[1].get("text") if len(literals) > 1 and literals[1].get("kind") == "STRING" else None
+    if named is None:
+        msg = f"{what} = {text!r}: {call['function_name']} needs the name of a function, as text; such as 'max'"
+        raise ExpressionError(msg)
+    _check_function(named.lower(), text, what, aggregates=True)
 
 
 def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what: str) -> None:
@@ -154,15 +179,25 @@ def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
 
 
 def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()) -> pa.DataType:
+    """The type of a value in a stream. Nothing is computed: a constant may need more memory than there is."""
+    kind = duck_type(sql, scopes, text, what, by=by)
+    if not ALTERED.isdisjoint(duck.kinds(kind)):
+        msg = f"{what} = {text!r} is of type {kind}, which streams do not carry; cast it to a number, a time or text"
+        raise ExpressionError(msg)
+    return plain_type(duck.arrow_type(str(kind)), what)
+
+
+def duck_type(
+    sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
+) -> duck.Type:
     tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes.items()}
     group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
     try:
-        found = duck.run(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
+        return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
     except duckdb.Error as error:
         reason = str(error).split("\n\n")[0].split("\tCandidate")[0].replace("\n", " ").strip()
         columns = "; ".join(f"{a + ': ' if a else ''}{_listing(s)}" for a, s in scopes.items())
         raise ExpressionError(f"{what} = {text!r} does not fit the stream: {reason}; columns: {columns}") from None
-    return plain_type(found.schema.field(0).type, what)
 
 
 def _listing(schema: pa.Schema) -> str:

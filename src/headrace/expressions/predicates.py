@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.native import Native, constant, is_constant, native, native_part
-from headrace.expressions.tree import Tree, columns_of, conjuncts, parse, to_sql, walk
+from headrace.expressions.tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
 from headrace.query.types import has_float
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
@@ -55,6 +55,7 @@ class Predicate:
     ] = ()  # (side, condition on its tuples) that it implies and cannot fail
 
 
+@nested
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
     what = "on"

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
-from typing import Any
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 from headrace import duck
 from headrace.errors import ExpressionError
 
 Tree = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEEPEST = 20_000  # calls within each other; a sum of a thousand terms is a tree of a thousand levels
+_recursing = threading.RLock()  # the limit is the interpreter's
+
+
+def nested(check: Callable[P, R]) -> Callable[P, R]:
+    """For functions of a text that walk its tree: a deep one gets room, one that is too deep a named error."""
+
+    @functools.wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _recursing:
+            usual = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(usual, DEEPEST))
+            try:
+                return check(*args, **kwargs)
+            except RecursionError:
+                msg = (
+                    f"an expression is nested too deeply: {str(args[0])[:60]!r}...; make columns of its parts with map"
+                )
+                raise ExpressionError(msg) from None
+            finally:
+                sys.setrecursionlimit(usual)
+
+    return checked
 
 
 def parse(text: str, what: str) -> Tree:

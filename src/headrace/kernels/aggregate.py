@@ -8,20 +8,24 @@ that close now, so a far jump of the watermark costs no more than the results it
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import duck
+from headrace import arrow, duck
+from headrace.arrow import Numbers
 from headrace.compile.plan import CountAggregateOperator, PaneAggregateOperator, TupleAggregateOperator
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform, sequence
 from headrace.query.types import TS_TYPE
 
-Numbers = npt.NDArray[np.int64]
 MOST_COPIES = 4_000_000  # rows that are multiplied by their windows at once
+MOST_BYTES = 1 << 30  # that such rows may take
+WindowAggregate = PaneAggregateOperator | TupleAggregateOperator
+Grouped = WindowAggregate | CountAggregateOperator
 PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
 
 
@@ -37,34 +41,25 @@ def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
     panes = times(tuples) // operator.pane * operator.pane
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
-    return _regroup(operator, tuples.append_column(PANE, pa.array(panes)), columns, PANE)
+    return _evaluate(operator, _grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
 def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
-    merged = _regroup(operator, partials, columns, PANE)
-    return conform(merged, partials.schema)
+    return conform(_evaluate(operator, _grouping(operator, PANE, columns), partials), partials.schema)
 
 
 def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
-    """The results of the windows that close between two watermarks."""
-    positions = np.asarray(partials.column(PANE))
-    merged_columns = [pair for partial in operator.partials for pair in partial.merged]
-    found = [
-        _results(operator, _regroup(operator, expanded, merged_columns, START), operator.functions)
-        for expanded in _in_closing_windows(partials, positions, operator.window, operator.every, before, after)
-    ]
-    return pa.concat_tables(found or [operator.schema.empty_table()])
+    """The results of the windows that close between two watermarks.
 
-
-def _regroup(
-    operator: PaneAggregateOperator, table: pa.Table, columns: Sequence[tuple[str, str]], unit: str
-) -> pa.Table:
-    keys = [*(duck.quote(name) for name in operator.by), unit]
-    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
-    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
-    return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
+    Merging and what is made of the merged values are one query: between two, values would pass through Arrow, which
+    does not have all of DuckDB's types (a sum of whole numbers would come back as a decimal, and divide as one).
+    """
+    merged = [pair for partial in operator.partials for pair in partial.merged]
+    made = [*_keys(operator, START), "ts", *_computed(operator.functions)]
+    sql = f"SELECT {', '.join(made)} FROM ({_grouping(operator, START, merged)})"
+    return _close(operator, sql, partials, np.asarray(partials.column(PANE)), before, after)
 
 
 # --- tuples --------------------------------------------------------------------------------------------------------
@@ -74,15 +69,8 @@ def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int
     """The results of the windows that close between two watermarks, from the tuples themselves."""
     if operator.ordered:
         tuples = _numbered(tuples, operator.schemas[0].names)
-    keys = [*(duck.quote(name) for name in operator.by), START]
-    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
-    sql = f"SELECT {', '.join([*keys, 'min(ts) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
-    named = [(name, duck.quote(name)) for name, _ in operator.functions]
-    found = [
-        _results(operator, evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts)), named)
-        for expanded in _in_closing_windows(tuples, times(tuples), operator.window, operator.every, before, after)
-    ]
-    return pa.concat_tables(found or [operator.schema.empty_table()])
+    sql = _grouping(operator, START, operator.functions)
+    return _close(operator, sql, tuples, times(tuples), before, after)
 
 
 def _numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -96,16 +84,29 @@ def _in_closing_windows(
     """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
     first = np.maximum((positions - window) // every + 1, (before - window) // every + 1)
     last = np.minimum(positions // every, (after - window) // every)
+    for low, high in _some_windows(first, last, min(MOST_COPIES, MOST_BYTES // arrow.row_bytes(table))):
+        rows, windows = _expand(np.maximum(first, low), np.minimum(last, high))
+        yield arrow.take(table, rows).append_column(START, pa.array(windows * every))
+
+
+def _some_windows(first: Numbers, last: Numbers, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of windows that together hold every row's; a range makes at most so many copies, or is one window."""
     some = last >= first
-    if not some.any():
-        return
-    lowest, highest = int(first[some].min()), int(last[some].max())
-    copies = int((last - first + 1)[some].sum())
-    step = max(1, (highest - lowest + 1) * MOST_COPIES // copies)
-    for low in range(lowest, highest + 1, step):
-        rows, windows = _expand(np.maximum(first, low), np.minimum(last, low + step - 1))
-        if len(rows):
-            yield table.take(pa.array(rows)).append_column(START, pa.array(windows * every))
+    first, last = first[some], last[some]
+    while len(first):
+        low, high = int(first.min()), int(last.max())
+        if _copies(first, last, high) > most:
+            high = bisect.bisect_right(range(low, high), most, key=lambda k: _copies(first, last, k)) + low - 1
+            high = max(high, low)
+        yield low, high
+        first = np.maximum(first, high + 1)
+        some = last >= first
+        first, last = first[some], last[some]
+
+
+def _copies(first: Numbers, last: Numbers, high: int) -> int:
+    """How many copies the windows up to `high` make."""
+    return int(np.maximum(np.minimum(last, high) - first + 1, 0).sum())
 
 
 def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
@@ -117,20 +118,40 @@ def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     return rows, np.repeat(first, counts) + within
 
 
-def _results(
-    operator: PaneAggregateOperator | TupleAggregateOperator, grouped: pa.Table, functions: Sequence[tuple[str, str]]
-) -> pa.Table:
-    starts = np.asarray(grouped.column(START))
-    bounds = {
-        "window_start": pa.array(starts).cast(TS_TYPE),
-        "window_end": pa.array(starts + operator.window).cast(TS_TYPE),
-    }
-    for name, values in bounds.items():
-        grouped = grouped.append_column(name, values)
-    computed = {name: f"{sql} AS {duck.quote(name)}" for name, sql in functions}
-    columns = [computed.get(name, duck.quote(name)) for name in operator.schema.names]
-    found = evaluate(f"SELECT {', '.join(columns)} FROM __tuples", {duck.TUPLES: grouped}, ", ".join(operator.texts))
-    return conform(found, operator.schema)
+def _close(operator: WindowAggregate, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
+    """The results of a query that gives one row per group and closing window."""
+    found = [
+        _with_bounds(operator, _evaluate(operator, sql, expanded))
+        for expanded in _in_closing_windows(held, at, operator.window, operator.every, before, after)
+    ]
+    return pa.concat_tables(found or [operator.schema.empty_table()])
+
+
+def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
+    starts = np.asarray(results.column(START))
+    for name, values in (("window_start", starts), ("window_end", starts + operator.window)):
+        results = results.append_column(name, pa.array(values).cast(TS_TYPE))
+    return conform(results.select(operator.schema.names), operator.schema)
+
+
+# --- SQL -----------------------------------------------------------------------------------------------------------
+
+
+def _grouping(operator: Grouped, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
+    keys = _keys(operator, unit)
+    return f"SELECT {', '.join([*keys, f'{ts} AS ts', *_computed(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
+
+
+def _keys(operator: Grouped, unit: str) -> list[str]:
+    return [*(duck.quote(name) for name in operator.by), unit]
+
+
+def _computed(columns: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
+
+
+def _evaluate(operator: Grouped, sql: str, table: pa.Table) -> pa.Table:
+    return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 
 # --- count windows -------------------------------------------------------------------------------------------------
@@ -170,13 +191,11 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
     first = np.maximum(first, (base - operator.last) // operator.every + 1)
     latest = np.minimum((number - 1) // operator.every, (top - operator.last) // operator.every)
     rows, results = _expand(first, latest)
-    expanded = numbered.take(pa.array(rows)).append_column(START, pa.array(results))
+    expanded = arrow.take(numbered, rows).append_column(START, pa.array(results))
     if expanded.num_rows == 0:
         return operator.schema.empty_table()
-    keys = [*(duck.quote(name) for name in operator.by), START]
-    computed = [f"{sql} AS {duck.quote(name)}" for name, sql in operator.functions]
-    sql = f"SELECT {', '.join([*keys, f'arg_max(ts, {NUMBER}) AS ts', *computed])} FROM __tuples GROUP BY {', '.join(keys)}"
-    return conform(evaluate(sql, {duck.TUPLES: expanded}, ", ".join(operator.texts)), operator.schema)
+    sql = _grouping(operator, START, operator.functions, ts=f"arg_max(ts, {NUMBER})")
+    return conform(_evaluate(operator, sql, expanded), operator.schema)
 
 
 def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:

@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace import arrow
+from headrace.arrow import Numbers
 from headrace.compile.plan import JoinOperator, TimeJoinOperator
 from headrace.kernels import native
-from headrace.kernels.aggregate import Numbers, times
+from headrace.kernels.aggregate import times
 from headrace.kernels.pairs import expand_ranges, satisfying
 
 HASH = "__h"
@@ -33,7 +35,7 @@ def one_run(runs: Sequence[pa.Table]) -> pa.Table:
     if len(runs) == 1:
         return runs[0]
     table = pa.concat_tables(runs)
-    return table.take(pa.array(np.argsort(hashes(table), kind="stable")))
+    return arrow.take(table, np.argsort(hashes(table), kind="stable"))
 
 
 def hashes(table: pa.Table) -> Hashes:
@@ -52,7 +54,7 @@ def candidates(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Itera
     few, many = (right, left) if moving else (left, right)
     rows, first, last = equal_ranges(hashes(few), hashes(many))
     if (last - first).sum() >= native.WORTH_COMPILING and _can_loop(operator, left, right):
-        few = few.select(sorted({"ts", *operator.used("lr"[moving])})).take(pa.array(rows))
+        few = arrow.take(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
         pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
     else:
         pairs = expand_ranges(first, last)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.errors import DataError, EngineError
+from headrace.query.types import shown
 
 
 def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: bool = False) -> pa.Table:
@@ -18,7 +19,7 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
     """
     try:
         return duck.run(sql, tables)
-    except duckdb.OutOfMemoryException as error:
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
         msg = f"{text!r} needs more than the {duck.MEMORY_LIMIT} a task may use: {_first_line(error)}; use more slots or set HEADRACE_TASK_MEMORY"
         raise EngineError(msg) from None
     except duckdb.IOException as error:
@@ -58,9 +59,5 @@ def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
 def _show(table: pa.Table) -> str:
     if table.num_rows == 0:
         return "no tuple"
-    shown = duck.run(f"SELECT {', '.join(_texts(table))} FROM __tuples", {duck.TUPLES: table.slice(0, 1)})
-    return ", ".join(f"{k}={v}" for k, v in shown.to_pylist()[0].items() if not k.startswith("__"))
-
-
-def _texts(table: pa.Table) -> list[str]:
-    return [f"left(CAST({duck.quote(n)} AS VARCHAR), 100) AS {duck.quote(n)}" for n in table.column_names]
+    row = zip(table.column_names, table.slice(0, 1).columns, strict=True)
+    return ", ".join(f"{name}={shown(column[0])[:100]}" for name, column in row if not name.startswith("__"))

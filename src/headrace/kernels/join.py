@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace import duck
+from headrace import arrow, duck
+from headrace.arrow import Numbers
 from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
 from headrace.kernels import native, near
-from headrace.kernels.aggregate import Numbers
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import results, satisfying
 from headrace.kernels.stateless import conform
@@ -48,15 +48,16 @@ class Band:
         return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
 
 
-def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> pa.Table:
-    """The results of all pairs of the two tables."""
+def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+    """The results of all pairs of the two tables, some at a time."""
     if left.num_rows == 0 or right.num_rows == 0:
-        return operator.schema.empty_table()
+        return
     sides = (_with_time(left), _with_time(right))
     look_up = operator.on.near is not None and near.usable(operator.on.near, left, right)
     kernel = _look_up if look_up and isinstance(operator, TimeJoinOperator) else _compare
-    found = [t for band in bands(operator) for l, r in slices(band, *sides) for t in kernel(operator, band, l, r)]
-    return pa.concat_tables(found or [operator.schema.empty_table()])
+    for band in bands(operator):
+        for l, r in slices(band, *sides):
+            yield from kernel(operator, band, l, r)
 
 
 def _look_up(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
@@ -75,7 +76,7 @@ def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table
         reach = native.Reach.all(band.moving, np.asarray(places), np.asarray(positions), band.back, band.ahead)
         for moving, still in native.loop(compiled, left, right, reach):
             l, r = (moving, still) if band.moving == 0 else (still, moving)
-            yield results(operator, left, right, l, r)
+            yield from results(operator, left, right, l, r)
     else:
         yield conform(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
 
@@ -119,7 +120,7 @@ def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
     if np.all(values[:-1] <= values[1:]):
         return table, values
     order = np.argsort(values, kind="stable")
-    return table.take(pa.array(order)), values[order]
+    return arrow.take(table, order), values[order]
 
 
 def _cuts(band: Band, places: Numbers, positions: Numbers) -> Iterator[tuple[int, int]]:

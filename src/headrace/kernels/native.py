@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.arrow import Numbers
 from headrace.expressions.native import LARGEST, Native
-from headrace.kernels.aggregate import Numbers
 
 WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
 ROOM = 1 << 20  # row numbers written before they are handed on

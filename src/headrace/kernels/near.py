@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near
-from headrace.kernels.aggregate import Numbers
 from headrace.kernels.pairs import expand_ranges
 
 SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.aggregate import Numbers, times
+from headrace.arrow import Numbers
+from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import sequence
 
 

@@ -9,8 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import arrow
+from headrace.arrow import Numbers
 from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
-from headrace.kernels.aggregate import Numbers, times
+from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform
 from headrace.query.types import TS_TYPE
@@ -54,9 +56,20 @@ def _numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
     return np.asarray(values.cast(pa.int64()))[rows]
 
 
-def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
-    """The results of pairs that satisfy window and predicate."""
-    pairs = {"l": left.take(pa.array(l)), "r": right.take(pa.array(r))}
+def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
+    """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
+    for some in _some(left, right, len(l)):
+        yield _results(operator, left, right, l[some], r[some])
+
+
+def _some(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
+    """Pairs cut so that the tuples of each piece can be written down: a pair is as long as both its tuples."""
+    most = max(1, arrow.PIECE // (arrow.row_bytes(left) + arrow.row_bytes(right)))
+    return (slice(start, start + most) for start in range(0, pairs, most))
+
+
+def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
+    pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
     pick = np.minimum if isinstance(operator, TimeJoinOperator) else np.maximum
     ts = pick(times(pairs["l"]), times(pairs["r"]))
     columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
@@ -70,16 +83,16 @@ def satisfying(
     for l, r in candidates:
         inside = admitted(operator, left, right, l, r)
         l, r = l[inside], r[inside]
-        if len(l):
-            true = np.asarray(_true(operator, left, right, l, r))
+        for some in _some(left, right, len(l)):
+            true = np.asarray(_true(operator, left, right, l[some], r[some]))
             if true.any():
-                yield results(operator, left, right, l[true], r[true])
+                yield _results(operator, left, right, l[some][true], r[some][true])
 
 
 def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
     """The predicate on every pair; null is not true."""
     used = {"l": left.select(operator.used("l")), "r": right.select(operator.used("r"))}
-    pairs = {"l": used["l"].take(pa.array(l)), "r": used["r"].take(pa.array(r))}
+    pairs = {"l": arrow.take(used["l"], l), "r": arrow.take(used["r"], r)}
     if operator.plain_keys:
         true = pa.chunked_array([np.ones(len(l), dtype=bool)])
         for key in operator.keys:

@@ -41,22 +41,22 @@ def _check_time(field: pa.Field) -> None:
     if not pa.types.is_timestamp(field.type):
         msg = f"the time column {field.name!r} must be a timestamp; found {field.type}; cast it first"
         raise QueryTypeError(msg)
-    if field.type.unit == "ns":
-        msg = (
-            f"the time column {field.name!r} has nanoseconds; event time is kept in microseconds;"
-            " cast it to timestamp[us] first"
-        )
-        raise QueryTypeError(msg)
 
 
 def check_names(names: Iterable[str]) -> None:
     """Refuse names that are empty, too long, reserved, or twins of each other."""
-    seen: dict[str, str] = {}
+    names = list(names)
     for name in names:
         _check_name(name)
+    _refuse_twins(names, "columns")
+
+
+def _refuse_twins(names: Iterable[str], what: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
         folded = unicodedata.normalize("NFC", name).casefold()
         if folded in seen:
-            msg = f"columns {seen[folded]!r} and {name!r} differ only in case or in Unicode form; rename one of them"
+            msg = f"{what} {seen[folded]!r} and {name!r} differ only in case or in Unicode form; rename one of them"
             raise QueryError(msg)
         seen[folded] = name
 
@@ -81,13 +81,14 @@ def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.string()
     if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):
         return pa.binary()
-    if t.is_timestamp(kind):
-        return _plain_timestamp(kind, name)
+    if t.is_timestamp(kind):  # of nanoseconds too, which must be whole microseconds: a cast that loses some fails
+        return pa.timestamp("us", "UTC") if kind.tz else pa.timestamp("us")
     if t.is_date64(kind):
         return pa.date32()
     if t.is_time(kind):
         return pa.time64("us")
     if t.is_struct(kind):
+        _refuse_twins((f.name for f in kind), f"column {name!r} is a struct whose fields")
         return pa.struct([pa.field(f.name, plain_type(f.type, f"{name}.{f.name}")) for f in kind])
     if t.is_map(kind):
         return pa.map_(plain_type(kind.key_type, name), plain_type(kind.item_type, name))
@@ -97,13 +98,6 @@ def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
         msg = f"column {name!r} has type {kind}, which streams do not carry; cast it to a number or to text first"
         raise QueryTypeError(msg)
     return kind
-
-
-def _plain_timestamp(kind: pa.DataType, name: str) -> pa.DataType:
-    if kind.unit == "ns":
-        msg = f"column {name!r} has nanoseconds; times are kept in microseconds; cast it to timestamp[us] first"
-        raise QueryTypeError(msg)
-    return pa.timestamp("us", "UTC") if kind.tz else pa.timestamp("us")
 
 
 def _refused(kind: pa.DataType) -> bool:
@@ -122,6 +116,17 @@ def _refused(kind: pa.DataType) -> bool:
     )
 
 
+def refuse_finer(rows: pa.Table) -> None:
+    """Refuse times with nanoseconds that microseconds do not hold; a type of nanoseconds alone loses nothing."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if getattr(field.type, "unit", None) == "ns" and not pa.types.is_duration(field.type):
+            try:
+                column.cast(plain_type(field.type, field.name))
+            except pa.ArrowInvalid as error:
+                msg = f"column {field.name!r} has nanoseconds; times are kept in microseconds ({error}); round it and cast it to timestamp[us] first"
+                raise QueryTypeError(msg) from None
+
+
 def has_float(kind: pa.DataType) -> bool:
     """Whether a value of this type can hold a floating point number."""
     if pa.types.is_nested(kind):
@@ -138,5 +143,5 @@ def shown(value: pa.Scalar) -> str:
     """A value for people; times that Python has no dates for as the numbers that they are."""
     try:
         return str(value.as_py())
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError):  # a time beyond Python's, or text that is none
         return str(getattr(value, "value", "?"))

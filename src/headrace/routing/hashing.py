@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace import duck
+from headrace.arrow import SAFE
 from headrace.query.types import has_float
 
 Hashes = npt.NDArray[np.uint64]
@@ -55,9 +56,14 @@ def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataTy
 
 def hash_column(column: pa.ChunkedArray) -> Hashes:
     """One 64-bit hash per value."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # no chunk at all
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if not isinstance(column, pa.ChunkedArray):
+        return _hash_array(column)
+    if column.num_chunks > 1 and column.nbytes > SAFE:  # more text than one array holds
+        return np.concatenate([_hash_array(chunk) for chunk in column.chunks])
+    return _hash_array(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
+
+
+def _hash_array(array: pa.Array) -> Hashes:
     hashes = _values(array)
     if array.null_count:
         hashes = np.where(array.is_null().to_numpy(zero_copy_only=False), NULL, hashes)
@@ -119,4 +125,4 @@ def _nested(array: pa.Array) -> Hashes:
     if has_float(array.type):  # equal values can have unequal texts (-0.0): one group is slow but right
         return np.zeros(len(array), dtype=np.uint64)
     text = duck.run("SELECT CAST(c AS VARCHAR) AS c FROM __tuples", {duck.TUPLES: pa.table({"c": array})})
-    return _texts(text.column(0).combine_chunks())
+    return hash_column(text.column(0))

@@ -57,6 +57,16 @@ def conform(raw: pa.Table, source: Described) -> pa.Table:
     return pa.table(columns, schema=source.schema)
 
 
+def check_text(rows: pa.Table, source: str) -> None:
+    """Refuse text that is no text: Spark stores any bytes as a string, Arrow and DuckDB take strings for UTF-8."""
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            msg = f"column {name!r} of {source} holds what is not UTF-8 text: {error}; correct it (Spark: make_valid_utf8), or keep it as binary"
+            raise SourceError(msg) from None
+
+
 def check_schema(found: pa.Schema, source: Described) -> None:
     """Stop when a source no longer delivers what the query was built for."""
     expected = source.raw_schema

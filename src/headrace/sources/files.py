@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
-from headrace.errors import QueryError, SourceError
+from headrace.errors import QueryError, QueryTypeError, SourceError
+from headrace.query.types import refuse_finer
 
+LOOKED_AT = 1_000  # rows of the first file, when a query is built
 ENDINGS = (".parquet", ".arrow", ".feather")
 
 
@@ -64,6 +66,7 @@ class FilesOrigin:
         if not files:
             msg = f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to learn the schema from; give schema="
             raise QueryError(msg)
+        refuse_finer(read_head(files[0], LOOKED_AT))
         return read_schema(files[0])
 
     def table(self) -> pa.Table:
@@ -95,10 +98,17 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
     return path.resolve()
 
 
+def checked_schema(given: pa.Schema | None) -> pa.Schema | None:
+    if given is not None and not isinstance(given, pa.Schema):
+        raise QueryTypeError(f"schema must be a pyarrow.Schema; found {given!r}; such as pyarrow.schema([...])")
+    return given
+
+
 def read_schema(path: Path) -> pa.Schema:
     try:
         if path.suffix == ".parquet":
-            return pq.read_schema(path).remove_metadata()
+            with _parquet_file(path) as file:
+                return file.schema_arrow.remove_metadata()
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
             return reader.schema.remove_metadata()
     except (pa.ArrowException, OSError) as error:
@@ -134,7 +144,7 @@ def read_head(path: Path, rows: int) -> pa.Table:
 
 
 def _parquet_head(path: Path, rows: int) -> pa.Table:
-    with pq.ParquetFile(path) as file:
+    with _parquet_file(path) as file:
         batches: list[pa.RecordBatch] = []
         for batch in file.iter_batches(batch_size=rows):
             batches.append(batch)
@@ -144,9 +154,17 @@ def _parquet_head(path: Path, rows: int) -> pa.Table:
 
 
 def _parquet(path: Path) -> pa.Table:
-    """Opened as one file: a data set of one costs several milliseconds more."""
-    with pq.ParquetFile(path) as file:
+    with _parquet_file(path) as file:
         return file.read()
+
+
+def _parquet_file(path: Path) -> pq.ParquetFile:
+    """Opened as one file: a data set of one costs several milliseconds more.
+
+    Spark writes times as 96 bits by default: nanoseconds, in which not every time has room, and which are whole
+    microseconds in truth.
+    """
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
 def _unreadable(path: Path, error: Exception) -> SourceError:

@@ -141,18 +141,15 @@ def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> pa.Buffer
     schema = _with_offsets(table.schema, _checked(offsets, table.num_rows, name))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(_one_batch(table, name).replace_schema_metadata(schema.metadata))
+        for batch in _batches(table):
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     return sink.getvalue()
 
 
-def _one_batch(table: pa.Table, name: str) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:
-        raise StateError(f"block {name}: {table.nbytes} bytes exceed one Arrow batch; write smaller blocks")
-    if batches:
-        return batches[0]
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    """One, or as many as text of more than 2 GiB needs."""
     empty = [pa.array([], field.type) for field in table.schema]
-    return pa.RecordBatch.from_arrays(empty, schema=table.schema)
+    return table.combine_chunks().to_batches() or [pa.RecordBatch.from_arrays(empty, schema=table.schema)]
 
 
 def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
@@ -293,10 +290,10 @@ def _same_rows(opened: OpenBlock, block: Block) -> OpenBlock:
 
 def _parse(data: pa.Buffer, name: str) -> OpenBlock:
     reader = pa.ipc.open_file(pa.BufferReader(data))
-    if reader.num_record_batches != 1:
-        raise CorruptState(f"{reader.num_record_batches} batches where one is expected")
+    if not reader.num_record_batches:
+        raise CorruptState("no batch where at least one is expected")
     _refuse_extensions(reader.schema, name)
-    table = pa.Table.from_batches([reader.get_batch(0)])
+    table = pa.Table.from_batches([reader.get_batch(i) for i in range(reader.num_record_batches)])
     metadata = dict(reader.schema.metadata or {})
     offsets = _checked(_stored_offsets(metadata), table.num_rows, name)
     return OpenBlock(table.replace_schema_metadata(metadata or None), offsets)
