@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import sinks
+from headrace import scratch, sinks
 from headrace.compile import check_strategy, compile_query, plan_of
 from headrace.compile import plan as p
 from headrace.compile.deploy import Layouts, deploy, with_bounds
@@ -60,26 +58,22 @@ def collect(
     spark = _spark(sources)
     count = _slots(plan.slots if plan and slots is None else slots, spark)
     physical, layouts, _ = compiled([root], [False], strategy, count, plan, None)
-    folder = Path(tempfile.mkdtemp(prefix="headrace-collect-", dir=os.environ.get("HEADRACE_SCRATCH")))
-    try:
-        with StateStore.open(folder / "state", fsync=False) as store:
-            result = sinks.memory()
-            driver = Driver(
-                physical,
-                _fingerprint([root], [False], "transparent"),
-                store,
-                {"result-0": result},
-                Settings(count, bounded=True, layouts=layouts),
-            )
-            sc = spark.sparkContext
-            if not sc.master.startswith("local["):
-                engine.check_reach(sc, folder / "state")
-            rows = engine.bounded_rows(spark, sources, count)
-            driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
-            table = result.table()
-        return query.schema.empty_table() if table is None else table
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as store:
+        result = sinks.memory()
+        driver = Driver(
+            physical,
+            _fingerprint([root], [False], "transparent"),
+            store,
+            {"result-0": result},
+            Settings(count, bounded=True, layouts=layouts),
+        )
+        sc = spark.sparkContext
+        if not sc.master.startswith("local["):
+            engine.check_reach(sc, folder / "state")
+        rows = engine.bounded_rows(spark, sources, count)
+        driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        table = result.table()
+    return query.schema.empty_table() if table is None else table
 
 
 def start(
