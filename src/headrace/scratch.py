@@ -17,13 +17,13 @@ import os
 import re
 import shutil
 import socket
-import stat
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import EngineError
+from headrace.paths import lets_anyone_rename
 
 PLACE = "HEADRACE_SCRATCH"
 ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
@@ -56,21 +56,12 @@ def temporary(purpose: str) -> Iterator[Path]:
 def _place() -> Path:
     place = Path(os.environ.get(PLACE) or tempfile.gettempdir()).absolute()
     way_out = f"set {PLACE} to a folder of your own"
-    try:
-        found = place.stat()
-    except OSError as error:
-        raise EngineError(f"there is no folder {str(place)!r} for scratch files: {error.strerror}; {way_out}") from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise EngineError(f"{str(place)!r} is no folder; {way_out}")
-    if lets_anyone_rename(found):
+    if not place.is_dir():
+        raise EngineError(f"there is no folder {str(place)!r} for scratch files; {way_out}")
+    if lets_anyone_rename(place):
         msg = f"in {str(place)!r} everybody may rename the folders of others; chmod +t {str(place)!r}, or {way_out}"
         raise EngineError(msg)
     return place
-
-
-def lets_anyone_rename(folder: os.stat_result) -> bool:
-    """Whether others may put something else in the place of what stands in a folder."""
-    return bool(folder.st_mode & stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX
 
 
 def _prefix() -> str:

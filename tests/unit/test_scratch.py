@@ -195,7 +195,7 @@ def test_a_folder_swept_before_it_was_locked_is_made_again(place: Path, monkeypa
     ("make", "words"),
     [
         (lambda path: None, "there is no folder"),
-        (lambda path: path.write_text(""), "is no folder"),
+        (lambda path: path.write_text(""), "there is no folder"),
         (lambda path: (path.mkdir(), path.chmod(0o777)), r"everybody may rename .* chmod \+t"),
     ],
 )

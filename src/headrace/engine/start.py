@@ -31,16 +31,19 @@ from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.run import Run, is_stream
-from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateError
+from headrace.paths import given_path, lets_anyone_rename
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
+from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 
 AUTO = "auto"
+SPARK = "spark"  # the folder of Spark's own log
 ORDERS = ("transparent", "best-effort")
 SAMPLE = 5_000  # tuples of each source that tell where the values of a band join lie
 
@@ -131,7 +134,7 @@ def start(
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files)
-        run = Run(spark, sources, driver, folder / "spark", interval)
+        run = Run(spark, sources, driver, folder / SPARK, interval)
         plan_file.write(folder, roots, shown)
         run._begin()
     except BaseException:
@@ -226,17 +229,27 @@ def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: st
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path)
+    folder = given_path(path, "the checkpoint")
+    try:
+        _refuse_other_things(folder)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
+    folder = folder.resolve()
+    if lets_anyone_rename(folder.parent):
+        msg = f"in {str(folder.parent)!r} everybody may rename the checkpoint; chmod +t {str(folder.parent)!r}, or give one below a folder of your own"
+        raise StateError(msg)
+    keep_to_ourselves(folder)
+    keep_to_ourselves(folder / SPARK)
+    return folder
+
+
+def _refuse_other_things(folder: Path) -> None:
     if folder.is_symlink():
         raise QueryError(f"the checkpoint {str(folder)!r} is a symbolic link; give the folder itself")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
-    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state", *plan_file.NAMES}):
+    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {SPARK, "state", *plan_file.NAMES}):
         raise QueryError(
             f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
-    return folder.resolve()

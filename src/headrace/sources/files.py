@@ -19,6 +19,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
 from headrace.errors import QueryError, SourceError
+from headrace.paths import given_path
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 
@@ -88,7 +89,7 @@ def _is_window(entry: os.DirEntry[str]) -> bool:
 
 
 def checked_folder(folder: str | os.PathLike[str]) -> Path:
-    path = Path(folder)
+    path = given_path(folder, "the folder of hr.files")
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise QueryError(f"the folder {str(path)!r} {what}; hr.files needs a folder of columnar files")

@@ -134,7 +134,7 @@ def test_f11_new_folders_are_synced_up_to_the_first_old_one(tmp_path: Path, monk
 def test_b19_folder_that_cannot_be_prepared(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir(mode=0o700)
     (tmp_path / "s" / "blocks").write_text("")
-    with pytest.raises(StateError, match="cannot prepare"):
+    with pytest.raises(StateError, match="blocks is a file"):
         StateStore.open(tmp_path / "s")
 
 
