@@ -133,7 +133,8 @@ def start(
         )
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files)
+        places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
+        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
         run = Run(spark, sources, driver, folder / SPARK, interval)
         plan_file.write(folder, roots, shown)
         run._begin()

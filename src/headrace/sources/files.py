@@ -36,6 +36,10 @@ class FilesOrigin:
     driven = "files"
     bounded = True  # as it is now; a run by `start` follows it as it grows
 
+    @property
+    def place(self) -> str:
+        return str(self.folder)
+
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are there now, in order of (modification time, name)."""
         return [(self.folder / name, stat) for name, stat in self.names()]
