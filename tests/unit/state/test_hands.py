@@ -12,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace import sinks
 from headrace.compile import plan_of
+from headrace.control.policy import policy
 from headrace.engine import plan_file
 from headrace.engine.position import check_alignment
 from headrace.engine.start import _checkpoint
@@ -212,14 +213,17 @@ def test_spark_metadata_that_cannot_be_read_is_named(used: Path) -> None:
 # --- paths ---------------------------------------------------------------------------------------------------------
 
 
+TAKE_A_PATH = [_checkpoint, sinks.parquet, policy, lambda path: hr.files(None, path, time="ts")]
+
+
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b", "x" * 300])
-@pytest.mark.parametrize("give", [_checkpoint, sinks.parquet, lambda path: hr.files(None, path, time="ts")])
+@pytest.mark.parametrize("give", TAKE_A_PATH)
 def test_impossible_paths_are_refused_by_name(path: str, give: Any) -> None:
     with pytest.raises(QueryError, match="cannot be at"):
         give(path)
 
 
-@pytest.mark.parametrize("give", [_checkpoint, sinks.parquet, lambda path: hr.files(None, path, time="ts")])
+@pytest.mark.parametrize("give", TAKE_A_PATH)
 def test_what_is_no_path_is_refused_by_name(give: Any) -> None:
     with pytest.raises(QueryTypeError, match="takes a path"):
         give(5)
