@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -87,7 +88,7 @@ def test_spilled_tuples_are_unreadable_and_gone_after_the_next_start(tmp_path: P
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert sizes(tmp_path) > 5_000_000, "this was meant to be left behind"
-    run(STARTS, tmp_path)
+    run(f"{STARTS}; import os; assert len(os.listdir({str(tmp_path)!r})) == 1", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -178,16 +179,17 @@ def test_only_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_swept_before_it_was_locked_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, seen = scratch._hold, []
+    real, seen = fcntl.flock, []
 
-    def late(path: Path) -> int | None:
+    def late(descriptor: int, how: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
         if not seen:
-            scratch._sweep.__globals__["shutil"].rmtree(path)
+            os.rmdir(path)
         seen.append(path)
-        return real(path)
+        real(descriptor, how)
 
-    monkeypatch.setattr(scratch, "_hold", late)
-    assert scratch.own_folder() == seen[1] and seen[0] != seen[1]
+    monkeypatch.setattr(scratch.fcntl, "flock", late)
+    assert str(scratch.own_folder()) == seen[1] and seen[0] != seen[1]
     assert scratch.own_folder().is_dir()
 
 
