@@ -17,9 +17,9 @@ def given_path(path: str | os.PathLike[str], what: str) -> Path:
         raise QueryTypeError(f"{what} takes a path, as text or as a Path; found {path!r}") from None
     try:
         found.lstat()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         pass  # what needs a file says so itself
-    except (OSError, ValueError) as error:  # NUL, half of a character, a name that is too long
+    except (OSError, ValueError) as error:  # NUL, half of a character, a name too long, a folder that we may not enter
         reason = getattr(error, "strerror", None) or error
         raise QueryError(f"{what} cannot be at {str(found)!r:.200}: {reason}") from None
     return found

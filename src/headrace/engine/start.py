@@ -233,7 +233,9 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     folder = given_path(path, "the checkpoint")
     try:
         _refuse_other_things(folder)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for parent in reversed([path for path in folder.absolute().parents if not path.exists()]):
+            parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not for everybody to write
+        folder.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
         raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
     folder = folder.resolve()

@@ -86,6 +86,15 @@ def test_a_checkpoint_where_everybody_may_rename_it_is_refused(used: Path, tmp_p
     open_again(used)
 
 
+def test_folders_made_on_the_way_are_not_for_everybody_to_write(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = _checkpoint(tmp_path / "a" / "b" / "ckpt")
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o700, 0o755, 0o755]
+
+
 @pytest.mark.parametrize("name", ["spark", "state/blocks", "state/manifests"])
 @pytest.mark.parametrize("target", ["elsewhere", "nowhere"])
 def test_a_link_in_the_place_of_a_folder_is_refused(used: Path, tmp_path: Path, name: str, target: str) -> None:
@@ -221,6 +230,16 @@ TAKE_A_PATH = [_checkpoint, sinks.parquet, policy, lambda path: hr.files(None, p
 def test_impossible_paths_are_refused_by_name(path: str, give: Any) -> None:
     with pytest.raises(QueryError, match="cannot be at"):
         give(path)
+
+
+@pytest.mark.parametrize("give", TAKE_A_PATH)
+def test_a_folder_that_we_may_not_enter_is_named(give: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "lstat", forbidden)
+    with pytest.raises(QueryError, match="cannot be at 'there/it': Permission denied"):
+        give("there/it")
 
 
 @pytest.mark.parametrize("give", TAKE_A_PATH)
