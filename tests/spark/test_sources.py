@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.engine import spark as engine
 from headrace.reference import difference
 
 pytestmark = pytest.mark.spark
@@ -213,7 +215,7 @@ def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_pa
         assert run.progress.tuples_in == 2
 
 
-def test_a_place_tells_what_is_read_and_no_secrets(spark):
+def test_a_place_tells_what_is_read_and_no_secrets(spark, tmp_path, monkeypatch):
     options = {
         "rowsPerBatch": "5",
         "host": "h",
@@ -224,3 +226,9 @@ def test_a_place_tells_what_is_read_and_no_secrets(spark):
     place = hr.stream(frame, time="timestamp")._node.origin.place
     assert place == "rate-micro-batch['path=s3a://bucket/x', 'host=h']"
     assert hr.stream(spark.createDataFrame([], "at timestamp"), time="at")._node.origin.place is None
+    for path in (tmp_path, f"{tmp_path}/", f"file://{tmp_path}"):
+        frame = spark.readStream.schema("ts timestamp").parquet(str(path))
+        assert hr.stream(frame, time="ts")._node.origin.place == f"FileSource[{tmp_path}]"
+    monkeypatch.setattr(engine.os, "getcwd", lambda: "/there")
+    assert re.sub(r".+", engine._one_spelling, "in/x") == "/there/in/x"
+    assert re.sub(r".+", engine._one_spelling, "s3a://bucket/x") == "s3a://bucket/x"

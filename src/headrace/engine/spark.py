@@ -134,7 +134,14 @@ def _reads(leaf: Any) -> str:
         return str(kind)
     options = leaf.extraOptions() if kind == "StreamingRelationV2" else {}
     given = [f"{key}={value}" for key in IDENTIFYING if (value := options.get(key)) is not None]
-    return re.sub(r"//[^/@]*@", "//", f"{leaf.sourceName()}{given or ''}")
+    name = re.sub(r"(?<=^FileSource\[).*(?=\]$)", _one_spelling, leaf.sourceName())
+    return re.sub(r"//[^/@]*@", "//", f"{name}{given or ''}")
+
+
+def _one_spelling(found: re.Match[str]) -> str:
+    """The path of a folder, which may have been given in several ways."""
+    path = re.sub("^file:(//)?(?=/)", "", found[0])
+    return path if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path) else str(Path(path).absolute())
 
 
 # --- what Spark reads ----------------------------------------------------------------------------------------------
