@@ -230,21 +230,25 @@ def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: st
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> Path:
-    folder = given_path(path, "the checkpoint")
+    given = given_path(path, "the checkpoint")
     try:
-        _refuse_other_things(folder)
-        for parent in reversed([path for path in folder.absolute().parents if not path.exists()]):
+        _refuse_other_things(given)
+        folder = given.resolve()
+        _refuse_open_place(folder.parent)
+        for parent in reversed([p for p in folder.parents if not p.exists()]):
             parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not for everybody to write
         folder.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
-        raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
-    folder = folder.resolve()
-    if lets_anyone_rename(folder.parent):
-        msg = f"in {str(folder.parent)!r} everybody may rename the checkpoint; chmod +t {str(folder.parent)!r}, or give one below a folder of your own"
-        raise StateError(msg)
+        raise QueryError(f"the checkpoint {str(given)!r} cannot be made: {error.strerror}") from None
     keep_to_ourselves(folder)
     keep_to_ourselves(folder / SPARK)
     return folder
+
+
+def _refuse_open_place(parent: Path) -> None:
+    if parent.is_dir() and lets_anyone_rename(parent):
+        msg = f"in {str(parent)!r} everybody may rename the checkpoint; chmod +t {str(parent)!r}, or give one below a folder of your own"
+        raise StateError(msg)
 
 
 def _refuse_other_things(folder: Path) -> None:

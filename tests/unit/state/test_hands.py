@@ -82,6 +82,9 @@ def test_a_checkpoint_where_everybody_may_rename_it_is_refused(used: Path, tmp_p
     tmp_path.chmod(0o777)
     with pytest.raises(StateError, match=r"everybody may rename the checkpoint; chmod \+t"):
         _checkpoint(used)
+    with pytest.raises(StateError, match="everybody may rename"):
+        _checkpoint(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     tmp_path.chmod(0o1777)
     open_again(used)
 
