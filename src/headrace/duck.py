@@ -1,8 +1,8 @@
 """DuckDB, locked down: the one way in which headrace evaluates SQL text.
 
 Invariant: every connection handed out has no access to files, network or extensions, one thread, time zone UTC,
-a memory limit and a spill folder, and a configuration that can no longer be changed. One connection per thread
-of a process, so that tasks of a reused Python worker pay for it once.
+a memory limit and a private folder to spill to, and a configuration that can no longer be changed. One connection per
+thread of a process, so that tasks of a reused Python worker pay for it once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import resource
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+
+from headrace import scratch
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
 Type = duckdb.sqltypes.DuckDBPyType
@@ -32,21 +33,21 @@ _here = threading.local()
 
 def connection() -> duckdb.DuckDBPyConnection:
     """This thread's locked-down connection."""
-    con = getattr(_here, "connection", None)
-    if con is None or getattr(_here, "process", None) != os.getpid():
-        con = _here.connection = _locked_down()
-        _here.process = os.getpid()
-    return con
+    known: dict[int, duckdb.DuckDBPyConnection] = _here.__dict__.setdefault("by_process", {})
+    if os.getpid() not in known:  # that of the process which forked this one stays open: to close it removes its files
+        known[os.getpid()] = _locked_down()
+    return known[os.getpid()]
 
 
 def _locked_down() -> duckdb.DuckDBPyConnection:
-    spill = os.path.join(tempfile.gettempdir(), f"headrace-spill-{os.getuid()}-{os.getpid()}")
+    spill = scratch.own_folder() / "spill"
+    spill.mkdir(mode=0o700, exist_ok=True)
     con = duckdb.connect(
         ":memory:",
         config={
             "threads": 1,
             "memory_limit": MEMORY_LIMIT,
-            "temp_directory": spill,
+            "temp_directory": str(spill),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         },

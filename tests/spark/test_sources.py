@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.engine import spark as engine
 from headrace.reference import difference
 
 pytestmark = pytest.mark.spark
@@ -159,3 +161,74 @@ def test_an_error_ends_the_run_before_the_next_epoch_is_due(spark, tmp_path):
     with pytest.raises(hr.SinkError):
         run.wait(120)
     assert time.monotonic() - begun < 120
+
+
+# --- a checkpoint knows what its sources read ----------------------------------------------------------------------
+
+
+def joined(one: hr.Stream, two: hr.Stream) -> hr.Stream:
+    return one.join(two, on="l.key <= r.key", within="10 seconds")
+
+
+def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
+    """Sides swapped would pair a stream with itself; a file of another folder would be taken for one taken already."""
+    put(tmp_path / "a", 0, rows(1))
+    put(tmp_path / "b", 0, rows(1, key=2))
+
+    def start(*names: str):
+        sides = [hr.files(spark, tmp_path / name, time="ts") for name in names]
+        return joined(*sides).start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1)
+
+    sink = hr.sinks.memory()
+    with start("a", "b") as run:
+        until(run, lambda p: p.tuples_in == 2)
+    for sides in (("b", "a"), ("a", "a")):
+        with pytest.raises(hr.QueryChanged, match=r"source 'source-\d' read '.*/\w', now it is '.*/\w'; give it"):
+            start(*sides)
+    (tmp_path / "b").rename(tmp_path / "c")
+    with pytest.raises(hr.QueryChanged, match=r"source-2.*/b', now it is .*/c'.*symbolic link"):
+        start("a", "c")
+    (tmp_path / "b").symlink_to(tmp_path / "c")
+    put(tmp_path / "c", 1, rows(2, key=2))
+    with start("a", "b") as run:
+        until(run, lambda p: p.tuples_in == 3)
+    (tmp_path / "b").unlink()
+    with start("a", "c") as run:  # where it is from now on
+        assert run.progress.tuples_in == 3
+    assert sink.table().num_rows == 2
+
+
+def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
+    put(tmp_path / "a", 0, rows(1))
+    put(tmp_path / "b", 0, rows(1, key=2))
+
+    def start(*names: str):
+        reader = spark.readStream.schema("ts timestamp, key bigint")
+        sides = [hr.stream(reader.parquet(str(tmp_path / name)).filter("key > 0"), time="ts") for name in names]
+        return joined(*sides).start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1)
+
+    with start("a", "b") as run:
+        until(run, lambda p: p.tuples_in == 2)
+    with pytest.raises(hr.QueryChanged, match=r"source 'source-1' read 'FileSource\[.*/a\]', now it is"):
+        start("b", "a")
+    with start("a", "b") as run:
+        assert run.progress.tuples_in == 2
+
+
+def test_a_place_tells_what_is_read_and_no_secrets(spark, tmp_path, monkeypatch):
+    options = {
+        "rowsPerBatch": "5",
+        "host": "h",
+        "path": "s3a://key:secret@bucket/x",
+        "kafka.sasl.jaas.config": "secret",
+    }
+    frame = spark.readStream.format("rate-micro-batch").options(**options).load()
+    place = hr.stream(frame, time="timestamp")._node.origin.place
+    assert place == "rate-micro-batch['path=s3a://bucket/x', 'host=h']"
+    assert hr.stream(spark.createDataFrame([], "at timestamp"), time="at")._node.origin.place is None
+    for path in (tmp_path, f"{tmp_path}/", f"file://{tmp_path}"):
+        frame = spark.readStream.schema("ts timestamp").parquet(str(path))
+        assert hr.stream(frame, time="ts")._node.origin.place == f"FileSource[{tmp_path}]"
+    monkeypatch.setattr(engine.os, "getcwd", lambda: "/there")
+    assert re.sub(r".+", engine._one_spelling, "in/x") == "/there/in/x"
+    assert re.sub(r".+", engine._one_spelling, "s3a://bucket/x") == "s3a://bucket/x"

@@ -11,6 +11,7 @@ ROOT = Path(headrace.__file__).parent
 
 SHARED = {
     "headrace.reference": "itself",
+    "headrace.scratch": "where DuckDB may spill",
     "headrace.duck": "scalar expressions and aggregate functions are evaluated by DuckDB; plain DuckDB is the oracle of what is made of aggregates (tests/oracle/test_outer_expressions.py)",
     "headrace.errors": "names of errors",
     "headrace.expressions": "what the user wrote, checked: its SQL and its type",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import QueryError
+from headrace.paths import given_path
 
 DIFFUSION = ("ragged", "grid", "adaptive-ssp", "ssp", "off")
 ELASTIC = ("gain", "paper", "off")
@@ -59,7 +60,7 @@ def policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) ->
         return Policy()
     if isinstance(given, Policy):
         return given
-    return _from_fields(given if isinstance(given, Mapping) else _read(Path(given)))
+    return _from_fields(given if isinstance(given, Mapping) else _read(given_path(given, "the policy file")))
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -8,15 +8,14 @@ to measure. Counts become rates, shares and costs by the formulas below, which a
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace import scratch
 from headrace.compile import compile_query
 from headrace.compile import plan as p
 from headrace.compile.figures import Figures
@@ -180,8 +179,8 @@ def _measured(
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
-        tempfile.TemporaryDirectory(prefix="headrace-calibrate-") as folder,
-        StateStore.open(Path(folder) / "state", fsync=False) as store,
+        scratch.temporary("calibrate") as folder,
+        StateStore.open(folder / "state", fsync=False) as store,
     ):
         driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots))
         for number in range(sample.epochs):

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -71,6 +72,7 @@ class Driver:
     settings: Settings
     files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
+    places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
 
     def __post_init__(self) -> None:
         self.query = {
@@ -85,6 +87,7 @@ class Driver:
         self.progress.results = dict.fromkeys(self.plan.results, 0)
         if last is not None:
             self._check_query(last)
+            self._check_places(last)
             self.progress.restore(last)
         limit = max(self.settings.limit or 0, self.settings.slots)
         self.control = Controller(self.plan, self.settings.policy, self.settings.slots, limit, auto=self.settings.auto)
@@ -108,6 +111,15 @@ class Driver:
             changes = "; ".join(_changes(last.query, self.query))
             msg = f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
             raise QueryChanged(msg)
+
+    def _check_places(self, last: Manifest) -> None:
+        """What was taken and what is held came from there: another input would be taken for its continuation."""
+        for name, place in self.places.items():
+            known = last.sources[name].get("place", place)
+            if known != place and not (name in self.files and _same_folder(known, place)):
+                moved = " (if it was moved: put a symbolic link there)" if name in self.files else ""
+                msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
+                raise QueryChanged(msg)
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
@@ -282,7 +294,8 @@ class Driver:
             for key in ("in", "accepted", "late", "rejected")
         }
         firsts = [c["smallest"] for c in [before, *counted] if c.get("smallest") is not None]
-        return {**clock.to_json(), **counters, "smallest": min(firsts, default=None)}
+        place = {"place": self.places[name]} if name in self.places else {}
+        return {**clock.to_json(), **counters, "smallest": min(firsts, default=None), **place}
 
     def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]], held: Mapping[str, float]) -> dict[str, Any]:
         """What all tasks did since this plan began to run; under another plan counting begins anew."""
@@ -352,6 +365,13 @@ class Driver:
 def _ledger(source: str) -> str:
     """The name under which the taken files of a source stand beside the operators' state."""
     return f"files:{source}"
+
+
+def _same_folder(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except OSError:
+        return False
 
 
 def versions() -> dict[str, str]:

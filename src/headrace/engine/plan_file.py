@@ -20,7 +20,9 @@ def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
     text = json.dumps({"query": nodes.show(*roots), "plan": plan.to_json()}, indent=2)
     whole = checkpoint / f"_{NAME}"
     try:
-        whole.write_text(text)
+        whole.unlink(missing_ok=True)  # left by a kill, or planted: never written through
+        with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(text)
         os.replace(whole, checkpoint / NAME)
     except OSError as error:
         raise StateError(f"cannot write {NAME} in {str(checkpoint)!r}: {error.strerror}; nothing was started") from None
@@ -30,6 +32,8 @@ def read(checkpoint: Path) -> tuple[list[str], Plan]:
     """The query as it was written, and the plan."""
     path = checkpoint / NAME
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError
         data = json.loads(path.read_text())
         return list(data["query"]), Plan.from_json(data["plan"])
     except FileNotFoundError:

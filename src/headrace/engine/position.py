@@ -27,7 +27,11 @@ def make_durable(checkpoint: Path, batch: int) -> None:
 
 def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
     """Spark's query, the batch, and what the batch covers."""
-    offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
+    try:
+        offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
+    except OSError as error:
+        msg = f"'spark/offsets/{batch}' cannot be read: {error.strerror}; restore it, or use a new checkpoint"
+        raise StateMismatch(msg) from None
     return {
         "kind": "spark",
         "query": _query_id(checkpoint),
@@ -41,6 +45,8 @@ def _query_id(checkpoint: Path) -> str | None:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except FileNotFoundError:
         return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateMismatch(f"'spark/metadata' cannot be read: {error}; restore it, or use a new checkpoint") from None
 
 
 def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:

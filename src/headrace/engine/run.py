@@ -216,6 +216,7 @@ class Run:
             time.sleep(0.02)
 
     def _start_spark(self) -> None:
+        self._checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
         stream = engine.stream_rows(self._streaming)
         writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._checkpoint))
         self._query = writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()

@@ -40,6 +40,8 @@ from headrace.state.storage import LocalStorage
 GRACE = 5.0  # seconds that the other executors get once the first has come
 BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
 
+IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
+
 Row = tuple[str, str, bytes]
 
 
@@ -117,11 +119,35 @@ class DataFrameOrigin:
     def driven(self) -> str:
         return "static" if self.bounded else "stream"
 
+    @property
+    def place(self) -> str | None:
+        """What a streaming DataFrame reads, as far as Spark tells: Spark's log knows its sources by their order only."""
+        leaves = self.df._jdf.queryExecution().analyzed().collectLeaves()
+        found = [leaves.apply(index) for index in range(leaves.size())]
+        return ", ".join(_reads(leaf) for leaf in found if leaf.isStreaming()) or None
+
     def table(self) -> pa.Table:
         return self.df.toArrow()
 
     def head(self, rows: int) -> pa.Table:
         return self.df.limit(rows).toArrow()
+
+
+def _reads(leaf: Any) -> str:
+    """A streaming source by kind and by the options that say what it reads; no others, they may hold secrets."""
+    kind = leaf.getClass().getSimpleName()
+    if not kind.startswith("StreamingRelation"):
+        return str(kind)
+    options = leaf.extraOptions() if kind == "StreamingRelationV2" else {}
+    given = [f"{key}={value}" for key in IDENTIFYING if (value := options.get(key)) is not None]
+    name = re.sub(r"(?<=^FileSource\[).*(?=\]$)", _one_spelling, leaf.sourceName())
+    return re.sub(r"//[^/@]*@", "//", f"{name}{given or ''}")
+
+
+def _one_spelling(found: re.Match[str]) -> str:
+    """The path of a folder, which may have been given in several ways."""
+    path = re.sub("^file:(//)?(?=/)", "", found[0])
+    return path if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path) else str(Path(path).absolute())
 
 
 # --- what Spark reads ----------------------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import sinks
+from headrace import scratch, sinks
 from headrace.compile import check_strategy, compile_query, plan_of
 from headrace.compile import plan as p
 from headrace.compile.deploy import Layouts, deploy, with_bounds
@@ -33,16 +31,19 @@ from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.run import Run, is_stream
-from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateError
+from headrace.paths import given_path, lets_anyone_rename
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
+from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 
 AUTO = "auto"
+SPARK = "spark"  # the folder of Spark's own log
 ORDERS = ("transparent", "best-effort")
 SAMPLE = 5_000  # tuples of each source that tell where the values of a band join lie
 
@@ -60,26 +61,22 @@ def collect(
     spark = _spark(sources)
     count = _slots(plan.slots if plan and slots is None else slots, spark)
     physical, layouts, _ = compiled([root], [False], strategy, count, plan, None)
-    folder = Path(tempfile.mkdtemp(prefix="headrace-collect-", dir=os.environ.get("HEADRACE_SCRATCH")))
-    try:
-        with StateStore.open(folder / "state", fsync=False) as store:
-            result = sinks.memory()
-            driver = Driver(
-                physical,
-                _fingerprint([root], [False], "transparent"),
-                store,
-                {"result-0": result},
-                Settings(count, bounded=True, layouts=layouts),
-            )
-            sc = spark.sparkContext
-            if not sc.master.startswith("local["):
-                engine.check_reach(sc, folder / "state")
-            rows = engine.bounded_rows(spark, sources, count)
-            driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
-            table = result.table()
-        return query.schema.empty_table() if table is None else table
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as store:
+        result = sinks.memory()
+        driver = Driver(
+            physical,
+            _fingerprint([root], [False], "transparent"),
+            store,
+            {"result-0": result},
+            Settings(count, bounded=True, layouts=layouts),
+        )
+        sc = spark.sparkContext
+        if not sc.master.startswith("local["):
+            engine.check_reach(sc, folder / "state")
+        rows = engine.bounded_rows(spark, sources, count)
+        driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        table = result.table()
+    return query.schema.empty_table() if table is None else table
 
 
 def start(
@@ -136,8 +133,9 @@ def start(
         )
         engine.check_reach(spark.sparkContext, folder / "state")
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files)
-        run = Run(spark, sources, driver, folder / "spark", interval)
+        places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
+        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
+        run = Run(spark, sources, driver, folder / SPARK, interval)
         plan_file.write(folder, roots, shown)
         run._begin()
     except BaseException:
@@ -232,17 +230,33 @@ def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: st
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path)
+    given = given_path(path, "the checkpoint")
+    try:
+        _refuse_other_things(given)
+        folder = given.resolve()
+        _refuse_open_place(folder.parent)
+        for parent in reversed([p for p in folder.parents if not p.exists()]):
+            parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not for everybody to write
+        folder.mkdir(exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise QueryError(f"the checkpoint {str(given)!r} cannot be made: {error.strerror}") from None
+    keep_to_ourselves(folder)
+    keep_to_ourselves(folder / SPARK)
+    return folder
+
+
+def _refuse_open_place(parent: Path) -> None:
+    if parent.is_dir() and lets_anyone_rename(parent):
+        msg = f"in {str(parent)!r} everybody may rename the checkpoint; chmod +t {str(parent)!r}, or give one below a folder of your own"
+        raise StateError(msg)
+
+
+def _refuse_other_things(folder: Path) -> None:
     if folder.is_symlink():
         raise QueryError(f"the checkpoint {str(folder)!r} is a symbolic link; give the folder itself")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
-    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {"spark", "state", *plan_file.NAMES}):
+    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {SPARK, "state", *plan_file.NAMES}):
         raise QueryError(
             f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise QueryError(f"the checkpoint {str(folder)!r} cannot be made: {error.strerror}") from None
-    return folder.resolve()

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import QueryError, QueryTypeError
+from headrace.paths import given_path
 from headrace.query.types import shown
 
 
@@ -43,7 +44,7 @@ class Sink(Protocol):
 
 def parquet(path: str | os.PathLike[str], *, ordered: bool = False) -> Sink:
     """One Parquet file per epoch in a folder. A file appears whole, and once, however often it is delivered."""
-    return _Parquet(Path(path), ordered)
+    return _Parquet(given_path(path, "the sink"), ordered)
 
 
 def memory(*, ordered: bool = False) -> Memory:

@@ -21,6 +21,10 @@ class Origin(Protocol):
     @property
     def bounded(self) -> bool: ...
 
+    @property
+    def place(self) -> str | None:
+        """What a stream reads, in words that another start finds the same; None where that cannot be told."""
+
     def table(self) -> pa.Table:
         """All tuples that are there now, in the source's own schema."""
 
@@ -42,6 +46,7 @@ class TableOrigin:
     """An Arrow table as a source: for tests and small experiments."""
 
     bounded = True
+    place = None
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -19,6 +19,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
 from headrace.errors import QueryError, QueryTypeError, SourceError
+from headrace.paths import given_path
 from headrace.query.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
@@ -36,6 +37,10 @@ class FilesOrigin:
 
     driven = "files"
     bounded = True  # as it is now; a run by `start` follows it as it grows
+
+    @property
+    def place(self) -> str:
+        return str(self.folder)
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are there now, in order of (modification time, name)."""
@@ -91,7 +96,7 @@ def _is_window(entry: os.DirEntry[str]) -> bool:
 
 
 def checked_folder(folder: str | os.PathLike[str]) -> Path:
-    path = Path(folder)
+    path = given_path(folder, "the folder of hr.files")
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise QueryError(f"the folder {str(path)!r} {what}; hr.files needs a folder of columnar files")

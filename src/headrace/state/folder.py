@@ -1,6 +1,6 @@
-"""The state folder itself: who may use it, and who does.
+"""The folders of a checkpoint: who may use them, and who does.
 
-nothing is written before the folder is known to be ours: private, and empty or holding only state files
+nothing is written before a folder is known to be ours: private, and empty or holding only what belongs there
 one folder, one writer: the lock is held for as long as the store is open
 """
 
@@ -26,7 +26,8 @@ def prepare(folder: Path) -> None:
     if not folder.exists():
         _make(folder)
     _refuse_foreign(folder)
-    _refuse_shared(folder)
+    for path in (folder, *(folder / name for name in FOLDERS)):
+        keep_to_ourselves(path)
 
 
 def require(folder: Path) -> None:
@@ -62,15 +63,18 @@ def _refuse_foreign(folder: Path) -> None:
         raise StateError(f"{folder} holds files that are not state: {foreign[:5]}. Give an empty folder")
 
 
-def _refuse_shared(folder: Path) -> None:
-    """Ours, and closed to others; an empty folder is closed here, a used one that is open is suspicious."""
+def keep_to_ourselves(folder: Path) -> None:
+    """A folder that is there is ours, and closed to others from now on; one that they could fill is suspicious."""
+    _refuse_other_kinds(folder)
+    if not folder.exists():
+        return
     found = folder.stat()
     if found.st_uid != os.geteuid():
         raise StateError(f"{folder} belongs to user {found.st_uid}, not to you. Give a folder of your own")
-    if not os.listdir(folder):
-        folder.chmod(0o700)
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.listdir(folder):
         raise StateError(f"{folder} can be written by others. Check what is in it, then: chmod 700 {folder}")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        folder.chmod(0o700)
 
 
 class WriterLock:
@@ -81,17 +85,24 @@ class WriterLock:
         self._descriptor: int | None = self._take()
 
     def _take(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise StateError(f"cannot open {self.path}: {error}. Check the folder's permissions") from error
         try:
+            self._refuse_other_files(descriptor)
             self._lock(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
+
+    def _refuse_other_files(self, descriptor: int) -> None:
+        """What is about to be overwritten must be a lock file, and known under this name alone."""
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise StateError(f"{self.path} is no plain file of its own. Find out who made it, and remove it")
 
     def _lock(self, descriptor: int) -> None:
         try:

@@ -4,7 +4,7 @@ Invariants, the same for every implementation:
 
     a name is written at most once           (write and publish never overwrite)
     publish(name) has at most one winner     (create-if-absent, whole file or nothing)
-    a name cannot leave the root             (fixed pattern, no symbolic links)
+    a name cannot leave the root             (fixed pattern, plain files only: no links, pipes or devices)
 
 Trouble with a disk is an `OSError`; a name that is refused is a `StateError`.
 """
@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import threading
 import uuid
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ UNSUPPORTED = frozenset(
     ["vfat", "msdos", "exfat"]
     + [f"fuse.{kind}" for kind in ("s3fs", "gcsfuse", "goofys", "mount-s3", "rclone", "blobfuse2", "sshfs")]
 )
+
+MOST_BYTES = 256 << 20  # that are read at once: a manifest has some 250 for each block
 
 _NAME = re.compile(r"(?:blocks|manifests)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -96,7 +99,7 @@ class LocalStorage:
     def create(self) -> None:
         """Make the two folders, in a root that is there, so that they survive a power cut."""
         for folder in FOLDERS:
-            self._refuse_link(self.root / folder)
+            _refuse_link(self.root / folder)
             (self.root / folder).mkdir(mode=0o700, exist_ok=True)
         self._fsync(self.root)
         self._fsync(Path(os.path.realpath(self.root.parent)))
@@ -123,7 +126,10 @@ class LocalStorage:
         return won
 
     def read(self, name: str) -> bytes:
-        with open(os.open(self._path(name), _OLD), "rb") as file:
+        path = self._path(name)
+        with open(os.open(path, _OLD), "rb") as file:
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                raise StateError(f"{path} has more than {MOST_BYTES >> 20} MB; no file that is read whole does. {_WHO}")
             return file.read()
 
     def map(self, name: str) -> pa.Buffer:
@@ -141,11 +147,11 @@ class LocalStorage:
 
     def list(self, folder: str) -> list[str]:
         path = self.root / check_folder(folder)
-        self._refuse_link(path)
+        _refuse_link(path)
         return sorted(f"{folder}/{entry}" for entry in os.listdir(path))
 
     def delete(self, name: str) -> None:
-        self._refuse_link(self.root / check_name(name).partition("/")[0])
+        _refuse_link(self.root / check_name(name).partition("/")[0])
         (self.root / name).unlink(missing_ok=True)
 
     def probe(self) -> None:
@@ -175,13 +181,9 @@ class LocalStorage:
 
     def _path(self, name: str) -> Path:
         path = self.root / check_name(name)
-        self._refuse_link(path.parent)
-        self._refuse_link(path)
+        _refuse_link(path.parent)
+        _refuse_other_kinds(path)
         return path
-
-    def _refuse_link(self, path: Path) -> None:
-        if path.is_symlink():
-            raise StateError(f"{path} is a symbolic link; state files never are. Find out who made it")
 
     def _fsync(self, path: Path) -> None:
         if self.fsync:
@@ -251,6 +253,25 @@ _ELSEWHERE = (
     "which cannot commit exactly once (no create-if-absent). "
     "Put the checkpoint on a local disk such as ext4, xfs or btrfs"
 )
+
+
+_WHO = "Find out who made it"
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StateError(f"{path} is a symbolic link; state files never are. {_WHO}")
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """A link leads elsewhere; reading a pipe or a device may have no end."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+        raise StateError(f"{path} is {kind}; state files are plain files. {_WHO}")
 
 
 def _create(path: Path, data: Data, *, sync: bool) -> None:

@@ -2,11 +2,13 @@
 
 commit(n) succeeds  =>  manifests/n is ours, whole, and every block it names is there and synced
 commit(n) fails     =>  this store never commits again; the next open finds out what happened
+commit(0) returns   =>  blocks/begun is there: from then on, a log without manifests is lost and not new
 clean() deletes     =>  only what no retained manifest names and whose epoch is past
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Iterable
@@ -19,6 +21,8 @@ from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
 from headrace.state.folder import WriterLock, prepare, require
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
 from headrace.state.storage import FOLDERS, LocalStorage, Storage, SyncFailed, is_temporary
+
+BEGUN = "blocks/begun"  # stands apart from the manifests, so that it is not lost with them
 
 _READ_ATTEMPTS = 5
 
@@ -38,6 +42,8 @@ class StateStore:
         self._digest: str | None = None
         self._load_patiently(_READ_ATTEMPTS if read_only else 1)
         self.state_id = self.last.state_id if self.last else uuid.uuid4().hex
+        if self.last is not None and not read_only:  # killed after the first commit, before it was noted
+            self._note_beginning()
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False, fsync: bool = True) -> Self:
@@ -78,6 +84,8 @@ class StateStore:
             try:
                 self._secure_blocks(manifest)
                 self._publish(manifest.number, data)
+                if manifest.number == 0:
+                    self._note_beginning()
                 self._accept(manifest.number, data)
             except BaseException as error:
                 self._stopped = self._stopped or f"commit {manifest.number} failed: {error}"
@@ -171,10 +179,9 @@ class StateStore:
         self.last, self._digest = manifest, digest(data)
 
     def _refuse_lost_log(self) -> None:
-        """Before the first commit there can be blocks of epoch 0, and of 1 if that is prepared ahead."""
-        for name in self.storage.list("blocks"):
-            if is_block(name) and epoch_of(name) > 1:
-                raise CorruptState(f"{name} is there, but every manifest is gone. {REPAIR}")
+        """Blocks alone are what a kill before the first commit leaves; nothing was delivered before `BEGUN` was there."""
+        if self.storage.size(BEGUN) is not None:
+            raise CorruptState(f"epochs were committed here ({BEGUN} says so), but every manifest is gone. {REPAIR}")
 
     def _require_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -243,6 +250,17 @@ class StateStore:
         raise WriterConflict(
             f"{name} was committed by another run ({other.run}). This run stops; its own epoch was not kept"
         )
+
+    def _note_beginning(self) -> None:
+        """Durably, that manifest 0 was published."""
+        if self.storage.size(BEGUN) is not None:
+            return
+        try:
+            with contextlib.suppress(FileExistsError):  # another run was faster
+                self.storage.write(BEGUN, b"Epochs were committed here: without manifests this state is lost.\n")
+            self.storage.sync([BEGUN])
+        except OSError as error:
+            raise StateError(f"{BEGUN} could not be written: {error}. {_INTACT}") from error
 
     def _accept(self, number: int, data: bytes) -> None:
         """What is remembered is what a restart would read."""

@@ -73,7 +73,7 @@ class DeletesNamedBlocks(StateStore):
 class ForgetsOutbox(StateStore):
     def _garbage(self, newest: int) -> list[str]:
         state = {b.name for op in self.last.operators.values() for run in op.inputs for b in run}
-        return [n for n in self.storage.list("blocks") if epoch_of(n) <= newest and n not in state]
+        return [n for n in self.storage.list("blocks") if is_block(n) and epoch_of(n) <= newest and n not in state]
 
 
 class DeletesManifestsAtOnce(StateStore):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from headrace.errors import CorruptState, StateError, StateMismatch, WriterConfl
 from headrace.state import BlockReader, MemoryStorage, OperatorState, StateStore
 from headrace.state import folder as folder_module
 from headrace.state.manifest import Manifest, manifest_name
+from headrace.state.store import BEGUN
 
 from .checks import (
     add_block,
@@ -134,7 +136,7 @@ def test_f11_new_folders_are_synced_up_to_the_first_old_one(tmp_path: Path, monk
 def test_b19_folder_that_cannot_be_prepared(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir(mode=0o700)
     (tmp_path / "s" / "blocks").write_text("")
-    with pytest.raises(StateError, match="cannot prepare"):
+    with pytest.raises(StateError, match="blocks is a file"):
         StateStore.open(tmp_path / "s")
 
 
@@ -426,12 +428,67 @@ def test_f16_broken_chain() -> None:
         StateStore(storage)
 
 
-def test_f16_every_manifest_lost() -> None:
-    storage = filled()
-    for number in range(3):
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_f16_every_manifest_lost(epochs: int, read_only: bool) -> None:
+    storage = filled(epochs)
+    for number in range(epochs):
         del storage.files[manifest_name(number)]
+    before = dict(storage.files)
+    with pytest.raises(CorruptState, match="every manifest is gone"):
+        StateStore(storage, read_only=read_only)
+    assert storage.files == before
+
+
+def test_f16_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
+    with StateStore.open(tmp_path / "s") as store:
+        commit_values(store, 1)
+    shutil.rmtree(tmp_path / "s" / "manifests")
+    for _ in range(2):
+        with pytest.raises(CorruptState, match="every manifest is gone"):
+            StateStore.open(tmp_path / "s")
+
+
+def test_f03_blocks_without_any_commit_are_no_lost_log() -> None:
+    storage = FaultyStorage()
+    store = StateStore(storage)
+    for epoch in (0, 1):
+        add_block(store, 1, epoch=epoch)
+    storage.inject("publish", "before")
+    with pytest.raises(StateError, match="was not published"):
+        commit_values(store, 1)
+    assert StateStore(storage).last is None
+
+
+@pytest.mark.parametrize("fault", [("write", "before"), ("write", "after"), ("sync", "before")])
+def test_f05_a_commit_is_noted_before_anything_is_delivered(fault: tuple[str, str]) -> None:
+    """The first commit happened, but could not be noted: the run stops, the next one notes it."""
+    storage = FaultyStorage()
+    store = StateStore(storage)
+    storage.inject(*fault, skip=1)
+    with pytest.raises(StateError, match="begun could not be written"):
+        commit_values(store, 1)
+    with pytest.raises(WriterConflict):
+        store.commit(store.draft())
+    assert values_of(StateStore(storage)) == [1]
+    del storage.files[manifest_name(0)]
     with pytest.raises(CorruptState, match="every manifest is gone"):
         StateStore(storage)
+
+
+def test_f11_what_notes_the_beginning_survives_a_power_cut() -> None:
+    storage = filled(1)
+    storage.power_cut_at_worst()
+    assert BEGUN in storage.files
+
+
+def test_a_reader_notes_nothing() -> None:
+    storage = filled(1)
+    del storage.files[BEGUN]
+    assert StateStore(storage, read_only=True).last is not None
+    assert BEGUN not in storage.files
+    StateStore(storage)
+    assert BEGUN in storage.files
 
 
 def test_f17_commit_that_happened_but_reported_failure() -> None:
@@ -513,7 +570,7 @@ def test_clean_up_is_idempotent_and_bounded() -> None:
         commit_values(store, value, keep=2)
         store.clean(keep=2)
         assert store.clean(keep=2) == 0
-        assert len(storage.files) <= 2 + 3
+        assert len(storage.files) <= 2 + 3 + 1
     assert values_of(StateStore(storage)) == [18, 19]
 
 
@@ -552,7 +609,7 @@ def test_f8_clean_up_killed_at_any_point(kind: str) -> None:
             again = StateStore(storage)
             again.clean(keep=2)
             assert values_of(again) == [4, 5]
-            assert len(storage.list("manifests")) == 2 and len(storage.list("blocks")) == 5
+            assert len(storage.list("manifests")) == 2 and len(storage.list("blocks")) == 5 + 1
         skip += 1
     assert skip > 6
 

@@ -1,0 +1,134 @@
+"""Where a process keeps what it will not need again: spilled tuples, the state of a `collect`.
+
+    every process has one folder of its own:  made by it, open to nobody else, under a name that nobody can foresee
+    a folder is removed                   =>  by its owner when it ends, or by the next process once its owner is dead
+
+A living owner holds a lock on its folder, which ends with the process however that ends; process numbers, which are
+used again, are never asked. Folders of other machines, which may share the place, are left alone: their locks may not
+be seen from here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.errors import EngineError
+from headrace.paths import lets_anyone_rename
+
+PLACE = "HEADRACE_SCRATCH"
+ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
+
+_lock = threading.Lock()
+_own: tuple[Path, int] | None = None  # the folder, and the descriptor that holds its lock
+
+
+def own_folder() -> Path:
+    """This process's folder."""
+    global _own
+    with _lock:
+        if _own is None:
+            place = _place()
+            _sweep(place)
+            _own = _make(place)
+        return _own[0]
+
+
+@contextlib.contextmanager
+def temporary(purpose: str) -> Iterator[Path]:
+    """A folder for one piece of work, in that of the process."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=own_folder()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place() -> Path:
+    place = Path(os.environ.get(PLACE) or tempfile.gettempdir()).absolute()
+    way_out = f"set {PLACE} to a folder of your own"
+    if not place.is_dir():
+        raise EngineError(f"there is no folder {str(place)!r} for scratch files; {way_out}")
+    if lets_anyone_rename(place):
+        msg = f"in {str(place)!r} everybody may rename the folders of others; chmod +t {str(place)!r}, or {way_out}"
+        raise EngineError(msg)
+    return place
+
+
+def _prefix() -> str:
+    return f"headrace-scratch-{re.sub('[^A-Za-z0-9]', '_', socket.gethostname())[:60]}-"
+
+
+def _make(place: Path) -> tuple[Path, int]:
+    for _ in range(ATTEMPTS):
+        try:
+            path = Path(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+        except OSError as error:
+            msg = f"cannot make a folder in {str(place)!r}: {error.strerror}; set {PLACE} to a folder of your own"
+            raise EngineError(msg) from None
+        if (descriptor := _hold(path)) is not None:
+            return path, descriptor
+    raise EngineError(f"folders in {str(place)!r} cannot be locked; set {PLACE} to a folder on a local disk")
+
+
+def _hold(path: Path) -> int | None:
+    """The lock of a folder of ours; None when it lives, is gone or was never ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(descriptor)
+        ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if ours and os.path.samestat(found, path.lstat()):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _sweep(place: Path) -> None:
+    """Remove what dead processes of this user left here."""
+    pattern = re.compile(re.escape(_prefix()) + "[a-z0-9_]{8}")  # as mkdtemp makes them
+    try:
+        with os.scandir(place) as entries:
+            found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+    except OSError:  # a place that may be written and not listed
+        return
+    for path in found:
+        if (descriptor := _hold(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+
+@atexit.register
+def _leave() -> None:
+    """And take along what Spark's Python workers left: they are never asked to leave, only killed."""
+    global _own
+    if _own is not None:
+        (path, descriptor), _own = _own, None
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+        _sweep(path.parent)
+
+
+def _after_fork() -> None:
+    """A child makes its own; its copy of the descriptor would keep the parent's folder alive beyond the parent."""
+    global _own, _lock
+    if _own is not None:
+        os.close(_own[1])
+    _own, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
