@@ -20,6 +20,7 @@ SHARED = {
     "headrace.expressions.native": "as above; compiled predicates are not looked at by the reference",
     "headrace.expressions.predicates": "as above; keys and bands are not looked at by the reference",
     "headrace.expressions.tree": "as above",
+    "headrace.paths": "paths that users give",
     "headrace.query": "the query itself",
     "headrace.query.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",

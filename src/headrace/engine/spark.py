@@ -37,6 +37,7 @@ from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import LocalStorage
 
+LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
 GRACE = 5.0  # seconds that the other executors get once the first has come
 BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
 
@@ -73,7 +74,7 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
         "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
         # over TCP every task waits some 40 ms for a delayed acknowledgement
-        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+        "spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
     }
@@ -81,6 +82,11 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _has_unix_sockets() -> bool:
+    """Their paths, a file in the temporary folder, have room for some hundred characters."""
+    return hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
 
 
 def check_dataframe(df: Any) -> DataFrame:
