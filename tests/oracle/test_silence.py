@@ -79,13 +79,17 @@ class Teller:
     mark: int | None = None  # the watermark; None: minus infinity
     fates: dict[str, list[Row]] = field(default_factory=lambda: {"accepted": [], "late": [], "rejected": []})
 
+    @property
+    def standing(self) -> int:
+        """The newest accepted; where the others took it on, as if it had come there by a tuple of its own."""
+        assert self.newest is not None and self.mark is not None
+        return max(self.newest, self.mark + self.lateness)
+
     def fate(self, ts: int | None) -> str:
         if ts is None:
             return "rejected"
-        if self.newest is not None and self.mark is not None and self.ahead is not None:
-            # undisturbed, mark + lateness is the newest; where others have been, it is as if it had been there too
-            if ts > self.mark + self.lateness + self.ahead:
-                return "rejected"
+        if self.newest is not None and self.ahead is not None and ts > self.standing + self.ahead:
+            return "rejected"
         return "late" if self.mark is not None and ts < self.mark else "accepted"
 
 
