@@ -51,7 +51,7 @@ class Bench:
     """A run of the streams `a` (idle after 10 s) and `b`, with a clock that is moved by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, interval: float = 0, context: Any = None) -> None:
-        self.clock, self.query, self.idle = Clock(), SparkQuery(), list[str]()
+        self.clock, self.query, self.idle, self.closed = Clock(), SparkQuery(), list[str](), False
         monkeypatch.setattr(run_module, "time", self.clock)
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_position", lambda *_: {})
@@ -66,7 +66,7 @@ class Bench:
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=(), slots=1),
             ledgers={},
-            store=SimpleNamespace(last=SimpleNamespace(sources=self.sources)),
+            store=SimpleNamespace(last=SimpleNamespace(sources=self.sources), close=self.close),
             run=self.epoch,
         )
         context = context or SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
@@ -78,6 +78,9 @@ class Bench:
         self.idle, self.clock.now = idle, self.clock.now + self.lasts
         for name, fate in self.given.items():
             self.sources[name][fate] += 1
+
+    def close(self) -> None:
+        self.closed = True
 
     def batch(self, seconds: float, **given: str) -> list[str]:
         """A batch of Spark that takes so long, with a tuple of each of these sources; who was taken for silent in it."""
@@ -232,6 +235,25 @@ def test_a_session_that_was_stopped_is_told_in_words(monkeypatch, context, error
     run._fail(error)
     assert isinstance(run.exception, EngineError) and run.exception.__cause__ is error
     assert "session was stopped" in str(run.exception) and "make a new session" in str(run.exception)
+
+
+def test_a_job_that_a_stopped_session_never_answers_for_does_not_hold_the_run(monkeypatch):
+    """Spark drops what it is given while it stops; who waits for the run, or stops it, would wait for ever."""
+    bench = Bench(monkeypatch, context=SimpleNamespace(_jsc=None))
+    monkeypatch.setattr(run_module.engine, "execute", lambda *_: [bench.run.active])
+    assert bench.run._execute([], None) == [True], "it may still come back"
+    bench.run._job_since = bench.clock.now
+    bench.clock.now += 11
+    with pytest.raises(EngineError, match="session was stopped"):
+        bench.run.wait(5)
+    assert bench.closed and not bench.run.active
+    bench.run.stop()
+
+
+def test_a_job_that_takes_long_is_not_lost(bench):
+    bench.run._job_since = bench.clock.now
+    bench.clock.now += 1000
+    assert bench.run.active and not bench.run.wait(0)
 
 
 def test_other_errors_stay_as_they_are_when_a_session_is_stopped(monkeypatch):

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.compile import plan as p
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
+from headrace.engine.epoch import Epoch
+from headrace.engine.messages import Message
 from headrace.engine.position import admit, check_alignment, make_durable, spark_position
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
@@ -29,6 +32,7 @@ from headrace.sources.ledger import File
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
+LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
 STARTING: dict[str, Any] = {"message": "Initializing", "isDataAvailable": False}  # Spark, before its first look
 SPARK_STOPPED = (
     "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
@@ -61,6 +65,7 @@ class Run:
         self._waiting = 0  # files seen and not taken
         self._waits: dict[str, int] = {}  # the same by source
         self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
+        self._job_since: float | None = None  # when the job that Spark has now was given to it
         self._working = True  # there is an epoch to run, or nobody has looked yet
         self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last delivered a tuple in its time
         self._batch_ended = time.monotonic()  # Spark's last one
@@ -82,6 +87,10 @@ class Run:
 
     @property
     def active(self) -> bool:
+        """Whether the run goes on."""
+        if self._job_is_lost():
+            self._fail(EngineError(SESSION_STOPPED))
+            self._end()
         return not self._ended.is_set()
 
     @property
@@ -91,10 +100,13 @@ class Run:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
-        ended = self._ended.wait(timeout)
-        if ended and self._error is not None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(min(LONGEST_NAP, max(deadline - time.monotonic(), 0.0))):
+            if self.active and time.monotonic() >= deadline:
+                return False
+        if self._error is not None:
             raise self._error
-        return ended
+        return True
 
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
@@ -102,9 +114,8 @@ class Run:
         self._wake.set()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
-        with self._lock:
-            self._driver.store.revoke()
-        self._ended.wait()
+        while self.active:
+            self._ended.wait(LONGEST_NAP)
 
     # --- how it adapts ---------------------------------------------------------------------------------------------
 
@@ -174,8 +185,18 @@ class Run:
         except BaseException as error:
             self._fail(error)
         finally:
-            self._driver.store.close()
-            self._ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._driver.store.close()  # waits for a commit in progress
+        self._ended.set()
+
+    def _job_is_lost(self) -> bool:
+        """Spark never answers for a job that it is given while its session is being stopped."""
+        since = self._job_since
+        if since is None or time.monotonic() - since < LOST:
+            return False
+        return engine.stopped(self._spark.sparkContext)
 
     def _between_epochs(self) -> AbstractContextManager[Any]:
         """No epoch is under way in it; a sink calls when its epoch is committed, from within the lock."""
@@ -196,11 +217,10 @@ class Run:
 
     def _to_the_end(self) -> None:
         """Every source is static: one epoch, and the end."""
-        sc = self._spark.sparkContext
         with self._epoch() as wanted:
             if wanted:
                 rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
-                self._driver.run({"kind": "bounded"}, lambda e: engine.execute(sc, rows, e), final=True)
+                self._driver.run({"kind": "bounded"}, partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
@@ -306,9 +326,16 @@ class Run:
             rows.append(engine.file_rows(sc, files, slots))
         united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
         before = self._spoken()
-        self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
+        self._driver.run(position, partial(self._execute, united), idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
         self._working = False
+
+    def _execute(self, rows: Any, epoch: Epoch) -> list[Message]:
+        self._job_since = time.monotonic()
+        try:
+            return engine.execute(self._spark.sparkContext, rows, epoch)
+        finally:
+            self._job_since = None
 
     def _spoken(self) -> dict[str, int]:
         """Tuples of every source so far that had a time to go by: what is rejected says nothing of where a source is."""
