@@ -214,6 +214,20 @@ def test_a_query_of_spark_that_was_stopped_from_outside_is_an_error_that_says_so
     assert "stopped from outside" in str(error) and "start again with the same checkpoint" in str(error)
 
 
+def test_so_it_is_when_it_was_stopped_in_the_middle_of_an_epoch(bench):
+    """The job is interrupted then; a query whose batch fails by itself is still active when it does."""
+    bench.query.isActive = False
+    bench.run._fail(error := EngineError("the Spark job of this epoch failed: java.lang.InterruptedException"))
+    assert "stopped from outside" in str(bench.run.exception) and bench.run.exception.__cause__ is error
+    assert "stopped from outside" in str(ended(bench.run))
+
+
+def test_a_job_that_fails_by_itself_is_told_as_it_is(bench):
+    bench.run._fail(error := EngineError("the Spark job of this epoch failed: no memory"))
+    bench.query.isActive, bench.query.failure = False, "the batch failed"
+    assert ended(bench.run) is error
+
+
 def test_what_spark_gave_up_for_is_told(bench):
     bench.query.isActive, bench.query.failure = False, "no such topic"
     error = ended(bench.run)

@@ -296,11 +296,16 @@ class Run:
         self._wake.set()
 
     def _in_words(self, error: BaseException) -> BaseException:
-        """A session that was stopped shows itself in as many ways as there are calls to it."""
+        """That Spark was stopped shows itself in as many ways as there are calls to it; say that it was."""
         ours = isinstance(error, HeadraceError) and not isinstance(error, EngineError)
-        if ours or not isinstance(error, Exception) or not engine.stopped(self._spark.sparkContext):
+        if ours or not isinstance(error, Exception):
             return error
-        found = EngineError(SESSION_STOPPED)
+        if engine.stopped(self._spark.sparkContext):
+            found = EngineError(SESSION_STOPPED)
+        elif self._query is not None and not self._query.isActive and self._query.exception() is None:
+            found = EngineError(SPARK_STOPPED)  # a query that fails is active until its batch has told why
+        else:
+            return error
         found.__cause__ = error
         return found
 
