@@ -175,6 +175,8 @@ def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for
 def test_a_drained_stream_is_not_busy_while_spark_looks_again_and_again(bench):
     bench.batch(1, a="accepted")
     assert bench.run.busy, "Spark has not looked since"
+    bench.query._says("Waiting for next trigger", active=True, available=False)
+    assert bench.run.busy, "it is about to look"
     bench.query.looks()
     assert bench.run.busy, "it may find more"
     for state in (bench.query.rests, bench.query.looks, bench.query.rests, bench.query.looks):

@@ -33,7 +33,8 @@ TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
-STARTING: dict[str, Any] = {"message": "Initializing", "isDataAvailable": False}  # Spark, before its first look
+# what Spark says before its first look
+STARTING: dict[str, Any] = {"message": "Initializing", "isDataAvailable": False, "isTriggerActive": False}
 SPARK_STOPPED = (
     "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
     " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
@@ -258,11 +259,13 @@ class Run:
         if not self._streaming:
             return False
         now, status = time.monotonic(), self._query.status if self._query is not None else STARTING
-        if status["message"].startswith("Waiting") and not status["isDataAvailable"]:
-            # it looked after the last batch and found nothing, and it looks once in an interval
+        if status["isDataAvailable"] or not status["message"].startswith(("Waiting", "Getting offsets")):
+            return True
+        if not status[
+            "isTriggerActive"
+        ]:  # it looked after the last batch, found nothing, and looks once in an interval
             self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
-            return False
-        return not (status["message"].startswith("Getting offsets") and self._looked >= self._batch_ended)
+        return self._looked < self._batch_ended
 
     def _spark_goes_on(self) -> bool:
         if self._query is None or self._query.isActive:
