@@ -68,7 +68,7 @@ class Run:
         self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
         self._job_since: float | None = None  # when the job that Spark has now was given to it
         self._working = True  # there is an epoch to run, or nobody has looked yet
-        self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last delivered a tuple in its time
+        self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last spoke
         self._batch_ended = time.monotonic()  # Spark's last one
         self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
         self._static = {n: self._sources[n] for n in driver.settings.static}
@@ -261,9 +261,8 @@ class Run:
         now, status = time.monotonic(), self._query.status if self._query is not None else STARTING
         if status["isDataAvailable"] or not status["message"].startswith(("Waiting", "Getting offsets")):
             return True
-        if not status[
-            "isTriggerActive"
-        ]:  # it looked after the last batch, found nothing, and looks once in an interval
+        if not status["isTriggerActive"]:
+            # it has looked since the last batch and found nothing; it looks once in an interval
             self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
         return self._looked < self._batch_ended
 
@@ -271,10 +270,7 @@ class Run:
         if self._query is None or self._query.isActive:
             return True
         if not self._stopping.is_set():
-            failure = self._query.exception()
-            self._fail(
-                EngineError(SPARK_STOPPED if failure is None else f"Spark ended the query: {str(failure)[:2000]}")
-            )
+            self._fail(EngineError(f"Spark ended the query: {str(self._query.exception())[:2000]}"))
         return False
 
     # --- epochs ----------------------------------------------------------------------------------------------------
