@@ -151,7 +151,8 @@ def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.
     checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
     epoch: shortest time between two epochs ("0 seconds": the next at once).
     slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
-    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait; may miss results).
+    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait: joins may miss results, count
+        windows give others).
     late: a sink for late and rejected tuples, with their source and the reason.
     show: one live line of progress on standard error; by default when that is a terminal.
     strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,14 @@ class LocalRun:
             raise
 
     def epoch(
-        self, tables: pa.Table | Mapping[str, pa.Table] | None = None, *, final: bool = False, splitters: int = 1
+        self,
+        tables: pa.Table | Mapping[str, pa.Table] | None = None,
+        *,
+        final: bool = False,
+        splitters: int = 1,
+        idle: Sequence[str] = (),
     ) -> None:
-        """One epoch with these rows, given to so many splitters."""
+        """One epoch with these rows, given to so many splitters; the sources in `idle` have been silent for too long."""
         if isinstance(tables, pa.Table):
             tables = {self.plan.sources[0].name: tables}
         windows: list[list[Window]] = [[] for _ in range(splitters)]
@@ -110,7 +116,8 @@ class LocalRun:
                 windows[index].append(Window(source, table.slice(start, stop - start)))
         number = self.store.last.number + 1 if self.store.last else 0
         position = {"kind": "local", "step": number}
-        self.driver.run(position, lambda epoch: execute_locally(epoch, windows, self.store.storage), final=final)
+        execute = partial(execute_locally, windows=windows, storage=self.store.storage)
+        self.driver.run(position, execute, final=final, idle=idle)
 
     def end(self) -> None:
         self.epoch(final=True)

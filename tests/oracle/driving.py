@@ -52,9 +52,9 @@ class Driven:
             known.epochs.update(sink.epochs)  # delivered again on opening
             sink.epochs = known.epochs
 
-    def epoch(self, tables: Any = None, *, splitters: int = 1, final: bool = False) -> None:
+    def epoch(self, tables: Any = None, *, splitters: int = 1, final: bool = False, idle: Sequence[str] = ()) -> None:
         assert self.run is not None
-        self.run.epoch(tables, splitters=splitters, final=final)
+        self.run.epoch(tables, splitters=splitters, final=final, idle=idle)
         self.most_blocks = max(self.most_blocks, len(self.last.live_blocks()))
 
     @property

@@ -72,7 +72,9 @@ Out = Annotated[
 ]
 Ordering = Annotated[
     Order,
-    typer.Option(help="transparent: exactly the sequential answer. best-effort: does not wait, may miss results."),
+    typer.Option(
+        help="transparent: exactly the sequential answer. best-effort: does not wait; joins may miss results, count windows give others."
+    ),
 ]
 Late = Annotated[
     Path | None,

@@ -245,10 +245,9 @@ class Driver:
         ledgers: Mapping[str, Sequence[Block]],
         passed: float,
     ) -> Manifest:
-        seen: dict[str, int] = {}
+        seen: wm.Seen = {}
         for report in reports:
-            for source, largest in report.get("seen", {}).items():
-                seen[source] = max(largest, seen.get(source, largest))
+            wm.latest(seen, report.get("seen", {}))
         clocks = wm.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)

@@ -90,7 +90,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
             yield from outlet.flush_full()
     yield from outlet.flush()
     outlet.report["sources"] = {name: c.to_json() for name, c in counts.items() if c.delivered}
-    seen = {name: c.largest for name, c in counts.items() if c.largest is not None}
+    seen = {name: c.largest for name, c in counts.items() if c.accepted or c.late}  # who is only rejected says nothing
     yield from outlet.finish(seen, time.process_time() - begin)
 
 
@@ -131,13 +131,10 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
     tuples = _tuples(source, window)
     ts = tuples.column("ts")
     times = np.asarray(ts.cast(pa.int64()).fill_null(wm.FOREVER))
-    rejected = np.asarray(ts.is_null()) | (times > wm.FURTHEST) | (times < -wm.FURTHEST)
-    clock = epoch.clocks[source.name]
-    late = np.zeros(len(times), dtype=bool)
-    if not epoch.bounded:
-        if source.ahead is not None and clock.largest is not None:
-            rejected |= times > clock.largest + source.ahead
-        late = ~rejected & (times < clock.watermark)
+    clock = wm.Clock() if epoch.bounded else epoch.clocks[source.name]
+    furthest = wm.accepts_until(clock, source.lateness, source.ahead)
+    rejected = np.asarray(ts.is_null()) | (times > furthest) | (times < -wm.FURTHEST)
+    late = ~rejected & (times < clock.watermark)
     accepted = ~(rejected | late)
     counts.delivered += len(times)
     counts.accepted += int(accepted.sum())
@@ -164,7 +161,7 @@ class Inbox:
 
     blocks: dict[tuple[str, int], list[Block]] = field(default_factory=dict)
     rows: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
+    seen: wm.Seen = field(default_factory=dict)
     heard: list[list[int]] = field(default_factory=list)
     promised: int = 0
     received: int = 0
@@ -179,8 +176,7 @@ class Inbox:
     def hear(self, control: Mapping[str, Any]) -> None:
         self.heard.append([control["stage"], control["partition"], control["attempt"]])
         self.promised += control["messages"]
-        for source, largest in control["seen"].items():
-            self.seen[source] = max(largest, self.seen.get(source, largest))
+        wm.latest(self.seen, control["seen"])
 
 
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:

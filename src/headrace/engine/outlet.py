@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace.compile import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
+from headrace.engine.time import Seen
 from headrace.engine.work import Work
 from headrace.engine.writing import (
     Task,
@@ -99,7 +100,7 @@ class Outlet:
             if done[edge.steps].num_rows:
                 yield from self._send(edge, done[edge.steps], shared)
 
-    def finish(self, seen: dict[str, int], cpu: float) -> Iterator[Message]:
+    def finish(self, seen: Seen, cpu: float) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
         self.report["seen"] = seen
         self.report["cpu"] = round(cpu, 6)

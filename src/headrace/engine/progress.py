@@ -99,7 +99,8 @@ class Progress:
         for sources in counted:
             for source in sources.values():
                 for arrived, rows in source["arrivals"]:
-                    self._samples.append((ended - (arrived or begun), rows))
+                    waited = ended - (arrived or begun)  # below zero where another machine's clock is ahead of ours
+                    self._samples.append((max(waited, 0.0), rows))
         self.latency = {"p50": _quantile(self._samples, 0.5), "p99": _quantile(self._samples, 0.99)}
 
     def to_json(self) -> dict[str, Any]:

@@ -6,20 +6,24 @@ query, which calls back (`headrace.engine.position` says what a batch is). All e
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.compile import plan as p
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
+from headrace.engine.epoch import Epoch
+from headrace.engine.messages import Message
 from headrace.engine.position import admit, check_alignment, make_durable, spark_position
 from headrace.engine.progress import Progress
-from headrace.errors import HeadraceError, QueryError, StateMismatch
+from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
 from headrace.query import nodes
 from headrace.routing.layout import from_json as layout_from_json
 from headrace.sources.files import FilesOrigin
@@ -28,6 +32,17 @@ from headrace.sources.ledger import File
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
+LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
+# what Spark says before its first look
+STARTING: dict[str, Any] = {"message": "Initializing", "isDataAvailable": False, "isTriggerActive": False}
+SPARK_STOPPED = (
+    "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
+    " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
+)
+SESSION_STOPPED = (
+    "the Spark session was stopped, or its JVM ended, while the run went on; what was committed is safe: make a new"
+    " session, build the query on it and start again with the same checkpoint, and it continues"
+)
 
 
 class _Stopped(HeadraceError):
@@ -49,9 +64,13 @@ class Run:
         self._query: Any = None
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
-        self._waits: dict[str, int] = {}  # the same by source, as last looked
-        self._busy_thread: int | None = None  # the thread that runs an epoch
-        self._heard = dict.fromkeys(sources, time.monotonic())
+        self._waits: dict[str, int] = {}  # the same by source
+        self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
+        self._job_since: float | None = None  # when the job that Spark has now was given to it
+        self._working = True  # there is an epoch to run, or nobody has looked yet
+        self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last spoke
+        self._batch_ended = time.monotonic()  # Spark's last one
+        self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
         self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if is_stream(s) and n not in driver.ledgers}
 
@@ -69,19 +88,26 @@ class Run:
 
     @property
     def active(self) -> bool:
+        """Whether the run goes on."""
+        if self._job_is_lost():
+            self._fail(EngineError(SESSION_STOPPED))
+            self._end()
         return not self._ended.is_set()
 
     @property
     def busy(self) -> bool:
         """Whether an epoch is under way, or input is known to wait for one."""
-        return self._lock.locked() or bool(self._waiting) or self._spark_is_busy()
+        return self.active and (self._working or bool(self._waiting) or self._spark_is_busy())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
-        ended = self._ended.wait(timeout)
-        if ended and self._error is not None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(min(LONGEST_NAP, max(deadline - time.monotonic(), 0.0))):
+            if self.active and time.monotonic() >= deadline:
+                return False
+        if self._error is not None:
             raise self._error
-        return ended
+        return True
 
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
@@ -89,9 +115,8 @@ class Run:
         self._wake.set()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
-        with self._lock:
-            self._driver.store.revoke()
-        self._ended.wait()
+        while self.active:
+            self._ended.wait(LONGEST_NAP)
 
     # --- how it adapts ---------------------------------------------------------------------------------------------
 
@@ -161,8 +186,18 @@ class Run:
         except BaseException as error:
             self._fail(error)
         finally:
-            self._driver.store.close()
-            self._ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._driver.store.close()  # waits for a commit in progress
+        self._ended.set()
+
+    def _job_is_lost(self) -> bool:
+        """Spark never answers for a job that it is given while its session is being stopped."""
+        since = self._job_since
+        if since is None or time.monotonic() - since < LOST:
+            return False
+        return engine.stopped(self._spark.sparkContext)
 
     def _between_epochs(self) -> AbstractContextManager[Any]:
         """No epoch is under way in it; a sink calls when its epoch is committed, from within the lock."""
@@ -183,11 +218,10 @@ class Run:
 
     def _to_the_end(self) -> None:
         """Every source is static: one epoch, and the end."""
-        sc = self._spark.sparkContext
         with self._epoch() as wanted:
             if wanted:
                 rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
-                self._driver.run({"kind": "bounded"}, lambda e: engine.execute(sc, rows, e), final=True)
+                self._driver.run({"kind": "bounded"}, partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
@@ -222,18 +256,22 @@ class Run:
         self._query = writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
 
     def _spark_is_busy(self) -> bool:
-        if not self._streaming or not self.active:
+        """Whether Spark has, or may have, tuples for us; false while it only looks again after it found none."""
+        if not self._streaming:
             return False
-        status = self._query.status if self._query is not None else {"message": "Initializing"}
-        begun = not status["message"].startswith("Initializing")
-        return not begun or bool(status["isTriggerActive"] or status["isDataAvailable"])
+        now, status = time.monotonic(), self._query.status if self._query is not None else STARTING
+        if status["isDataAvailable"] or not status["message"].startswith(("Waiting", "Getting offsets")):
+            return True
+        if not status["isTriggerActive"]:
+            # it has looked since the last batch and found nothing; it looks once in an interval
+            self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
+        return self._looked < self._batch_ended
 
     def _spark_goes_on(self) -> bool:
         if self._query is None or self._query.isActive:
             return True
-        failure = self._query.exception()
-        if failure is not None and self._error is None and not self._stopping.is_set():
-            self._error = HeadraceError(f"Spark ended the query: {str(failure)[:2000]}")
+        if not self._stopping.is_set():
+            self._fail(EngineError(f"Spark ended the query: {str(self._query.exception())[:2000]}"))
         return False
 
     # --- epochs ----------------------------------------------------------------------------------------------------
@@ -244,16 +282,32 @@ class Run:
                 raise _Stopped("the run was stopped")
             make_durable(self._checkpoint, number)
             position = spark_position(self._checkpoint, number)
+            self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
             if admit(self._driver.store.last, position) == "replay":
                 self._driver.deliver_again()
             else:
                 self._run_epoch(position, [engine.as_rows(batch)], self._take())
+            self._batch_ended = time.monotonic()
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""
         if self._error is None and not isinstance(error, _Stopped):
-            self._error = error
+            self._error = self._in_words(error)
         self._wake.set()
+
+    def _in_words(self, error: BaseException) -> BaseException:
+        """That Spark was stopped shows itself in as many ways as there are calls to it; say that it was."""
+        ours = isinstance(error, HeadraceError) and not isinstance(error, EngineError)
+        if ours or not isinstance(error, Exception):
+            return error
+        if engine.stopped(self._spark.sparkContext):
+            found = EngineError(SESSION_STOPPED)
+        elif self._query is not None and not self._query.isActive and self._query.exception() is None:
+            found = EngineError(SPARK_STOPPED)  # a query that fails is active until its batch has told why
+        else:
+            return error
+        found.__cause__ = error
+        return found
 
     def _own_epoch(self) -> bool:
         """An epoch without a batch: files have come, or a source has newly fallen silent."""
@@ -267,6 +321,7 @@ class Run:
         return True
 
     def _run_epoch(self, position: Mapping[str, Any], rows: list[Any], taken: Mapping[str, list[File]]) -> None:
+        self._working = True
         sc, slots = self._spark.sparkContext, self._driver.settings.slots
         if self._static and self._driver.store.last is None:
             rows.append(engine.bounded_rows(self._spark, self._static, slots))
@@ -275,21 +330,33 @@ class Run:
         if files:
             rows.append(engine.file_rows(sc, files, slots))
         united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
-        self._driver.run(position, lambda e: engine.execute(sc, united, e), idle=self._silent(), taken=taken)
-        last = self._driver.progress.last
-        for name, count in last.sources.items() if last else ():
-            if count:
-                self._heard[name] = time.monotonic()
+        before = self._spoken()
+        self._driver.run(position, partial(self._execute, united), idle=self._silent(), taken=taken)
+        self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
+        self._working = False
+
+    def _execute(self, rows: Any, epoch: Epoch) -> list[Message]:
+        self._job_since = time.monotonic()
+        try:
+            return engine.execute(self._spark.sparkContext, rows, epoch)
+        finally:
+            self._job_since = None
+
+    def _spoken(self) -> dict[str, int]:
+        """Tuples of every source so far that had a time to go by: what is rejected says nothing of where a source is."""
+        last = self._driver.store.last
+        return {name: s["accepted"] + s["late"] for name, s in last.sources.items()} if last else {}
 
     def _take(self) -> dict[str, list[File]]:
         """Files for the next epoch. A source that is far ahead of another with files waits for it."""
         waiting = {name: ledger.waiting() for name, ledger in self._driver.ledgers.items()}
-        self._waits = {name: len(files) for name, files in waiting.items()}
         taken = {
             name: self._driver.ledgers[name].choose(files) if files and not self._ahead(name, waiting) else []
             for name, files in waiting.items()
         }
-        self._waiting = sum(len(files) - len(taken[name]) for name, files in waiting.items())
+        self._working = any(taken.values())
+        self._waits = {name: len(files) - len(taken[name]) for name, files in waiting.items()}
+        self._waiting = sum(self._waits.values())
         self._driver.backlog = self._waiting
         return taken
 
@@ -302,16 +369,20 @@ class Run:
         return bool(reached[name] > min(reached.values()) + longest)
 
     def _silent(self) -> list[str]:
-        """Sources that have been quiet for longer than their `idle`, and of which nothing is known to wait."""
-        now, spark_busy = time.monotonic(), self._spark_is_busy()
+        """Sources that have been quiet for longer than their `idle`, as far as is known, and of which nothing waits.
+
+        Who speaks in the epoch for which this is asked is not idle in it, so only what came before it matters.
+        """
+        now = time.monotonic()
+        self._spark_is_busy()  # looks until when we know
+        known = {name: self._looked if name in self._streaming else now for name in self._sources}
         return [
             name
             for name, source in self._sources.items()
             if source.idle is not None
-            and (now - self._heard[name]) * 1e6 > source.idle
+            and (known[name] - self._heard[name]) * 1e6 > source.idle
             and name not in self._static
             and not self._waits.get(name)
-            and not (name in self._streaming and spark_busy)
         ]
 
     def _backlog(self) -> int | None:

@@ -325,6 +325,14 @@ def _task(epoch: Epoch, stage: int) -> Task:
     return Task(stage, context.partitionId(), context.taskAttemptId(), storage, reader)
 
 
+def stopped(sc: SparkContext) -> bool:
+    """Whether the session of this context is stopped, or the JVM behind it is gone."""
+    try:
+        return sc._jsc is None or bool(sc._jsc.sc().isStopped())
+    except Exception:  # py4j cannot ask: there is nobody left
+        return True
+
+
 # --- are there executors? ------------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,23 @@
 """Watermarks: how far the event time of every stream has surely come.
 
-W of a source after an epoch = the largest `ts` accepted so far minus the source's lateness. W of an operator follows
-from its inputs by `operator_watermarks`. All of it is a pure function of (plan, clocks before, largest ts of this
-epoch), so the driver and every slot come to the same answer, and none of them looks at a wall clock.
+W of a source after an epoch = the largest `ts` accepted so far minus the source's lateness. One that is idle goes along
+with those it meets (`_reached`); once it speaks again it goes by its own tuples, from where it was taken to. W of an
+operator follows from its inputs by `operator_watermarks`. All of it is a pure function of (plan, clocks before, what was
+seen in this epoch), so the driver and every slot come to the same answer, and none of them looks at a wall clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.compile import plan as p
 
 NEVER, FOREVER = -(2**62), 2**62
 FURTHEST = 2**61  # event times beyond this (some 73,000 years) are rejected
+
+Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
 
 
 @dataclass(frozen=True)
@@ -38,39 +41,64 @@ def minus(watermark: int, length: int) -> int:
     return watermark if watermark in (NEVER, FOREVER) else watermark - length
 
 
+def latest(seen: Seen, more: Mapping[str, int | None]) -> None:
+    """Add to what was seen what another task saw."""
+    for source, largest in more.items():
+        known = [ts for ts in (seen.get(source), largest) if ts is not None]
+        seen[source] = max(known, default=None)
+
+
 def advance(
-    plan: p.Plan, clocks: Mapping[str, Clock], seen: Mapping[str, int], *, ended: Collection[str] = ()
+    plan: p.Plan, clocks: Mapping[str, Clock], seen: Mapping[str, int | None], *, ended: Collection[str] = ()
 ) -> dict[str, Clock]:
-    """The clocks after an epoch in which each source delivered tuples up to `seen[source]`.
+    """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
 
     Nothing more comes from the sources in `ended`: theirs stand at the end of time.
     """
-    moved = {s.name: _moved(clocks[s.name], seen.get(s.name), s.lateness) for s in plan.sources}
-    standing = {name: clock.watermark for name, clock in moved.items() if name not in ended}
+    moved = {
+        s.name: _moved(clocks[s.name], seen[s.name], s.lateness) if s.name in seen else clocks[s.name]
+        for s in plan.sources
+    }
+    standing = {name: clock for name, clock in moved.items() if name not in ended}
     for name, clock in moved.items():
         if name in ended:
             moved[name] = Clock(clock.largest, FOREVER)
         elif clock.idle:
-            reached = [standing[peer] for peer in peers(plan, name) if peer in standing]
-            moved[name] = Clock(clock.largest, max([clock.watermark, *reached]), idle=True)
+            moved[name] = replace(clock, watermark=max([clock.watermark, *_reached(plan, name, standing)]))
     return moved
 
 
 def _moved(clock: Clock, seen: int | None, lateness: int) -> Clock:
+    """The clock of a source that spoke."""
     if seen is None:
-        return clock
+        return replace(clock, idle=False)
     largest = seen if clock.largest is None else max(seen, clock.largest)
     return Clock(largest, max(clock.watermark, largest - lateness), idle=False)
 
 
-def peers(plan: p.Plan, source: str) -> set[str]:
-    """The sources that meet this one in some operator."""
-    found: set[str] = set()
+def _reached(plan: p.Plan, source: str, standing: Mapping[str, Clock]) -> Iterator[int]:
+    """How far every input that this source enters has come without it."""
     above = upstream(plan)
     for operator in plan.operators:
-        if source in above[operator.name]:
-            found |= above[operator.name]
-    return found - {source}
+        for side in range(len(operator.schemas)):
+            beside = {name for edge in plan.entering(operator.name, side) for name in above[edge.producer]}
+            if source in beside:
+                yield _pace([beside, above[operator.name]], standing)
+
+
+def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, Clock]) -> int:
+    """The slowest in the first circle of sources in which any is awake; where all are idle, the fastest of the last."""
+    for names in circles:
+        if awake := [standing[n].watermark for n in names if n in standing and not standing[n].idle]:
+            return min(awake)
+    return max(standing[n].watermark for n in circles[-1] if n in standing)
+
+
+def accepts_until(clock: Clock, lateness: int, ahead: int | None) -> int:
+    """The largest time that is believed: `ahead` past the largest accepted, or past where the others took the source."""
+    if ahead is None or clock.largest is None:
+        return FURTHEST
+    return min(clock.watermark + lateness + ahead, FURTHEST)
 
 
 def upstream(plan: p.Plan) -> dict[str, set[str]]:

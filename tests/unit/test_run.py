@@ -1,0 +1,293 @@
+"""What a run knows of its sources and of Spark, without Spark: who is silent, what is busy, what ended it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.engine import run as run_module
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+from headrace.errors import EngineError, SinkError
+from headrace.sources.ledger import File
+
+SECOND = 1_000_000
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class SparkQuery:
+    """Spark's own query, as far as a run looks at it."""
+
+    def __init__(self) -> None:
+        self.isActive, self.failure = True, None
+        self.rests()
+
+    def rests(self) -> None:
+        self._says("Waiting for data to arrive", active=False, available=False)
+
+    def looks(self) -> None:
+        self._says("Getting offsets from FileStreamSource", active=True, available=False)
+
+    def works(self) -> None:
+        self._says("Processing new data", active=True, available=True)
+
+    def _says(self, message: str, *, active: bool, available: bool) -> None:
+        self.status = {"message": message, "isTriggerActive": active, "isDataAvailable": available}
+
+    def exception(self) -> Any:
+        return self.failure
+
+
+class Bench:
+    """A run of the streams `a` (idle after 10 s) and `b`, with a clock that is moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, interval: float = 0, context: Any = None) -> None:
+        self.clock, self.query, self.idle, self.closed = Clock(), SparkQuery(), list[str](), False
+        monkeypatch.setattr(run_module, "time", self.clock)
+        monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
+        monkeypatch.setattr(run_module, "spark_position", lambda *_: {})
+        monkeypatch.setattr(run_module, "admit", lambda *_: "process")
+        monkeypatch.setattr(run_module.engine, "as_rows", lambda batch: batch)
+        self.sources = {n: {"accepted": 0, "late": 0, "rejected": 0, "idle": False} for n in "ab"}
+        origin = SimpleNamespace(bounded=False)
+        sources: dict[str, Any] = {
+            "a": SimpleNamespace(idle=10 * SECOND, origin=origin),
+            "b": SimpleNamespace(idle=None, origin=origin),
+        }
+        driver: Any = SimpleNamespace(
+            settings=SimpleNamespace(static=(), slots=1),
+            ledgers={},
+            store=SimpleNamespace(last=SimpleNamespace(sources=self.sources), close=self.close),
+            run=self.epoch,
+        )
+        context = context or SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
+        spark = SimpleNamespace(sparkContext=context)
+        self.run = Run(spark, sources, driver, Path("unused"), int(interval * SECOND))
+        self.run._query = self.query
+
+    def epoch(self, *_: Any, idle: list[str], **__: Any) -> None:
+        self.idle, self.clock.now = idle, self.clock.now + self.lasts
+        for name, fate in self.given.items():
+            self.sources[name][fate] += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+    def batch(self, seconds: float, **given: str) -> list[str]:
+        """A batch of Spark that takes so long, with a tuple of each of these sources; who was taken for silent in it."""
+        self.lasts, self.given = seconds, given
+        self.query.works()
+        self.run._on_batch([], 0)
+        return self.idle
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+# --- who is silent ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_without_tuples_is_silent_though_another_keeps_spark_busy(bench):
+    assert bench.batch(1, a="accepted", b="accepted") == []
+    found = [bench.batch(1, b="accepted") for _ in range(14)]
+    assert [] in found[:11] and found[-1] == ["a"]
+    assert found == sorted(found)
+    bench.query.looks()
+    assert bench.run._silent() == ["a"], "what Spark will find now does not change what it did not find before"
+
+
+def test_silence_during_one_long_batch_is_known_when_spark_has_looked_again(bench):
+    """Until then tuples may wait. When they are in the batch that follows, they end the silence in that very epoch."""
+    assert bench.batch(1, a="accepted", b="accepted") == []
+    assert bench.batch(100, b="accepted") == []
+    bench.query.looks()
+    assert bench.run._silent() == []
+    assert bench.batch(1, a="accepted") == ["a"]
+    assert bench.batch(1, b="accepted") == []
+
+
+def test_nothing_is_known_of_streams_before_spark_has_looked(bench):
+    bench.run._query = None
+    bench.clock.now += 100
+    assert bench.run._silent() == []
+    bench.run._query = bench.query
+    bench.query.looks()
+    assert bench.run._silent() == [] and bench.run._spark_is_busy()
+    assert bench.batch(1, a="accepted") == []
+
+
+def test_a_look_that_takes_long_is_not_silence(bench):
+    bench.batch(1, a="accepted")
+    bench.query.rests()
+    assert bench.run._silent() == []
+    bench.query.looks()
+    bench.clock.now += 100
+    assert bench.run._silent() == []
+    bench.query.rests()
+    assert bench.run._silent() == ["a"]
+
+
+def test_what_spark_knows_is_as_old_as_its_interval(monkeypatch):
+    bench = Bench(monkeypatch, interval=60)
+    bench.batch(1, a="accepted")
+    bench.query.rests()
+    bench.clock.now += 60
+    assert bench.run._silent() == []
+    bench.clock.now += 11
+    assert bench.run._silent() == ["a"]
+
+
+def test_late_tuples_break_a_silence_and_rejected_ones_do_not(bench):
+    bench.batch(1, a="accepted")
+    for _ in range(14):
+        bench.batch(1, a="late", b="accepted")
+    assert bench.idle == []
+    for _ in range(14):
+        bench.batch(1, a="rejected", b="accepted")
+    assert bench.idle == ["a"]
+
+
+@pytest.mark.parametrize(("taken", "silent"), [(2, ["a"]), (1, [])])
+def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for_themselves(bench, taken, silent):
+    files = [File(name, 1, 1) for name in ("x", "y")]
+    ledger = SimpleNamespace(waiting=lambda: files, choose=lambda waiting: waiting[:taken])
+    bench.run._driver.ledgers, bench.run._streaming = {"a": ledger}, {}
+    bench.run._driver.plan = SimpleNamespace(operators=[])
+    bench.run._take()
+    bench.clock.now += 11
+    assert bench.run._silent() == silent
+
+
+# --- what is busy -----------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_stream_is_not_busy_while_spark_looks_again_and_again(bench):
+    bench.batch(1, a="accepted")
+    assert bench.run.busy, "Spark has not looked since"
+    bench.query._says("Waiting for next trigger", active=True, available=False)
+    assert bench.run.busy, "it is about to look"
+    bench.query.looks()
+    assert bench.run.busy, "it may find more"
+    for state in (bench.query.rests, bench.query.looks, bench.query.rests, bench.query.looks):
+        state()
+        assert not bench.run.busy
+    bench.query.status["message"] = "Writing offsets to log"
+    assert bench.run.busy, "it found something"
+
+
+def test_a_run_that_looks_for_files_and_finds_none_is_not_busy(bench):
+    assert bench.run.busy, "nobody has looked yet"
+    with bench.run._epoch():
+        assert not bench.run._own_epoch()
+        assert not bench.run.busy
+
+
+def test_a_run_that_has_ended_is_not_busy(bench):
+    bench.query.works()
+    bench.run._waiting = 3
+    assert bench.run.busy
+    bench.run._ended.set()
+    assert not bench.run.busy
+
+
+# --- what ended it ----------------------------------------------------------------------------------------------------
+
+
+def ended(run: Run) -> BaseException | None:
+    assert not run._spark_goes_on()
+    return run.exception
+
+
+def test_a_query_of_spark_that_was_stopped_from_outside_is_an_error_that_says_so(bench):
+    bench.query.isActive = False
+    error = ended(bench.run)
+    assert isinstance(error, EngineError)
+    assert "stopped from outside" in str(error) and "start again with the same checkpoint" in str(error)
+
+
+def test_so_it_is_when_it_was_stopped_in_the_middle_of_an_epoch(bench):
+    """The job is interrupted then; a query whose batch fails by itself is still active when it does."""
+    bench.query.isActive = False
+    bench.run._fail(error := EngineError("the Spark job of this epoch failed: java.lang.InterruptedException"))
+    assert "stopped from outside" in str(bench.run.exception) and bench.run.exception.__cause__ is error
+    assert "stopped from outside" in str(ended(bench.run))
+
+
+def test_a_job_that_fails_by_itself_is_told_as_it_is(bench):
+    bench.run._fail(error := EngineError("the Spark job of this epoch failed: no memory"))
+    bench.query.isActive, bench.query.failure = False, "the batch failed"
+    assert ended(bench.run) is error
+
+
+def test_what_spark_gave_up_for_is_told(bench):
+    bench.query.isActive, bench.query.failure = False, "no such topic"
+    error = ended(bench.run)
+    assert isinstance(error, EngineError) and "no such topic" in str(error)
+
+
+def test_a_run_that_is_stopped_ends_without_an_error(bench):
+    bench.run._stopping.set()
+    bench.query.isActive = False
+    assert ended(bench.run) is None
+
+
+@pytest.mark.parametrize("context", [SimpleNamespace(_jsc=None), SimpleNamespace()], ids=["stopped", "gone"])
+@pytest.mark.parametrize(
+    "error", [AttributeError("'NoneType' object has no attribute 'setCallSite'"), EngineError("x")]
+)
+def test_a_session_that_was_stopped_is_told_in_words(monkeypatch, context, error):
+    run = Bench(monkeypatch, context=context).run
+    run._fail(error)
+    assert isinstance(run.exception, EngineError) and run.exception.__cause__ is error
+    assert "session was stopped" in str(run.exception) and "make a new session" in str(run.exception)
+
+
+def test_a_job_that_a_stopped_session_never_answers_for_does_not_hold_the_run(monkeypatch):
+    """Spark drops what it is given while it stops; who waits for the run, or stops it, would wait for ever."""
+    bench = Bench(monkeypatch, context=SimpleNamespace(_jsc=None))
+    monkeypatch.setattr(run_module.engine, "execute", lambda *_: [bench.run.active])
+    assert bench.run._execute([], None) == [True], "it may still come back"
+    bench.run._job_since = bench.clock.now
+    bench.clock.now += 11
+    with pytest.raises(EngineError, match="session was stopped"):
+        bench.run.wait(5)
+    assert bench.closed and not bench.run.active
+    bench.run.stop()
+
+
+def test_a_job_that_takes_long_is_not_lost(bench):
+    bench.run._job_since = bench.clock.now
+    bench.clock.now += 1000
+    assert bench.run.active and not bench.run.wait(0)
+
+
+def test_other_errors_stay_as_they_are_when_a_session_is_stopped(monkeypatch):
+    run = Bench(monkeypatch, context=SimpleNamespace(_jsc=None)).run
+    run._fail(SinkError("no room"))
+    assert isinstance(run.exception, SinkError)
+
+
+def test_errors_of_a_session_that_goes_on_stay_as_they_are(bench):
+    bench.run._fail(error := AttributeError("a mistake"))
+    assert bench.run.exception is error
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_latency_is_never_below_zero():
+    """Files of a machine whose clock is ahead are modified in the future."""
+    progress = Progress()
+    progress._sample([{"a": {"arrivals": [(5000.0, 3), (None, 1)]}}], begun=1000.0, ended=1001.0)
+    assert progress.latency == {"p50": 0.0, "p99": 1.0}
