@@ -131,6 +131,8 @@ def read(path: str | os.PathLike[str]) -> Descriptor:
         return _checked(data, file.resolve().parent)
     except (DeploymentError, QueryError) as error:  # the latter about a duration
         raise DeploymentError(f"{file}: {error}") from None
+    except OSError as error:  # a path that cannot be one
+        raise DeploymentError(f"{file}: {error.strerror}: {error.filename!r:.100}") from None
 
 
 def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
