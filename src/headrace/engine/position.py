@@ -7,14 +7,18 @@ which one is behind the other never mix.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import StateMismatch
+from headrace.reading import read_json
 from headrace.state.manifest import Manifest
 from headrace.state.storage import sync_path
+
+_BATCH = re.compile(r"[0-9]{1,18}")
 
 
 def make_durable(checkpoint: Path, batch: int) -> None:
@@ -27,7 +31,11 @@ def make_durable(checkpoint: Path, batch: int) -> None:
 
 def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
     """Spark's query, the batch, and what the batch covers."""
-    offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
+    try:
+        offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
+    except OSError as error:
+        msg = f"Spark's note of batch {batch}, 'spark/offsets/{batch}', cannot be read: {error.strerror}; restore the 'spark' folder"
+        raise StateMismatch(msg) from None
     return {
         "kind": "spark",
         "query": _query_id(checkpoint),
@@ -37,10 +45,14 @@ def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
 
 
 def _query_id(checkpoint: Path) -> str | None:
-    try:
-        return str(json.loads((checkpoint / "metadata").read_text())["id"])
-    except FileNotFoundError:
+    path = checkpoint / "metadata"
+    if not path.exists():
         return None
+    hint = "restore the 'spark' folder, or use a new checkpoint"
+    found = read_json(path, "Spark's note of its query", hint, StateMismatch).get("id")
+    if not isinstance(found, str):
+        raise StateMismatch(f"{str(path)!r} names no query: its id is {found!r:.100}; {hint}")
+    return found
 
 
 def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:
@@ -96,5 +108,5 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
 
 
 def _newest(folder: Path) -> int | None:
-    numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.is_dir() else []
+    numbers = [int(name) for name in os.listdir(folder) if _BATCH.fullmatch(name)] if folder.is_dir() else []
     return max(numbers, default=None)
