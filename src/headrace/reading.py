@@ -22,6 +22,7 @@ from headrace.errors import HeadraceError, QueryError
 MOST_BYTES = 16 << 20
 DEEPEST = 50  # lists and objects in each other
 DIGITS = 40
+BITS = (10**DIGITS).bit_length()
 LONGEST_LINE = 4096  # of TOML: its parser takes the square of the length for a key of many parts
 
 
@@ -94,9 +95,10 @@ def check_limits(found: Any) -> None:
     level, depth = [found], 0
     while level:
         for value in level:
-            if isinstance(value, float) and not math.isfinite(value):
+            kind = type(value)
+            if kind is float and not math.isfinite(value):
                 raise ValueError(f"{value} is not a number that can be used")
-            if isinstance(value, int) and value.bit_length() > 3.33 * DIGITS:
+            if kind is int and value.bit_length() > BITS:
                 raise ValueError(f"a number has more than {DIGITS} digits")
         holders = [value for value in level if isinstance(value, dict | list | tuple)]
         depth += bool(holders)
