@@ -56,8 +56,8 @@ def test_what_cannot_be_said_changes_nothing(broken: str, monkeypatch: pytest.Mo
         os.close(end)
     with open(begin, "w") as nobody:
         monkeypatch.setattr(sys, "stderr", nobody)
-        streams.complain("error: to nobody")
-        streams.complain("and again")
+        streams.note("error: to nobody")
+        streams.note("and again")
 
 
 def test_output_that_cannot_be_written_is_an_error_that_says_so(checkpoint: Path) -> None:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from traceback import format_exc
 from types import ModuleType
@@ -211,8 +212,8 @@ def deploy(
         slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
         sys.path[:0] = [str(package if package.suffix == ".zip" else package.parent) for package in place.packages]
         module = load(file)
-        console = Console(stderr=json, highlight=False)
-        streams.say(console, _summary(file, place, slots))
+        say = streams.note if json else partial(streams.say, Console(highlight=False))
+        say(_summary(file, place, slots))
         options = {
             "checkpoint": place.state,
             "epoch": place.epoch,
@@ -225,7 +226,7 @@ def deploy(
         with _spark(slots, place.master, config, patience, quiet=json) as spark:
             come = executors(spark.sparkContext)
             if not place.is_local and come < place.executors:
-                streams.say(console, f"{come} of {place.executors} executors have come; the others join when they can")
+                say(f"{come} of {place.executors} executors have come; the others join when they can")
             for path in place.pack(Path(folder)):
                 spark.sparkContext.addPyFile(str(path))
             _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
@@ -317,17 +318,20 @@ def calibrate(
     from headrace.engine.calibrate import calibrate as measure
 
     with _reporting(traceback):
-        console = Console(stderr=True, highlight=False)
         if out:
             _can_be_written(out)
         with _query_of(file) as (roots, ordered):
             figures = measure(
-                roots, ordered, slots=slots or cores(), tuples=tuples, tell=lambda text: _dim(console, text)
+                roots,
+                ordered,
+                slots=slots or cores(),
+                tuples=tuples,
+                tell=lambda text: streams.note(f"  {text}", "dim"),
             )
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
-            streams.say(console, f"saved in {out}; for headrace explain {file} --figures {out}")
+            streams.note(f"saved in {out}; for headrace explain {file} --figures {out}")
 
 
 @app.command()
@@ -504,7 +508,7 @@ def _reporting(traceback: bool) -> Iterator[None]:
             yield
             sys.stdout.flush()
     except KeyboardInterrupt:
-        streams.complain("stopped")
+        streams.note("stopped")
         raise typer.Exit(0) from None
     except BrokenPipeError:  # whoever reads our output has seen enough
         streams.give_up(sys.stdout)
@@ -513,7 +517,7 @@ def _reporting(traceback: bool) -> Iterator[None]:
         if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
             streams.give_up(sys.stdout)
         shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-        streams.complain(format_exc() if traceback else shown, "bold red")
+        streams.note(format_exc() if traceback else shown, "bold red")
         raise typer.Exit(1) from None
 
 
@@ -610,7 +614,7 @@ def _follow(
         live.watch(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
     farewell = _farewell(started, stop)
-    streams.complain(farewell) if json else streams.say(console, farewell)
+    streams.note(farewell) if json else streams.say(console, farewell)
 
 
 def _farewell(ended: Run, stop: Stop) -> str:

@@ -25,6 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.streams import on_stderr
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.screen import printable, seen
@@ -68,7 +69,7 @@ def beside(run: Run) -> None:
 
     def show() -> None:
         with suppress(Exception):  # what ended the run is the caller's to see, by run.wait or run.exception
-            watch(run, display=LiveLine(Console(stderr=True)))
+            watch(run, display=LiveLine(on_stderr()))
 
     threading.Thread(target=show, name="headrace-live", daemon=True).start()
 

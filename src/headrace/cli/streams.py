@@ -38,12 +38,17 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text, lines=True), style), soft_wrap=True)
 
 
-def complain(text: str, style: str = "") -> None:
+def note(text: str, style: str = "") -> None:
     """A message on standard error, if somebody listens there."""
     try:
-        say(_Console(stderr=True, highlight=False), text, style)
+        say(on_stderr(), text, style)
     except (OSError, ValueError):
         give_up(sys.stderr)
+
+
+def on_stderr() -> Console:
+    """A console on standard error that leaves standard output alone."""
+    return _Console(stderr=True, highlight=False)
 
 
 class _Console(Console):
