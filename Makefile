@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 DEMO ?=
 BENCH ?= all
 TESTS ?= tests
+SOAK ?= 60
 
-.PHONY: help setup java demo test soak lint format unit look bench clean
+.PHONY: help setup java demo test lint format unit soak look bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -34,9 +35,6 @@ demo: setup ## phone fraud: generate calls, find planted frauds live, verify aga
 test: setup lint ## everything that must pass: lint, types, all tests
 	$(BIN)/python -m pytest $(TESTS) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
 
-soak: setup ## what takes long or much memory: kills and restarts, gigabytes of text, long fuzzing
-	$(BIN)/python -m pytest $(TESTS) -m "long or soak"
-
 lint: $(READY) ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,6 +46,11 @@ format: $(READY) ## format the code
 
 unit: $(READY) ## only the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not long"
+
+soak: setup ## what make test does in seconds for longer, with fresh seeds: broken files (SOAK=60 seconds of each kind), kill -9
+	@seed=$${SEED:-$$RANDOM}; echo "SEED=$$seed make soak repeats it"; \
+	HEADRACE_FUZZ_SEED=$$seed HEADRACE_FUZZ_SECONDS=$(SOAK) $(BIN)/python -m pytest tests/fuzz --timeout 0 && \
+	HEADRACE_SOAK_SEED=$$seed HEADRACE_SOAK_KILLS=$(SOAK) $(BIN)/python -m pytest tests -m "soak or long" --timeout 0
 
 look: setup ## a first look at speed and memory, some five minutes: joins beside Spark, 500 epochs
 	$(BIN)/python benchmarks/first_look.py

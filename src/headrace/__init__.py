@@ -24,6 +24,7 @@ from headrace.errors import (
     WorkloadError,
     WriterConflict,
 )
+from headrace.limits import check_slots
 from headrace.query.durations import parse_duration
 from headrace.query.nodes import Source
 from headrace.query.types import stream_schema
@@ -141,7 +142,7 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     from headrace.engine.calibrate import calibrate
     from headrace.stream import node_of, positive
 
-    slots, tuples = positive(slots, "slots"), positive(tuples, "tuples")
+    slots, tuples = check_slots(slots), positive(tuples, "tuples")
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
 
 

@@ -17,7 +17,6 @@ import re
 import socket
 import threading
 import time
-import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import DeploymentError, EngineError, QueryError
+from headrace.limits import MOST_SLOTS, check_slots
 from headrace.query.durations import parse_duration
+from headrace.reading import read_toml
 from headrace.version import __version__
 
 KINDS: dict[str, tuple[type, str]] = {
@@ -58,8 +59,8 @@ LEAST_MEMORY = 450 << 20  # bytes; Spark's own limit: one and a half times what 
 UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+):(\d{1,5})")
-_LOCAL = re.compile(r"local(?:\[([1-9]\d*|\*)(?:,\s*[1-9]\d*)?\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([1-9]\d*)\s*,\s*([1-9]\d*)\s*,\s*([1-9]\d*)\s*\]")
+_LOCAL = re.compile(r"local(?:\[([1-9][0-9]{0,8}|\*)(?:,\s*[1-9][0-9]{0,8})?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*\]")
 _ELSEWHERE = re.compile(r"yarn|k8s://\S+")
 
 
@@ -125,16 +126,13 @@ class Descriptor:
 def read(path: str | os.PathLike[str]) -> Descriptor:
     """The descriptor in a TOML file. Paths in it are relative to the file."""
     file = Path(path)
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DeploymentError(f"the deployment descriptor {str(file)!r} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # not TOML, or not even UTF-8
-        raise DeploymentError(f"the deployment descriptor {str(file)!r} is not TOML: {error}") from None
+    data = read_toml(file, "the deployment descriptor", error=DeploymentError)
     try:
         return _checked(data, file.resolve().parent)
     except (DeploymentError, QueryError) as error:  # the latter about a duration
         raise DeploymentError(f"{file}: {error}") from None
+    except OSError as error:  # a path that cannot be one
+        raise DeploymentError(f"{file}: {error.strerror}: {error.filename!r:.100}") from None
 
 
 def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
@@ -149,10 +147,12 @@ def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
         if key in data:
             parse_duration(data[key], key, zero=key == "epoch")
     plain = {key: data[key] for key in ("slots", "epoch", "ship", "python", "patience") if key in data}
+    sizes = _sizes(data)
+    _check_slots(data, sizes.get("executors", 1) * sizes.get("cores", 1))
     return Descriptor(
         master=data["master"],
         state=_state(data["state"], folder),
-        **_sizes(data),
+        **sizes,
         **plain,
         plan=_plan(data["plan"], folder) if "plan" in data else None,
         packages=_packages(data.get("packages", []), folder),
@@ -175,9 +175,14 @@ def _check_kind(key: str, value: Any) -> None:
     if fits and kind is int:
         fits = value >= 1
     if fits and kind is str:
-        fits = bool(value.strip())
+        fits = _is_text(value)
     if not fits:
-        raise DeploymentError(f"{key} must be {expected}; found {value!r}")
+        raise DeploymentError(f"{key} must be {expected}; found {value!r:.200}")
+
+
+def _is_text(value: Any) -> bool:
+    """No path and no setting has a zero byte in it."""
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
 def _example(key: str) -> str:
@@ -200,8 +205,18 @@ def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _check_slots(data: Mapping[str, Any], cores: int) -> None:
+    """Where neither the descriptor nor a plan says how many, every core is one."""
+    if "slots" in data:
+        check_slots(data["slots"])
+    elif "plan" not in data and cores > MOST_SLOTS:
+        raise DeploymentError(
+            f"there are {cores} cores, and one slot for each is too many; add slots = {MOST_SLOTS} or less"
+        )
+
+
 def _check_memory(text: str) -> None:
-    match = re.fullmatch(r"(\d+)([kmgt])b?", text.lower())
+    match = re.fullmatch(r"([0-9]{1,9})([kmgt])b?", text.lower())
     if match is None:
         raise DeploymentError(f"memory must be a whole number and a unit, such as '1g' or '800m'; found {text!r}")
     if int(match[1]) << UNITS[match[2]] < LEAST_MEMORY:
@@ -227,7 +242,7 @@ def _plan(text: str, folder: Path) -> Path:
 def _packages(values: list[Any], folder: Path) -> tuple[Path, ...]:
     found = {"headrace": Path(__file__).parent}  # by the name that it has on the executors
     for value in values:
-        if not isinstance(value, str) or not value.strip():
+        if not _is_text(value):
             raise DeploymentError(f"packages must be {KINDS['packages'][1]}; found {value!r} in it")
         path = (folder / value).resolve()
         _check_package(path)

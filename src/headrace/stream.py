@@ -11,6 +11,7 @@ from headrace import expressions
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
+from headrace.screen import printable
 
 if TYPE_CHECKING:
     from headrace.compile.figures import Figures
@@ -36,7 +37,7 @@ class Stream:
         return list(self._node.schema.names)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}"
+        return printable(f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}", lines=True)
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -129,7 +130,7 @@ class Stream:
         """
         from headrace.compile import plan_of
 
-        return plan_of([self._node], [False], strategy, positive(slots, "slots"), figures, costs)
+        return plan_of([self._node], [False], strategy, slots, figures, costs)
 
     def explain(
         self,

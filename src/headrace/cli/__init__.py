@@ -9,15 +9,19 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from traceback import format_exc
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
+from headrace.cli import streams
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
+from headrace.limits import MOST_SLOTS
 from headrace.version import __version__
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ Traceback = Annotated[
     bool, typer.Option("--traceback", metavar="", help="Show where in the program an error came from.")
 ]
 Slots = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Tasks that work side by side.", show_default="one per core")
+    int | None,
+    typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.", show_default="one per core"),
 ]
 
 QueryFile = Annotated[
@@ -107,7 +112,7 @@ def main(
         bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    streams.make_ready()
 
 
 @app.command()
@@ -159,7 +164,7 @@ def run(
     """
     from headrace.cli.loading import load, read_plan
 
-    with _reporting(traceback):
+    with _reporting(traceback), streams.for_programs(json) as output:
         module = load(file)
         chosen = read_plan(plan) if plan else None
         slots = slots or (chosen.slots if chosen else None)
@@ -173,7 +178,7 @@ def run(
             **_treatment(order, late),
         }
         with _spark(slots or cores(), master, quiet=json) as spark:
-            _go(module, file, spark, out, options, _limits(seconds, until_idle), json)
+            _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
 
 
 @app.command()
@@ -199,14 +204,18 @@ def deploy(
     from headrace.engine.spark import executors
     from headrace.query.durations import MICROSECONDS, parse_duration
 
-    with _reporting(traceback), tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder:
+    with (
+        _reporting(traceback),
+        streams.for_programs(json) as output,
+        tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder,
+    ):
         place = deployment.read(to)
         chosen = read_plan(place.plan) if place.plan else None
         slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
         sys.path[:0] = [str(package if package.suffix == ".zip" else package.parent) for package in place.packages]
         module = load(file)
-        say = Console(stderr=json, highlight=False, soft_wrap=True)
-        say.print(_summary(file, place, slots), markup=False)
+        say = streams.note if json else partial(streams.say, Console(highlight=False))
+        say(_summary(file, place, slots))
         options = {
             "checkpoint": place.state,
             "epoch": place.epoch,
@@ -219,10 +228,10 @@ def deploy(
         with _spark(slots, place.master, config, patience, quiet=json) as spark:
             come = executors(spark.sparkContext)
             if not place.is_local and come < place.executors:
-                say.print(f"{come} of {place.executors} executors have come; the others join when they can")
+                say(f"{come} of {place.executors} executors have come; the others join when they can")
             for path in place.pack(Path(folder)):
                 spark.sparkContext.addPyFile(str(path))
-            _go(module, file, spark, out, options, _limits(seconds, until_idle), json)
+            _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
 
 
 def _summary(file: Path, place: Descriptor, slots: int) -> str:
@@ -275,7 +284,7 @@ def explain(
         assert file is not None
         known = explaining.read_figures(figures) if figures else None
         costs = explaining.read_costs(cost or [])
-        with _query_of(file) as (roots, ordered):
+        with streams.for_programs(format is not Format.text), _query_of(file) as (roots, ordered):
             pass
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
 
@@ -311,24 +320,27 @@ def calibrate(
     from headrace.engine.calibrate import calibrate as measure
 
     with _reporting(traceback):
-        console = Console(stderr=True, highlight=False)
         if out:
             _can_be_written(out)
         with _query_of(file) as (roots, ordered):
             figures = measure(
-                roots, ordered, slots=slots or cores(), tuples=tuples, tell=lambda text: _dim(console, text)
+                roots,
+                ordered,
+                slots=slots or cores(),
+                tuples=tuples,
+                tell=lambda text: streams.note(f"  {text}", "dim"),
             )
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
         if out:
-            out.write_text(json.dumps(figures.to_json(), indent=2) + "\n")
-            console.print(f"saved in {out}; for headrace explain {file} --figures {out}", soft_wrap=True)
+            _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
+            streams.note(f"saved in {out}; for headrace explain {file} --figures {out}")
 
 
 @app.command()
 def demo(
     rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 300,
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long calls are made.")] = 30,
-    slots: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks that work side by side.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
     keep: Annotated[
         bool, typer.Option("--keep", metavar="", help="Keep the folder with calls, results and state.")
     ] = False,
@@ -485,7 +497,7 @@ def bench(
 
 
 def _dim(console: Console, text: str) -> None:
-    console.print(f"  {text}", style="dim", markup=False, soft_wrap=True)
+    streams.say(console, f"  {text}", "dim")
 
 
 @contextmanager
@@ -496,14 +508,18 @@ def _reporting(traceback: bool) -> Iterator[None]:
     try:
         with terminable():
             yield
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped")
+        streams.note("stopped")
         raise typer.Exit(0) from None
-    except HeadraceError as error:
-        if traceback:
-            raise
-        message = Console(stderr=True, highlight=False, soft_wrap=True)
-        message.print(f"error: {error}", style="bold red", markup=False)
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        streams.give_up(sys.stdout)
+        raise typer.Exit(1) from None
+    except (HeadraceError, OSError) as error:
+        if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
+            streams.give_up(sys.stdout)
+        shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
+        streams.note(format_exc() if traceback else shown, "bold red")
         raise typer.Exit(1) from None
 
 
@@ -545,6 +561,13 @@ def _can_be_written(out: Path) -> None:
         raise QueryError(f"{str(out)!r} cannot be written; give a file in a folder that is there")
 
 
+def _save(out: Path, text: str) -> None:
+    try:
+        out.write_text(text)
+    except OSError as error:
+        raise QueryError(f"{str(out)!r} cannot be written: {error.strerror}") from None
+
+
 def _treatment(order: Order, late: Path | None) -> dict[str, Any]:
     """What becomes of tuples that are out of order or late."""
     from headrace import sinks
@@ -559,13 +582,13 @@ def _go(
     out: Path | None,
     options: dict[str, Any],
     enough: Callable[[Run], bool],
-    json: bool,
+    json: TextIO | None,
 ) -> None:
-    """A loaded query file on a session that is there."""
+    """A loaded query file on a session that is there; json: where its progress goes for a program to read."""
     from headrace import sinks
     from headrace.cli.loading import results
 
-    default = sinks.parquet(out) if out else sinks.console(file=sys.stderr if json else None)
+    default = sinks.parquet(out) if out else sinks.console()
     found = results(module, file, spark, default, given=out is not None)
     _follow(found, options, enough, title=file.name, json=json)
 
@@ -578,7 +601,9 @@ def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
     return lambda run: ends(run) or (until_idle and idle(run))
 
 
-def _follow(found: Results, options: dict[str, Any], enough: Callable[[Run], bool], title: str, json: bool) -> None:
+def _follow(
+    found: Results, options: dict[str, Any], enough: Callable[[Run], bool], title: str, json: TextIO | None
+) -> None:
     """Start, show, stop, and say how far it came."""
     import headrace
     from headrace.cli import live
@@ -587,17 +612,17 @@ def _follow(found: Results, options: dict[str, Any], enough: Callable[[Run], boo
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
     with stoppable() as stop, headrace.start(found, show=False, **options) as started:
-        display = live.JsonLines(sys.stdout) if json else live.for_console(console, title, names)
+        display = live.JsonLines(json) if json else live.for_console(console, title, names)
         live.watch(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
-        _say_farewell(Console(stderr=True, highlight=False, soft_wrap=True) if json else console, started, stop)
+    farewell = _farewell(started, stop)
+    streams.note(farewell) if json else streams.say(console, farewell)
 
 
-def _say_farewell(console: Console, ended: Run, stop: Stop) -> None:
+def _farewell(ended: Run, stop: Stop) -> str:
     progress = ended.progress
     if stop.asked:
         where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"
-        console.print(f"{where}; start again with the same checkpoint to continue", soft_wrap=True)
-        return
+        return f"{where}; start again with the same checkpoint to continue"
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
-    console.print(f"ended after epoch {progress.epoch}: {done}", soft_wrap=True)
+    return f"ended after epoch {progress.epoch}: {done}"

@@ -8,8 +8,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from headrace.engine.driver import CONTROL
+from headrace.engine import stored
+from headrace.engine.names import CONTROL
+from headrace.screen import printable
 from headrace.state.store import StateStore
 
 
@@ -17,6 +20,8 @@ def history(checkpoint: Path) -> list[dict[str, Any]]:
     """Decisions of a run, oldest first; the run may go on meanwhile."""
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
+    if last is not None:
+        stored.check(last)
     if last is None or CONTROL not in last.operators:
         return []
     found: list[dict[str, Any]] = last.operators[CONTROL].extra["history"]
@@ -38,6 +43,6 @@ def show(checkpoint: Path, console: Console, *, json: bool = False) -> None:
     for each in found:
         came = "" if each["measured"] is None else f"{each['measured']:.2f} x"
         row = (str(each["epoch"]), each["operator"], each["kind"], each["change"], f"{each['predicted']:.2f} x", came)
-        table.add_row(*row, each["reason"])
+        table.add_row(*(Text(printable(text)) for text in (*row, each["reason"])))  # the reason may quote a key
     console.print(table)
     console.print("expected, found: what the busiest slot has afterwards, as a share of what it had", style="dim")

@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from headrace.compile import plan_of
 from headrace.compile.explain import explain
 from headrace.compile.figures import Figures
 from headrace.compile.picture import svg
 from headrace.compile.subqueries import Measured, Plan
-from headrace.engine import plan_file
+from headrace.engine import plan_file, stored
 from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.query import nodes
+from headrace.reading import read_json
 from headrace.state.store import StateStore
 
 
@@ -40,6 +40,8 @@ def of_run(checkpoint: Path, format: str) -> str:
     queries, plan = plan_file.read(checkpoint)
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
+    if last is not None:
+        stored.check(last)
     found = measured(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
@@ -58,10 +60,7 @@ def _shown(queries: list[str], plan: Plan, found: Mapping[str, Measured], format
 
 
 def read_figures(path: Path) -> Figures:
-    data = _json(path)
-    if not isinstance(data, dict):
-        raise QueryError(f"the figures {str(path)!r} must hold an object; headrace calibrate --out makes one")
-    return Figures.from_json(data)
+    return Figures.from_json(read_json(path, "the figures", "headrace calibrate --out makes some"))
 
 
 def read_costs(given: Sequence[str]) -> dict[str, float]:
@@ -78,13 +77,3 @@ def read_costs(given: Sequence[str]) -> dict[str, float]:
                 f"--cost takes a subquery and microseconds per tuple; found {text!r}; such as subquery-1=3.5"
             )
     return found
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except OSError as error:
-        raise QueryError(f"the figures {str(path)!r} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        msg = f"the figures {str(path)!r} are not JSON: {error}; headrace calibrate --out makes some"
-        raise QueryError(msg) from None

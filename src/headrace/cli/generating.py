@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from headrace.cli.streams import say
 from headrace.errors import WorkloadError
 from headrace.query.durations import MICROSECONDS, parse_duration
 from headrace.workloads import BModel, Hot, Uniform, Workload, Written
@@ -100,9 +101,9 @@ def generate(workload: Workload, folder: Path, seconds: int, files_per_second: f
             ending = ""
         except KeyboardInterrupt:
             ending = f"stopped after {shown.last.seconds:g} of {seconds} seconds: "
-    console.print(f"{ending}{_summary(shown.last)} in {folder}", markup=False)
+    say(console, f"{ending}{_summary(shown.last)} in {folder}")
     if shown.last.files:
-        console.print(f"read it with hr.files(spark, {str(folder)!r}, time='ts')", style="dim", markup=False)
+        say(console, f"read it with hr.files(spark, {str(folder)!r}, time='ts')", "dim")
 
 
 def _summary(written: Written) -> str:

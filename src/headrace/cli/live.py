@@ -25,8 +25,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.streams import on_stderr
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
+from headrace.screen import printable, seen
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table
@@ -67,7 +69,7 @@ def beside(run: Run) -> None:
 
     def show() -> None:
         with suppress(Exception):  # what ended the run is the caller's to see, by run.wait or run.exception
-            watch(run, display=LiveLine(Console(stderr=True)))
+            watch(run, display=LiveLine(on_stderr()))
 
     threading.Thread(target=show, name="headrace-live", daemon=True).start()
 
@@ -146,7 +148,9 @@ class Above(io.TextIOBase):
     def write(self, text: str) -> int:
         whole, newline, self._begun = (self._begun + text).rpartition("\n")
         if newline:
-            self._console.print(Text.from_ansi(whole), soft_wrap=True)
+            shown = Text.from_ansi(whole)  # colours; what else a terminal would obey is taken out
+            shown.plain = "".join(c if seen(c) or c in "\n\t" else "\ufffd" for c in shown.plain)
+            self._console.print(shown, soft_wrap=True)
         return len(text)
 
     def isatty(self) -> bool:
@@ -167,7 +171,7 @@ class LiveTable:
         below: Callable[[], RenderableType] | None,
         transient: bool,
     ) -> None:
-        self._title, self._names, self._below = title, names, below
+        self._title, self._names, self._below = printable(title), names, below
         self._rates = Rates()
         self._began, self._painted = time.monotonic(), 0.0
         console.file = console.file  # pinned: what others print goes above the table
@@ -215,8 +219,8 @@ class LiveTable:
             table.add_row(Text("out", "cyan"), *self._flow(name, total), "")
         return table
 
-    def _flow(self, name: str, total: int) -> tuple[str, str, str]:
-        return self._names.get(name, name), rate(self._rates.of(name)), f"{total:,}"
+    def _flow(self, name: str, total: int) -> tuple[Text, str, str]:
+        return Text(printable(self._names.get(name, name))), rate(self._rates.of(name)), f"{total:,}"
 
 
 class LiveLine:

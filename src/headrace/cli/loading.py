@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from headrace import sinks
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.reading import read_json
 from headrace.stream import Stream
 
 Results = list[tuple[Stream, sinks.Sink]]
@@ -37,7 +37,7 @@ def load(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _located(error, path) from error
     if not callable(getattr(module, "query", None)):
         raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
@@ -47,17 +47,7 @@ def load(path: Path) -> ModuleType:
 
 def read_plan(path: Path) -> Plan:
     """A plan from a file."""
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise QueryError(f"the plan {str(path)!r} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise QueryError(
-            f"the plan {str(path)!r} is not JSON: {error}; headrace explain --format json makes one"
-        ) from None
-    if not isinstance(data, dict):
-        raise QueryError(f"the plan {str(path)!r} must hold an object; headrace explain --format json makes one")
-    return Plan.from_json(data)
+    return Plan.from_json(read_json(path, "the plan", "headrace explain --format json makes one"))
 
 
 def _travels_whole(module: ModuleType) -> None:
@@ -71,7 +61,7 @@ def results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, 
     """What `query(spark)` returned, every stream with a sink. given: the user asked for the default sink."""
     try:
         returned = module.query(spark)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _located(error, path) from error
     if isinstance(returned, Stream):
         return [(returned, default)]
@@ -99,12 +89,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _located(error: Exception, path: Path) -> HeadraceError:
+def _located(error: BaseException, path: Path) -> HeadraceError:
     """An error of the user's file with the line of that file it came from."""
     if isinstance(error, SyntaxError):
         return QueryFileError(f"{error.filename or path}, line {error.lineno}: {error.msg}")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
     where = f"{path}, line {lines[-1]}" if lines else str(path)
+    if isinstance(error, SystemExit):
+        return QueryFileError(
+            f"{where}: the file ended the program (SystemExit {error.code!r:.100}) while it was being loaded"
+        )
     what = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
     return QueryFileError(f"{where}: {what}")

@@ -22,12 +22,13 @@ from headrace.compile.allocate import allocate
 from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
-from headrace.compile.figures import Figures, is_number
+from headrace.compile.figures import LARGEST, Figures, is_number
 from headrace.compile.normalise import normalise
 from headrace.compile.prune import prune
 from headrace.compile.route import Bounds, by_ranges, route
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
+from headrace.limits import check_slots
 from headrace.query import nodes
 
 
@@ -81,17 +82,29 @@ def plan_of(
 ) -> Plan:
     """The plan of a query, as a user sees it. Costs that are given count instead of measured ones."""
     check_strategy(strategy)
+    check_slots(slots)
     for name, cost in (costs or {}).items():
-        if not is_number(cost) or cost < 0:
+        if not is_number(cost) or not 0 <= cost <= LARGEST:
             raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
     draft = Draft(roots, ordered, strategy, slots, figures, costs or {})
     plan = reduce(lambda done, step: step(done), PASSES, draft).plan
     assert plan is not None
+    _demand_finite(plan)
     known = [subquery.name for subquery in plan.subqueries]
     for name in costs or {}:
         if name not in known:
             raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
     return plan
+
+
+def _demand_finite(plan: Plan) -> None:
+    """Figures that are large, one by one, can multiply to what is no number any more."""
+    for subquery in plan.subqueries:
+        for numbers in (subquery.numbers, *(option.numbers for option in subquery.rejected)):
+            for name, value in vars(numbers).items():
+                if not is_number(value):
+                    msg = f"by these figures {name} of {subquery.name} would be {value}; are they in tuples per second?"
+                    raise QueryError(msg)
 
 
 def grouped_like(other: p.Plan, plan: p.Plan) -> p.Plan:

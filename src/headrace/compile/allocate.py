@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
 from itertools import accumulate
 
 from headrace.compile.draft import Draft
@@ -32,8 +33,12 @@ def shares(work: Sequence[float], slots: int) -> Shares | None:
         return None
     even = [1 / len(work)] * len(work) if sum(work) == 0 else [w / sum(work) for w in work]
     given = [1] * len(work)
-    while sum(given) < slots:  # the next slot to whoever the others wait for
-        given[max(range(len(given)), key=lambda i: (even[i] / given[i], -i))] += 1
+    waited_for = [(-part, i) for i, part in enumerate(even)]
+    heapify(waited_for)
+    for _ in range(slots - len(work)):  # the next slot to whoever the others wait for
+        i = waited_for[0][1]
+        given[i] += 1
+        heapreplace(waited_for, (-even[i] / given[i], i))
     speed = min((g / part for g, part in zip(given, even, strict=True) if part > 0), default=0.0)
     busy = [part * speed / g for g, part in zip(given, even, strict=True)]
     slowest = max(range(len(busy)), key=lambda i: busy[i])

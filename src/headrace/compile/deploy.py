@@ -17,6 +17,7 @@ from headrace.compile.describe import members
 from headrace.compile.route import Bounds, by_ranges, can_be_ranged, ranged_by
 from headrace.compile.subqueries import GRID, ONE, RANGES, Plan, Router, Subquery
 from headrace.errors import QueryError
+from headrace.limits import check_slots
 from headrace.query import nodes
 from headrace.routing.layout import Diagonal, Layout, Ranges, Rectangles
 
@@ -26,8 +27,7 @@ Layouts = Callable[[p.Operator, int, int], Layout | None]
 def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> tuple[p.Plan, Layouts]:
     """What the engine runs, and the layouts that this plan wants; refuses a plan that does not fit the query."""
     check_strategy(plan.strategy)
-    if plan.slots < 1:
-        raise QueryError(f"the plan has {plan.slots} slots; it needs at least one")
+    check_slots(plan.slots, "the plan: slots")
     physical = compile_query(roots, ordered, plan.strategy)
     own = plan_of(roots, ordered, plan.strategy, plan.slots)
     if len(plan.subqueries) != len(own.subqueries) or plan.shuffles != own.shuffles:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.compile.allocate import shares, work
 from headrace.compile.figures import ASSUMED_RATE
 from headrace.compile.subqueries import WINDOWS, Measured, Numbers, Plan, Subquery
+from headrace.screen import printable
 
 HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
 CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
@@ -14,7 +15,8 @@ CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
 
 def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
     """The query as it was written and the plan with its numbers; measured ones beside them."""
-    return "\n".join([*(f"{query}\n" for query in queries), *_lines(plan, measured or {})])
+    shown = [f"{printable(query, lines=True)}\n" for query in queries]
+    return "\n".join([*shown, *map(printable, _lines(plan, measured or {}))])
 
 
 def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
@@ -83,7 +85,7 @@ def _work(plan: Plan) -> Iterator[str]:
     loads = [work(s) for s in plan.subqueries]
     splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
     own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
-    total = max(splitting + sum(own), *loads)  # what is done before the first exchange is part of the splitting
+    total = max([splitting + sum(own), *loads])  # what is done before the first exchange is part of the splitting
     if plan.measured and total:
         worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))
         name = plan.subqueries[worst].name

@@ -10,8 +10,10 @@ from typing import Any
 
 from headrace.compile import plan as p
 from headrace.errors import QueryError
+from headrace.limits import MOST_GROUPS
 
 FORMAT = 1
+LARGEST = 1e18  # a figure; more is a slip of the hand
 ASSUMED_RATE = 1000.0  # tuples per second of a source of which nothing is known
 
 
@@ -39,7 +41,9 @@ class Figures:
     def from_json(data: Mapping[str, Any]) -> Figures:
         """The figures that `to_json` gave, perhaps edited; refuses anything else, saying where."""
         known = [f.name for f in fields(Figures)]
-        if data.get("format") != FORMAT:
+        if not isinstance(data, Mapping):
+            raise QueryError(f"figures are an object, as to_json() gives it; found {data!r:.100}")
+        if type(data.get("format")) is not int or data["format"] != FORMAT:
             raise QueryError(f"the figures have format {data.get('format')!r:.50}, this version reads {FORMAT}")
         for name in data:
             if name not in ("format", *known):
@@ -52,19 +56,35 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
         raise QueryError(f"the figures: {where} must be an object of numbers; found {data!r:.100}")
     for name, value in data.items():
         if where == "bounds":
-            if not isinstance(value, list | tuple) or not all(map(is_number, value)) or not _rise(value):
+            if not isinstance(value, list | tuple) or len(value) >= MOST_GROUPS or not rise(value):
                 raise QueryError(f"the figures: bounds of {name} must be numbers that rise; found {value!r:.100}")
-        elif not is_number(value) or value < 0:
-            raise QueryError(f"the figures: {where} of {name} must be zero or more; found {value!r:.100}")
-    return {name: tuple(value) if where == "bounds" else value for name, value in data.items()}
+        elif not is_number(value) or not 0 <= value <= LARGEST or (where == "reach" and value != int(value)):
+            wanted = "a whole number, " if where == "reach" else ""
+            msg = f"the figures: {where} of {name} must be {wanted}zero or more, at most {LARGEST:.0e}; found {value!r:.100}"
+            raise QueryError(msg)
+    return {name: _as_number(value, where) for name, value in data.items()}
+
+
+def _as_number(value: Any, where: str) -> Any:
+    """Whole numbers of any length would multiply to what no float can hold."""
+    if where == "bounds":
+        return tuple(value)
+    return int(value) if where == "reach" else float(value)
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is one that can be calculated with: finite, and not larger than a float can be."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
-def _rise(values: Sequence[float]) -> bool:
-    return all(before < after for before, after in pairwise(values))
+def rise(values: Sequence[Any]) -> bool:
+    """Whether they are numbers, each larger than the one before."""
+    return all(map(is_number, values)) and all(before < after for before, after in pairwise(values))
 
 
 # --- what follows from them ----------------------------------------------------------------------------------------

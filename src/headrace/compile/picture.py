@@ -9,6 +9,7 @@ from html import escape
 
 from headrace.compile.explain import amount
 from headrace.compile.subqueries import Measured, Plan, Subquery
+from headrace.screen import printable
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
 THINNEST, WIDEST = 1.5, 16.0  # ways
@@ -52,7 +53,7 @@ def svg(plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
     ]
     parts += [_drawn(box, *places[box.name]) for box in boxes]
     caption = plan.headline
-    parts.append(f'<text x="{MARGIN}" y="{height - 10}">{escape(caption)}</text>')
+    parts.append(f'<text x="{MARGIN}" y="{height - 10}">{_text(caption)}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
     background = f'<rect width="{width}" height="{height}" fill="white"/>'
     return "\n".join([head, f"<style>{STYLE}</style>", background, *parts, "</svg>"])
@@ -69,11 +70,15 @@ def _boxes(plan: Plan, measured: Mapping[str, Measured]) -> list[Box]:
     depths = dict.fromkeys(sources, 0)
     found = []
     for subquery in sorted(plan.subqueries, key=lambda s: s.stage):  # inputs come first
-        depths[subquery.name] = 1 + max(depths.get(name, 0) for name in subquery.inputs)
+        depths[subquery.name] = 1 + max((depths.get(name, 0) for name in subquery.inputs), default=0)
         lines = _lines(subquery, measured.get(subquery.name))
         found.append(Box(subquery.name, "box", lines, depths[subquery.name]))
+    needed: dict[str, int] = {}
+    for subquery in plan.subqueries:
+        for name in subquery.inputs:
+            needed[name] = min(depths[subquery.name], needed.get(name, depths[subquery.name]))
     for name in sources:  # just before whoever needs it first, so that no box stands in its way
-        depth = min(depths[s.name] for s in plan.subqueries if name in s.inputs) - 1
+        depth = needed[name] - 1
         found.append(Box(name, "source", (("name", name), ("figure", rates.get(name, ""))), depth))
     return found
 
@@ -93,8 +98,13 @@ def _drawn(box: Box, x: int, y: int) -> str:
     for number, (kind, text) in enumerate(box.lines):
         short = text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
         place = f'x="{x + 10}" y="{y + 20 + number * LINE}"'
-        rows.append(f'<text class="{kind}" {place}><title>{escape(text)}</title>{escape(short)}</text>')
+        rows.append(f'<text class="{kind}" {place}><title>{_text(text)}</title>{_text(short)}</text>')
     return "\n".join(rows)
+
+
+def _text(text: str) -> str:
+    """Whatever it holds, XML can: markup as text, and what XML has no way to write as an escape."""
+    return escape(printable(text))
 
 
 def _way(before: Box, after: Box, places: dict[str, tuple[int, int]], rate: float, most: float) -> str:

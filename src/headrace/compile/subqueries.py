@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from headrace.compile.figures import is_number
+from headrace.compile.figures import is_number, rise
 from headrace.errors import QueryError
+from headrace.limits import MOST_GROUPS, MOST_SLOTS, check_slots
+from headrace.screen import printable
 
 FORMAT = 2
 WINDOWS, HASH, GRID, RANGES, ONE, CONTENT = "windows", "hash", "grid", "ranges", "one", "content"
@@ -141,15 +143,17 @@ class Plan:
         if not isinstance(data, Mapping):
             raise QueryError(f"a plan is an object, as q.plan(...).to_json() gives it; found {data!r:.100}")
         if type(data.get("format")) is int and data["format"] != FORMAT:
-            raise QueryError(f"the plan has format {data['format']}, this version reads {FORMAT}; make it anew")
+            raise QueryError(f"the plan has format {data['format']!r:.50}, this version reads {FORMAT}; make it anew")
         kinds = {"format": int, "strategy": str, "slots": int, "subqueries": list, "shuffles": int, "sources": list}
         _demand(data, "the plan", {**kinds, "measured": bool})
+        check_slots(data["slots"], "the plan: slots")
+        _demand_counts(data, "the plan", "shuffles")
         found = [_subquery(each, f"subquery {number}") for number, each in enumerate(data["subqueries"], start=1)]
         sources = [_source(each, f"source {number}") for number, each in enumerate(data["sources"], start=1)]
         return Plan(data["strategy"], data["slots"], tuple(found), data["shuffles"], tuple(sources), data["measured"])
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(map(printable, _lines(self)))
 
 
 def _with_lists(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -174,11 +178,11 @@ def _subquery(data: Any, where: str) -> Subquery:
     _demand(data, where, kinds)
     _demand_texts(data, where, "operators", "inputs", "members")
     where = f"{where} ({data['name']})"
-    if data["slots"] < 1:
-        raise QueryError(f"{where} has {data['slots']} slots; every subquery needs at least one")
+    check_slots(data["slots"], f"{where}: slots")
+    _demand_counts(data, where, "first", "stage")
     _demand_cost(data["cost"], where)
     share = data["share"]
-    if share is not None and (type(share) is not int or share < 0):
+    if share is not None and not _is_count(share):
         raise QueryError(f"{where}: share must be a number of slots or null; found {share!r:.100}")
     rejected = tuple(_option(each, f"{where}: rejected {n}") for n, each in enumerate(data["rejected"], start=1))
     made: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
@@ -192,9 +196,9 @@ def _router(data: Any, where: str) -> Router:
     _demand_texts(data, f"{where}: router", "columns")
     if data["kind"] not in ROUTERS:
         raise QueryError(f"{where}: there is no router {data['kind']!r}; there are {', '.join(ROUTERS)}")
-    if not all(is_number(bound) for bound in data["bounds"]) or any(
-        after <= before for before, after in zip(data["bounds"], data["bounds"][1:], strict=False)
-    ):
+    if not all(type(cells) is int and 1 <= cells <= MOST_SLOTS for cells in data["shape"]):
+        raise QueryError(f"{where}: the shape must be whole numbers, at least 1 each; found {data['shape']!r:.100}")
+    if len(data["bounds"]) >= MOST_GROUPS or not rise(data["bounds"]):
         raise QueryError(f"{where}: the bounds of ranges must be numbers that rise; found {data['bounds']!r:.100}")
     made: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
     return Router(**made)
@@ -208,8 +212,8 @@ def _option(data: Any, where: str) -> Option:
 def _numbers(data: Any, where: str) -> Numbers:
     _demand(data, where, {f.name: object for f in fields(Numbers)})
     for name, value in data.items():
-        if not is_number(value):
-            raise QueryError(f"{where}: {name} must be a number; found {value!r:.100}")
+        if not is_number(value) or value < 0:
+            raise QueryError(f"{where}: {name} must be a number, zero or more; found {value!r:.100}")
     return Numbers(**data)
 
 
@@ -226,6 +230,17 @@ def _demand_cost(cost: Any, where: str) -> None:
         raise QueryError(f"{where}: cost must be a number of microseconds or null; found {cost!r:.100}")
 
 
+def _demand_counts(data: Mapping[str, Any], where: str, *names: str) -> None:
+    for name in names:
+        if not _is_count(data[name]):
+            raise QueryError(f"{where}: {name} must be a whole number, zero or more; found {data[name]!r:.100}")
+
+
+def _is_count(value: Any) -> bool:
+    """Of slots, stages or exchanges, of which no plan has a million."""
+    return type(value) is int and 0 <= value < 1_000_000
+
+
 def _demand_texts(data: Mapping[str, Any], where: str, *names: str) -> None:
     for name in names:
         if not all(isinstance(each, str) for each in data[name]):
@@ -237,9 +252,11 @@ def _demand(data: Any, where: str, fields: Mapping[str, type]) -> None:
         raise QueryError(f"{where} must be an object; found {data!r:.100}")
     for name, kind in fields.items():
         if name not in data:
-            raise QueryError(f"{where} has no {name!r}; it has {', '.join(data) or 'nothing'}")
+            raise QueryError(f"{where} has no {name!r}; it has {', '.join(map(str, data)) or 'nothing'!s:.300}")
         if not isinstance(data[name], kind) or (kind is int and isinstance(data[name], bool)):
             raise QueryError(f"{where}: {name} must be {kind.__name__}; found {data[name]!r:.100}")
     strange = [name for name in data if name not in fields]
     if strange:
-        raise QueryError(f"{where} has unknown entries: {', '.join(strange)}; there are {', '.join(fields)}")
+        raise QueryError(
+            f"{where} has unknown entries: {', '.join(map(str, strange))!s:.300}; there are {', '.join(fields)}"
+        )

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace import form
 from headrace.compile import plan as p
 from headrace.control import diffusion, elastic
 from headrace.control.degree import Degree
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
 from headrace.errors import QueryError
+from headrace.limits import MOST_SLOTS, check_slots
 from headrace.routing.hashing import scale
 from headrace.routing.layout import Diagonal, Layout, Rectangles, from_json
 
@@ -29,6 +31,20 @@ NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
 REMEMBERED = 100  # decisions: every manifest carries them
+
+DECISION = form.record(
+    epoch=form.count,
+    operator=form.text,
+    kind=form.one_of("shape", "move", "split", "slots"),
+    change=form.text,
+    reason=form.text,
+    before=form.real,
+    predicted=form.real,
+    measured=form.optional(form.real),
+)
+STORED = form.record(  # what `to_json` gives
+    active=form.whole(1, MOST_SLOTS), layouts=form.each(from_json), history=form.items(DECISION)
+)
 
 
 @dataclass
@@ -87,11 +103,12 @@ class Controller:
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """As the newest manifest has it."""
-        self.layouts = {name: from_json(found) for name, found in data["layouts"].items()}
-        self.history = [Decision(**found) for found in data["history"]]
+        """As the newest manifest has it; refuses what `to_json` never gave."""
+        found = STORED(data, "control")
+        self.layouts = found["layouts"]
+        self.history = [Decision(**decision) for decision in found["history"]]
         if self.auto:
-            self.active = min(data["active"], self.limit)
+            self.active = min(found["active"], self.limit)
 
     # --- layouts -------------------------------------------------------------------------------------------------------
 
@@ -342,8 +359,7 @@ class Controller:
 
     def set_slots(self, slots: int, epoch: int) -> None:
         """From this epoch on, because somebody asked for it."""
-        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-            raise QueryError(f"slots must be a whole number, at least 1; found {slots!r}")
+        check_slots(slots)
         if slots > self.limit:
             raise QueryError(
                 f"this run may use at most {self.limit} slots; found {slots}; start it with a higher limit"

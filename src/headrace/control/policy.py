@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import QueryError
 from headrace.paths import given_path
+from headrace.reading import read_toml
 
 DIFFUSION = ("ragged", "grid", "adaptive-ssp", "ssp", "off")
 ELASTIC = ("gain", "paper", "off")
@@ -51,7 +50,7 @@ class Policy:
 
 def _demand(holds: bool, name: str, found: object, expected: str) -> None:
     if not holds:
-        raise QueryError(f"the policy's {name} must be {expected}; found {found!r}")
+        raise QueryError(f"the policy's {name} must be {expected}; found {found!r:.200}")
 
 
 def policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) -> Policy:
@@ -60,16 +59,9 @@ def policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) ->
         return Policy()
     if isinstance(given, Policy):
         return given
-    return _from_fields(given if isinstance(given, Mapping) else _read(given_path(given, "the policy file")))
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise QueryError(f"the policy file {str(path)!r} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise QueryError(f"the policy file {str(path)!r} is not TOML: {error}") from None
+    return _from_fields(
+        given if isinstance(given, Mapping) else read_toml(given_path(given, "the policy file"), "the policy file")
+    )
 
 
 def _from_fields(data: Mapping[str, Any]) -> Policy:
@@ -97,7 +89,9 @@ def _groups(operator: str, groups: Any) -> dict[int, int]:
     try:
         return {int(group): slot for group, slot in groups.items()}
     except ValueError:
-        raise QueryError(f"the policy's pinned.{operator} must name groups by number; found {list(groups)!r}") from None
+        raise QueryError(
+            f"the policy's pinned.{operator} must name groups by number; found {list(groups)!r:.200}"
+        ) from None
 
 
 def check_pins(given: Policy, operators: Mapping[str, bool], groups: int, slots: int) -> None:

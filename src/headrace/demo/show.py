@@ -98,7 +98,9 @@ def _folder(keep: bool, console: Console) -> Iterator[Places]:
         yield Places(root)
     finally:
         if keep:
-            console.print(f"kept {root}: calls/, alarms/, alarms-per-district/ and checkpoint/", soft_wrap=True)
+            console.print(
+                f"kept {root}: calls/, alarms/, alarms-per-district/ and checkpoint/", soft_wrap=True, markup=False
+            )
         else:
             shutil.rmtree(root, ignore_errors=True)
 

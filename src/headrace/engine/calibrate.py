@@ -20,9 +20,10 @@ from headrace.compile import compile_query
 from headrace.compile import plan as p
 from headrace.compile.figures import Figures
 from headrace.compile.route import can_be_ranged
-from headrace.engine.driver import WORK, Driver, Settings
+from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
+from headrace.engine.names import WORK
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.routing.ranges import even_bounds, numbers, range_of

@@ -22,19 +22,22 @@ from headrace.compile import plan as p
 from headrace.control.controller import Controller, Decision
 from headrace.control.diffusion import shape
 from headrace.control.policy import Policy, check_pins
+from headrace.engine import stored
 from headrace.engine import time as wm
 from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.messages import Message
+from headrace.engine.names import CONTROL, WORK, ledger_name
 from headrace.engine.progress import Progress
 from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
 from headrace.engine.writing import by_reference
-from headrace.errors import EngineError, QueryChanged, SinkError, StateMismatch
+from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
+from headrace.limits import check_slots
 from headrace.routing.layout import Diagonal, Layout, Ranges
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
-from headrace.state.blocks import Block, BlockReader
+from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, OperatorState, Output
 from headrace.state.store import StateStore
 from headrace.version import __version__
@@ -42,7 +45,6 @@ from headrace.version import __version__
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
-WORK, CONTROL = "work:", "control:"  # stand beside the operators' state; no operator has a colon in its name
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 LATER_PER_SLOT = 4  # groups for each slot that a run may grow to
 
@@ -86,10 +88,12 @@ class Driver:
         self.progress.watermark = {s.name: None for s in self.plan.sources}
         self.progress.results = dict.fromkeys(self.plan.results, 0)
         if last is not None:
+            stored.check(last)
             self._check_query(last)
+            stored.check_for(self.plan, last)
             self._check_places(last)
             self.progress.restore(last)
-        limit = max(self.settings.limit or 0, self.settings.slots)
+        limit = check_slots(max(self.settings.limit or 0, self.settings.slots))
         self.control = Controller(self.plan, self.settings.policy, self.settings.slots, limit, auto=self.settings.auto)
         placed = {o.name: self.control.can_place(o) for o in self.plan.operators}
         check_pins(self.settings.policy, placed, last.groups if last else self._groups(), limit)
@@ -100,7 +104,7 @@ class Driver:
         reader = BlockReader(self.store.storage)
         taken = last.operators if last else {}
         self.ledgers = {
-            name: Ledger(origin, taken[_ledger(name)].inputs[0] if _ledger(name) in taken else (), reader)
+            name: Ledger(origin, taken[ledger_name(name)].inputs[0] if ledger_name(name) in taken else (), reader)
             for name, origin in self.files.items()
         }
 
@@ -258,7 +262,7 @@ class Driver:
         decisions = self._decide(epoch, reports, held, passed)
         operators[CONTROL] = OperatorState((), self.control.to_json())
         for name, ledger in self.ledgers.items():
-            operators[_ledger(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
+            operators[ledger_name(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
             versions=versions(),
             position=dict(position),
@@ -340,14 +344,23 @@ class Driver:
 
     # --- delivery --------------------------------------------------------------------------------------------------
 
+    def _table(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
+        """All of a result; refuses blocks that are whole, but hold something else."""
+        tables = [reader.open(part.block).table for part in parts]
+        schemas = [edge.schema for edge in self.plan.edges if edge.target == result] or [tables[0].schema]
+        for part, table in zip(parts, tables, strict=True):
+            if table.column_names != schemas[0].names:
+                msg = f"block {part.block.name} is no part of {result}: it has {table.column_names}. {REPAIR}"
+                raise CorruptState(msg)
+        return pa.concat_tables(tables)
+
     def _deliver(self, manifest: Manifest) -> None:
         reader = BlockReader(self.store.storage)
         for result, sink in self.sinks.items():
             parts = [o for o in manifest.outbox if o.result == result]
             if not parts:
                 continue
-            tables = [reader.open(o.block).table for o in parts]
-            delivery = Delivery(self.store.state_id, manifest.number, result, pa.concat_tables(tables))
+            delivery = Delivery(self.store.state_id, manifest.number, result, self._table(reader, result, parts))
             try:
                 sink.deliver(delivery)
             except BaseException as error:
@@ -359,11 +372,6 @@ class Driver:
                     " is committed; start again and the same results are delivered again"
                 )
                 raise SinkError(msg) from error
-
-
-def _ledger(source: str) -> str:
-    """The name under which the taken files of a source stand beside the operators' state."""
-    return f"files:{source}"
 
 
 def _same_folder(one: str, other: str) -> bool:

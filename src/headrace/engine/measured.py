@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headrace.compile.subqueries import WINDOWS, Measured, Plan, Subquery
-from headrace.engine.driver import WORK
+from headrace.engine.names import WORK
 from headrace.state.manifest import Manifest
 
 
 def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
-    """By source and subquery; empty before the first tuples, and when the counts are of another plan."""
+    """By source and subquery, of a manifest that was checked; empty before the first tuples, and when the counts are of another plan."""
     if WORK not in last.operators or not seconds(last):
         return {}
     found = _Counts(last)
@@ -45,7 +45,9 @@ class _Counts:
         ]
         if subquery.router.kind == WINDOWS:
             tuples = sent = sum(self.work["out"].get(name, 0) for name in members)
-            results = sum(max(self._passed(n) for n, producer in leaving if producer == name) for name in members)
+            results = sum(
+                max((self._passed(n) for n, producer in leaving if producer == name), default=0) for name in members
+            )
             state = 0.0
         else:
             tuples = sum(map(self._passed, entering))

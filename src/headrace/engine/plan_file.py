@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.compile.subqueries import Plan
-from headrace.errors import StateError
+from headrace.errors import QueryError, StateError
 from headrace.query import nodes
+from headrace.reading import read_json
 
 NAME = "plan.json"
+AGAIN = "it is written anew when the run is started"
 NAMES = (NAME, f"_{NAME}")  # the second while it is written
 
 
@@ -31,13 +33,14 @@ def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
 def read(checkpoint: Path) -> tuple[list[str], Plan]:
     """The query as it was written, and the plan."""
     path = checkpoint / NAME
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            raise FileNotFoundError
-        data = json.loads(path.read_text())
-        return list(data["query"]), Plan.from_json(data["plan"])
-    except FileNotFoundError:
+    if not path.is_file():  # a pipe would be waited for
         msg = f"there is no {NAME} in {str(checkpoint)!r}; is it the checkpoint of a run that was started?"
-        raise StateError(msg) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{str(path)!r} cannot be read: {error}; it is written anew when the run is started") from None
+        raise StateError(msg)
+    data = read_json(path, "the plan", AGAIN, StateError)
+    queries = data.get("query")
+    if not isinstance(queries, list) or not all(isinstance(text, str) for text in queries):
+        raise StateError(f"{str(path)!r}: query must be a list of texts; found {queries!r:.100}; {AGAIN}")
+    try:
+        return queries, Plan.from_json(data.get("plan", {}))
+    except QueryError as error:
+        raise StateError(f"{str(path)!r} holds no plan: {error}; {AGAIN}") from None

@@ -7,14 +7,18 @@ which one is behind the other never mix.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import StateMismatch
+from headrace.reading import read_json
 from headrace.state.manifest import Manifest
 from headrace.state.storage import sync_path
+
+_BATCH = re.compile(r"[0-9]{1,18}")
 
 
 def make_durable(checkpoint: Path, batch: int) -> None:
@@ -30,7 +34,7 @@ def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
     try:
         offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
     except OSError as error:
-        msg = f"'spark/offsets/{batch}' cannot be read: {error.strerror}; restore it, or use a new checkpoint"
+        msg = f"Spark's note of batch {batch}, 'spark/offsets/{batch}', cannot be read: {error.strerror}; restore the 'spark' folder"
         raise StateMismatch(msg) from None
     return {
         "kind": "spark",
@@ -41,12 +45,14 @@ def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
 
 
 def _query_id(checkpoint: Path) -> str | None:
-    try:
-        return str(json.loads((checkpoint / "metadata").read_text())["id"])
-    except FileNotFoundError:
+    path = checkpoint / "metadata"
+    if not path.exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateMismatch(f"'spark/metadata' cannot be read: {error}; restore it, or use a new checkpoint") from None
+    hint = "restore the 'spark' folder, or use a new checkpoint"
+    found = read_json(path, "Spark's note of its query", hint, StateMismatch).get("id")
+    if not isinstance(found, str):
+        raise StateMismatch(f"{str(path)!r} names no query: its id is {found!r:.100}; {hint}")
+    return found
 
 
 def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:
@@ -102,5 +108,5 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
 
 
 def _newest(folder: Path) -> int | None:
-    numbers = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.is_dir() else []
+    numbers = [int(name) for name in os.listdir(folder) if _BATCH.fullmatch(name)] if folder.is_dir() else []
     return max(numbers, default=None)

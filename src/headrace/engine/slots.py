@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.compile import plan as p
 from headrace.engine import time as wm
-from headrace.engine.writing import Task, reach, write_grouped, write_rows
+from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
 from headrace.kernels import aggregate, order
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import join
@@ -88,9 +88,9 @@ class _Slot:
         parts = self._parts(side)
         if not self._groups(side) and not parts:
             return []
-        opened = [self.task.reader.open(block) for block in blocks]
-        tables = [block.slice(self._groups(side, reach(block.table))) for block in opened]
-        tables += [part_of(block, *part) for part in parts for block in opened]
+        found = [opened(self.task, self.operator, side, block) for block in blocks]
+        tables = [block.slice(self._groups(side, reach(block.table))) for block in found]
+        tables += [part_of(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
@@ -157,7 +157,7 @@ class _Slot:
 
     def _held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Held tuples and those that arrived now, in one table."""
-        tables = [self.task.reader.open(block).slice(groups) for block in self._old(side)]
+        tables = [opened(self.task, self.operator, side, block).slice(groups) for block in self._old(side)]
         tables += [_widen(rows, schema) for rows in self.inbox.rows.get((self.operator.name, side), [])]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()

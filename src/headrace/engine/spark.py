@@ -32,6 +32,7 @@ from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
+from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
@@ -51,8 +52,7 @@ Row = tuple[str, str, bytes]
 
 def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
-    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        raise QueryTypeError(f"slots must be a whole number, at least 1; found {slots!r}")
+    check_slots(slots)
     asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python  # which is where pyspark looks; the setting alone is passed over

@@ -26,12 +26,13 @@ from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
-from headrace.engine import plan_file
+from headrace.engine import plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateError
+from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path, lets_anyone_rename
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
@@ -110,14 +111,15 @@ def start(
         raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
     rules = as_policy(policy)
     count = 1 if auto else _slots(plan.slots if plan and slots is None else slots, spark)
-    limit = (
-        _slots(most_slots, spark) if most_slots is not None else max(count, 4 * spark.sparkContext.defaultParallelism)
-    )
+    most = min(4 * spark.sparkContext.defaultParallelism, MOST_SLOTS)
+    limit = check_slots(most_slots, "most_slots") if most_slots is not None else max(count, most)
     if limit < count:
         raise QueryError(f"most_slots ({limit}) is less than slots ({count})")
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
+        if store.last is not None:
+            stored.check(store.last)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last)
         outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
         outlets |= {f"late:{name}": late for name in sources} if late is not None else {}
@@ -141,7 +143,7 @@ def start(
     except BaseException:
         store.close()
         raise
-    if sys.stderr.isatty() if show is None else show:
+    if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed
         from headrace.cli import live
 
         live.beside(run)
@@ -168,10 +170,8 @@ def _check_late(sources: Mapping[str, nodes.Source]) -> None:
 
 
 def _slots(slots: int | str | None, spark: Any) -> int:
-    count = spark.sparkContext.defaultParallelism if slots is None else slots
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise QueryError(f'slots must be a whole number, at least 1, or for start "auto"; found {slots!r}')
-    return count
+    count = min(spark.sparkContext.defaultParallelism, MOST_SLOTS) if slots is None else slots
+    return check_slots(count, besides=', or for start "auto"')
 
 
 def _spark(sources: Mapping[str, nodes.Source]) -> Any:

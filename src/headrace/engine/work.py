@@ -13,7 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headrace import form
+
 T = TypeVar("T")
+
+_COUNTS, _PAIRS = form.each(form.count), form.each(form.row(form.count, form.count))
+STORED = form.record(  # as the driver keeps it: what all tasks did since a plan began to run
+    plan=form.items(form.row(form.text, form.text, form.text)),
+    since=form.count,
+    work=form.record(
+        edges=_PAIRS, sent=_PAIRS, out=_COUNTS, cpu=form.each(form.amount), read=_COUNTS, opened=_COUNTS, pairs=_COUNTS
+    ),
+    held=form.each(form.amount),
+)
 
 
 @dataclass

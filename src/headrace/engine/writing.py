@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace.compile import plan as p
-from headrace.kernels.aggregate import PANE, merge_partials, partials_of
+from headrace.errors import CorruptState
+from headrace.kernels.aggregate import NUMBER, PANE, merge_partials, partials_of
 from headrace.kernels.equijoin import HASH, hashes
 from headrace.routing.hashing import Groups, groups_of, hash_rows, scale
 from headrace.routing.ranges import range_of
-from headrace.state.blocks import Block, BlockReader, Offsets, block_name, write_block
+from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
 from headrace.state.storage import Storage
 
 if TYPE_CHECKING:
@@ -60,6 +61,26 @@ def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table
     if grouping.bounds is not None:
         return range_of(table, grouping.columns[0], grouping.bounds, -grouping.width)
     return groups_of(table, grouping.columns, epoch.groups, grouping.types)
+
+
+def opened(task: Task, operator: p.Operator, side: int, block: Block) -> OpenBlock:
+    """A block of an operator's state; refuses one that is whole, but holds something else than this operator keeps."""
+    found = task.reader.open(block)
+    wanted = _columns(operator, side)
+    if not wanted <= set(found.table.column_names):
+        missing = ", ".join(sorted(wanted - set(found.table.column_names)))
+        raise CorruptState(f"block {block.name} is no state of {operator.name}: it has no {missing}. {REPAIR}")
+    return found
+
+
+def _columns(operator: p.Operator, side: int) -> set[str]:
+    """Columns that every block of an input has."""
+    if isinstance(operator, p.PaneAggregateOperator):
+        return {PANE, "ts", *operator.by, *(name for partial in operator.partials for name, _, _ in partial.columns)}
+    names = set(operator.schemas[side].names)
+    if isinstance(operator, p.JoinOperator) and operator.groupings[side].bounds is None:
+        return names | {HASH}
+    return names | {NUMBER} if isinstance(operator, p.CountAggregateOperator) else names
 
 
 def reach(table: pa.Table) -> int:
@@ -115,7 +136,7 @@ def sorted_by_hash(operator: p.Operator) -> bool:
 
 def write_merged(epoch: Epoch, task: Task, operator: p.Operator, side: int, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several; partials of one group and pane become one row."""
-    table = pa.concat_tables([task.reader.open(block).table for block in blocks])
+    table = pa.concat_tables([opened(task, operator, side, block).table for block in blocks])
     if isinstance(operator, p.PaneAggregateOperator):
         table = merge_partials(operator, table)
     return write_grouped(epoch, task, operator, side, table)[0]

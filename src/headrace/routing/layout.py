@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from headrace.errors import QueryError
+from headrace import form
+from headrace.errors import CorruptState, QueryError
+from headrace.limits import MOST_GROUPS, MOST_SLOTS
 
 Interval = tuple[int, int]  # groups from .. to, the end excluded
 
@@ -192,7 +194,38 @@ class Ranges:
 Layout = Diagonal | Rectangles | Ranges
 
 
-def from_json(data: dict[str, Any]) -> Layout:
+_SLOT, _SLOTS = form.whole(0, MOST_SLOTS - 1), form.whole(1, MOST_SLOTS)
+_GROUP, _GROUPS = form.whole(0, MOST_GROUPS - 1), form.whole(1, MOST_GROUPS)
+_FORMS = {
+    "diagonal": form.record(
+        kind=form.text,
+        owner=form.items(_SLOT),
+        slots=_SLOTS,
+        splits=form.items(form.row(_GROUP, _SLOTS, _SLOTS, form.items(_SLOT))),
+    ),
+    "rectangles": form.record(
+        kind=form.text, groups=_GROUPS, rows=form.items(_SLOTS), transposed=form.flag, first=_SLOT
+    ),
+    "ranges": form.record(kind=form.text, groups=_GROUPS, busy=_SLOTS, points=form.whole(0, 1), first=_SLOT),
+}
+
+
+def from_json(data: Any, key: str = "layout") -> Layout:
+    """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
+    kind = form.having(kind=form.one_of(*_FORMS))(data, key)["kind"]
+    found = _FORMS[kind](data, key)
+    try:
+        layout = _layout(found)
+    except QueryError as error:
+        raise CorruptState(f"{key}: {error!s:.300}") from None
+    if layout.slots > MOST_SLOTS:
+        raise form.refuse(key, f"of at most {MOST_SLOTS} slots", layout.slots)
+    if isinstance(layout, Diagonal) and any(split.group >= len(layout.owner) for split in layout.splits):
+        raise form.refuse(key, f"of {len(layout.owner)} groups", [split.group for split in layout.splits])
+    return layout
+
+
+def _layout(data: dict[str, Any]) -> Layout:
     match data["kind"]:
         case "diagonal":
             splits = tuple(Split(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])

@@ -22,6 +22,7 @@ import xxhash
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
 from headrace.query.types import shown
+from headrace.screen import printable
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,10 @@ class _Console:
 
         grid = Table()
         for name in delivery.table.column_names:
-            grid.add_column(Text(name))
+            grid.add_column(Text(printable(name)))
         some = delivery.table.slice(0, self.rows)
         for row in range(some.num_rows):
-            grid.add_row(*(Text(shown(column[row])) for column in some.columns))
+            grid.add_row(*(Text(printable(shown(column[row]))) for column in some.columns))
         console = Console(file=self.file or sys.stdout)
         console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
         console.print(grid)

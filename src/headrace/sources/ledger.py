@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.errors import CorruptState
 from headrace.sources.files import FilesOrigin
-from headrace.state.blocks import Block, BlockReader, block_name, write_block
+from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.runs import mergeable_runs
 from headrace.state.storage import Storage
 
@@ -34,8 +35,15 @@ class Ledger:
 
     def __init__(self, origin: FilesOrigin, blocks: Sequence[Block], reader: BlockReader) -> None:
         self.origin, self.blocks = origin, list(blocks)
-        self._taken = {name for b in blocks for name in reader.open(b).table.column("name").to_pylist()}
         self._reader = reader
+        self._taken = {name for block in blocks for name in self._names(block)}
+
+    def _names(self, block: Block) -> list[str]:
+        table = self._reader.open(block).table
+        if not table.schema.equals(SCHEMA):
+            raise CorruptState(f"block {block.name} is no list of taken files: it has {table.column_names}. {REPAIR}")
+        found: list[str] = table.column("name").to_pylist()
+        return found
 
     def waiting(self) -> list[File]:
         """Files not taken yet, in order of (modification time, name)."""

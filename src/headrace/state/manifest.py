@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
+from headrace import form
 from headrace.errors import CorruptState, StateError
+from headrace.reading import check_limits, parse_json
 from headrace.state.blocks import Block, by_name
 
 FORMAT = 1
@@ -71,7 +72,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         try:
-            return _seal(_to_json(self))
+            body = _to_json(self)
+            check_limits(body)  # what could not be read again must not be written
+            return _seal(body)
         except (TypeError, ValueError, RecursionError) as error:
             raise StateError(f"manifest {self.number} holds something that JSON cannot: {error}") from error
 
@@ -82,11 +85,11 @@ class Manifest:
         _check_format(parsed, name)
         body = {key: value for key, value in parsed.items() if key != "checksum"}
         if not _is_sealed(body, data):
-            _corrupt(name, "its checksum does not match its content")
+            corrupt(name, "its checksum does not match its content")
         try:
             return _from_json(body)
         except CorruptState as error:
-            _corrupt(name, str(error))
+            corrupt(name, str(error))
 
 
 def manifest_name(number: int) -> str:
@@ -105,7 +108,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _corrupt(name: str, reason: str) -> NoReturn:
+def corrupt(name: str, reason: str) -> NoReturn:
     raise CorruptState(f"manifest {name} cannot be trusted: {reason}. {_CHOICES}") from None
 
 
@@ -126,16 +129,12 @@ def _is_sealed(body: dict[str, Any], data: bytes) -> bool:
 
 def _parse(data: bytes, name: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(data.decode("ascii"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        _corrupt(name, f"not readable as JSON ({error})")
+        parsed = parse_json(data.decode("ascii"))
+    except ValueError as error:
+        corrupt(name, f"not readable as JSON ({error})")
     if not isinstance(parsed, dict):
-        _corrupt(name, "not a JSON object")
+        corrupt(name, "not a JSON object")
     return parsed
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _check_format(parsed: dict[str, Any], name: str) -> None:
@@ -146,7 +145,7 @@ def _check_format(parsed: dict[str, Any], name: str) -> None:
             f"{FORMAT}). Nothing was changed: use that version, or a new, empty folder"
         )
     if type(found) is not int or found != FORMAT:
-        _corrupt(name, f"its format is {found!r:.50}, expected {FORMAT}")
+        corrupt(name, f"its format is {found!r:.50}, expected {FORMAT}")
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -162,91 +161,42 @@ def _operator_to_json(state: OperatorState) -> dict[str, Any]:
 
 
 def _from_json(body: dict[str, Any]) -> Manifest:
-    _keys(body, {"format", *Manifest.__dataclass_fields__}, "manifest")
-    values = {key: check(body[key], key) for key, check in _FIELDS.items()}
-    manifest = Manifest(**values)
+    values = form.record(**_FIELDS, format=form.of(int))(body, "manifest")
+    manifest = Manifest(**{key: value for key, value in values.items() if key != "format"})
     if (manifest.number == 0) != (manifest.previous is None):
         raise CorruptState("only manifest 0 has no predecessor")
     manifest.live_blocks()
     return manifest
 
 
-def _keys(data: object, expected: set[str], what: str) -> None:
-    if not isinstance(data, dict) or set(data) != expected:
-        raise CorruptState(f"{what} should have the fields {sorted(expected)}, found {data!r:.200}")
-
-
-def _matching(pattern: re.Pattern[str]) -> Callable[[Any, str], str]:
-    def check(value: Any, key: str) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise CorruptState(f"{key} is {value!r:.100}")
-        return value
-
-    return check
-
-
-def _of(kind: type) -> Callable[[Any, str], Any]:
-    def check(value: Any, key: str) -> Any:
-        if type(value) is not kind:
-            raise CorruptState(f"{key} should be a {kind.__name__}, found {value!r:.100}")
-        return value
-
-    return check
-
-
-def _dict_of(kind: type) -> Callable[[Any, str], dict[str, Any]]:
-    def check(value: Any, key: str) -> dict[str, Any]:
-        return {name: _of(kind)(item, f"{key}.{name}") for name, item in _of(dict)(value, key).items()}
-
-    return check
-
-
-def _count(value: Any, key: str) -> int:
-    if type(value) is not int or value < 0:
-        raise CorruptState(f"{key} should be a number from 0 on, found {value!r:.100}")
-    return value
-
-
-def _previous(value: Any, key: str) -> str | None:
-    return None if value is None else _matching(_DIGEST)(value, key)
-
-
 def _operators(value: Any, key: str) -> dict[str, OperatorState]:
-    return {name: _operator(state, f"{key}.{name}") for name, state in _of(dict)(value, key).items()}
-
-
-def _operator(value: Any, key: str) -> OperatorState:
-    _keys(value, {"inputs", "extra"}, key)
-    inputs = [_of(list)(blocks, f"{key}.inputs") for blocks in _of(list)(value["inputs"], f"{key}.inputs")]
-    return OperatorState(
-        tuple(tuple(Block.from_json(block) for block in blocks) for blocks in inputs),
-        _of(dict)(value["extra"], f"{key}.extra"),
-    )
+    states = form.each(form.record(inputs=form.items(form.items(_block)), extra=form.table))(value, key)
+    return {name: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"]) for name, s in states.items()}
 
 
 def _outbox(value: Any, key: str) -> tuple[Output, ...]:
-    return tuple(_output(item, key) for item in _of(list)(value, key))
+    found = form.items(form.record(result=form.text, part=form.count, block=_block))(value, key)
+    return tuple(Output(**output) for output in found)
 
 
-def _output(value: Any, key: str) -> Output:
-    _keys(value, {"result", "part", "block"}, key)
-    return Output(_of(str)(value["result"], key), _count(value["part"], key), Block.from_json(value["block"]))
+def _block(value: Any, key: str) -> Block:
+    return Block.from_json(value)
 
 
-_FIELDS: dict[str, Callable[[Any, str], Any]] = {
-    "state_id": _matching(_ID),
-    "number": _count,
-    "previous": _previous,
-    "run": _of(str),
-    "versions": _dict_of(str),
-    "position": _of(dict),
-    "query": _of(dict),
-    "groups": _count,
-    "layouts": _of(dict),
-    "sources": _dict_of(dict),
+_FIELDS: dict[str, form.Form] = {
+    "state_id": form.matching(_ID, "32 hexadecimal digits"),
+    "number": form.count,
+    "previous": form.optional(form.matching(_DIGEST, "a SHA-256 digest")),
+    "run": form.text,
+    "versions": form.each(form.text),
+    "position": form.table,
+    "query": form.table,
+    "groups": form.count,
+    "layouts": form.table,
+    "sources": form.each(form.table),
     "operators": _operators,
     "outbox": _outbox,
-    "totals": _dict_of(int),
-    "decisions": _of(list),
-    "closed": _of(bool),
+    "totals": form.each(form.of(int)),
+    "decisions": form.of(list),
+    "closed": form.flag,
 }

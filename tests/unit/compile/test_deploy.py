@@ -69,7 +69,9 @@ def test_edits_beyond_the_rules_are_refused() -> None:
     refuse(
         edited(plan, 0, router=router), query, "it is routed by hash of l.callee = r.phone, the query by hash of l.cal"
     )
-    refuse(replace(plan, slots=0), query, "the plan has 0 slots")
+    refuse(
+        replace(plan, slots=0), query, "the plan: slots must be a whole number, at least 1 and at most 1024; found 0"
+    )
 
 
 def test_a_grid_needs_a_shape_that_uses_its_slots() -> None:

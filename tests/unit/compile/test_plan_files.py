@@ -33,7 +33,10 @@ def broken(change: Any) -> dict[str, Any]:
         (lambda d: d.update(format=99), "format 99, this version reads 2"),
         (lambda d: d.update(colour="red"), "unknown entries: colour"),
         (lambda d: d.update(slots=True), "slots must be int; found True"),
-        (lambda d: d["subqueries"][1].update(slots=0), r"subquery 2 \(subquery-2\) has 0 slots"),
+        (
+            lambda d: d["subqueries"][1].update(slots=0),
+            r"subquery 2 \(subquery-2\): slots must be a whole number, at least 1",
+        ),
         (lambda d: d["subqueries"][0].update(cost="much"), "cost must be a number"),
         (lambda d: d["subqueries"][0]["router"].update(kind="magic"), "there is no router 'magic'"),
         (lambda d: d["subqueries"][0]["router"].update(columns=[1]), r"columns must be a list of texts; found \[1\]"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.bench.running import scratch
 from headrace.control.policy import Policy
-from headrace.engine.driver import WORK
+from headrace.engine.names import WORK
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream

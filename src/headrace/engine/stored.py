@@ -1,0 +1,118 @@
+"""What a manifest must say before anything is computed from it.
+
+A manifest may be whole, its checksum right, and still say what no run ever wrote: somebody edited it and sealed it
+again. The store knows blocks and numbers; what stands in the other sections is known here.
+
+    check(last) returns        =>  every section has the form that the driver writes
+    check_for(plan, last) returns  =>  and it has what this plan will look for
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from headrace import form
+from headrace.compile import plan as p
+from headrace.control import controller
+from headrace.engine import time as wm
+from headrace.engine import work
+from headrace.engine.names import CONTROL, WORK, ledger_name
+from headrace.errors import CorruptState
+from headrace.limits import MOST_GROUPS
+from headrace.routing.layout import Diagonal, Rectangles
+from headrace.routing.layout import from_json as layout
+from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
+
+COUNTS = ("in", "accepted", "late", "rejected")
+_MOMENT = form.optional(form.whole(-wm.FURTHEST, wm.FURTHEST))
+_SOURCE = form.having(
+    largest=_MOMENT,
+    smallest=_MOMENT,
+    watermark=form.whole(wm.NEVER, wm.FOREVER),
+    idle=form.flag,
+    **dict.fromkeys(COUNTS, form.count),
+)
+_BATCH = form.whole(-1, 1 << 62)
+_RANKS = form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61))
+
+
+def check(last: Manifest) -> None:
+    """Refuse nonsense in any section."""
+    try:
+        _position(last.position)
+        _sources(last)
+        form.having(operators=form.items(form.having(operator=form.text)))(last.query, "query")
+        form.each(_rising)(last.query.get("bounds", {}), "query.bounds")
+        form.whole(1, MOST_GROUPS)(last.groups, "groups")
+        _layouts(last)
+        form.items(controller.DECISION)(last.decisions, "decisions")
+        if WORK in last.operators:
+            work.STORED(last.operators[WORK].extra, WORK)
+            form.whole(0, last.number)(last.operators[WORK].extra["since"], f"{WORK}since")
+        if CONTROL in last.operators:
+            controller.STORED(last.operators[CONTROL].extra, CONTROL)
+    except CorruptState as error:
+        corrupt(manifest_name(last.number), str(error))
+
+
+def check_for(plan: p.Plan, last: Manifest) -> None:
+    """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
+    try:
+        if set(last.sources) != {source.name for source in plan.sources}:
+            raise form.refuse("sources", f"those of the query, {[s.name for s in plan.sources]}", list(last.sources))
+        for operator in plan.operators:
+            state = last.operators.get(operator.name)
+            if state is not None:
+                _operator(operator, state)
+            elif not isinstance(operator, p.StatelessOperator):
+                raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
+        for source in plan.sources:
+            ledger = last.operators.get(ledger_name(source.name))
+            if ledger is not None and len(ledger.inputs) != 1:
+                raise form.refuse(ledger_name(source.name), "one input", len(ledger.inputs))
+    except CorruptState as error:
+        corrupt(manifest_name(last.number), str(error))
+
+
+def _position(position: dict[str, Any]) -> None:
+    form.having(kind=form.text)(position, "position")
+    for name in ("own", "step"):
+        form.optional(form.count)(position.get(name), f"position.{name}")
+    if position["kind"] == "spark":
+        form.having(query=form.optional(form.text), batch=_BATCH)(position, "position")
+        if position["batch"] >= 0:
+            form.having(offsets=form.text)(position, "position")
+
+
+def _sources(last: Manifest) -> None:
+    for name, source in last.sources.items():
+        _SOURCE(source, f"sources.{name:.100}")
+        if source["in"] != sum(source[counter] for counter in COUNTS[1:]):
+            raise form.refuse(f"sources.{name:.100}.in", "the sum of accepted, late and rejected", source["in"])
+    for counter in COUNTS:
+        if last.totals.get(counter) != sum(source[counter] for source in last.sources.values()):
+            raise form.refuse(f"totals.{counter}", "that of all sources together", last.totals.get(counter))
+    form.each(form.count)(last.totals, "totals")
+
+
+def _rising(value: Any, key: str) -> Any:
+    bounds = form.items(form.real)(value, key)
+    if not bounds or any(after <= before for before, after in pairwise(bounds)):
+        raise form.refuse(key, "numbers that rise, at least one", value)
+    return bounds
+
+
+def _layouts(last: Manifest) -> None:
+    for name, data in last.layouts.items():
+        found = layout(data, f"layouts.{name:.100}")
+        groups = len(found.owner) if isinstance(found, Diagonal) else found.total
+        if groups != last.groups and isinstance(found, Diagonal | Rectangles):
+            raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", groups)
+
+
+def _operator(operator: p.Operator, state: OperatorState) -> None:
+    if len(state.inputs) != len(operator.schemas):
+        raise form.refuse(f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs))
+    if "given" in state.extra:
+        _RANKS(state.extra["given"], f"operators.{operator.name}.extra.given")

@@ -1,0 +1,131 @@
+"""What values from a stored file must look like: small checks, put together to forms.
+
+A form takes a value and its name, gives the value back if it fits, and otherwise raises CorruptState with the name, what
+was expected and what was found. A checksum says that a file is what somebody wrote; a form, that it can be meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import CorruptState
+
+Form = Callable[[Any, str], Any]
+
+
+def refuse(key: str, expected: str, found: object) -> CorruptState:
+    return CorruptState(f"{key} should be {expected}, found {found!r:.100}")
+
+
+def of(kind: type) -> Form:
+    """A value of exactly this kind: a bool is no int."""
+
+    def check(value: Any, key: str) -> Any:
+        if type(value) is not kind:
+            raise refuse(key, f"a {kind.__name__}", value)
+        return value
+
+    return check
+
+
+def whole(low: int, high: int) -> Form:
+    def check(value: Any, key: str) -> Any:
+        if type(value) is not int or not low <= value <= high:
+            raise refuse(key, f"a whole number from {low} to {high}", value)
+        return value
+
+    return check
+
+
+def real(value: Any, key: str) -> Any:
+    """A finite number, whole or not."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise refuse(key, "a number", value)
+    return value
+
+
+def amount(value: Any, key: str) -> Any:
+    if real(value, key) < 0:
+        raise refuse(key, "a number from 0 on", value)
+    return value
+
+
+def matching(pattern: re.Pattern[str], expected: str) -> Form:
+    def check(value: Any, key: str) -> Any:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise refuse(key, expected, value)
+        return value
+
+    return check
+
+
+def one_of(*choices: str) -> Form:
+    def check(value: Any, key: str) -> Any:
+        if value not in choices:
+            raise refuse(key, f"one of {', '.join(choices)}", value)
+        return value
+
+    return check
+
+
+def optional(form: Form) -> Form:
+    return lambda value, key: None if value is None else form(value, key)
+
+
+def each(form: Form) -> Form:
+    """An object whose values all have the form."""
+
+    def check(value: Any, key: str) -> Any:
+        return {name: form(item, f"{key}.{name:.100}") for name, item in table(value, key).items()}
+
+    return check
+
+
+def items(form: Form) -> Form:
+    """A list whose items all have the form."""
+
+    def check(value: Any, key: str) -> Any:
+        return [form(item, f"{key}[{place}]") for place, item in enumerate(of(list)(value, key))]
+
+    return check
+
+
+def row(*forms: Form) -> Form:
+    """A list of just these."""
+
+    def check(value: Any, key: str) -> Any:
+        if type(value) is not list or len(value) != len(forms):
+            raise refuse(key, f"a list of {len(forms)}", value)
+        return [form(item, f"{key}[{place}]") for place, (form, item) in enumerate(zip(forms, value, strict=True))]
+
+    return check
+
+
+def record(**forms: Form) -> Form:
+    """An object with exactly these fields."""
+
+    def check(value: Any, key: str) -> Any:
+        if not isinstance(value, dict) or set(value) != set(forms):
+            raise refuse(key, f"an object with the fields {sorted(forms)}", value)
+        return {name: form(value[name], f"{key}.{name}") for name, form in forms.items()}
+
+    return check
+
+
+def having(**forms: Form) -> Form:
+    """An object with these fields, and perhaps others."""
+
+    def check(value: Any, key: str) -> Any:
+        missing = [name for name in forms if name not in table(value, key)]
+        if missing:
+            raise refuse(key, f"an object with {', '.join(missing)}", value)
+        return {**value, **{name: form(value[name], f"{key}.{name}") for name, form in forms.items()}}
+
+    return check
+
+
+text, flag, table = of(str), of(bool), of(dict)
+count = whole(0, 1 << 63)

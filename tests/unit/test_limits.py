@@ -1,0 +1,83 @@
+"""More slots than any run can use: refused at once, by every way in, with the bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import cli, deployment
+from headrace.compile.deploy import deploy
+from headrace.compile.subqueries import Plan
+from headrace.control.controller import Controller
+from headrace.control.policy import Policy
+from headrace.engine import spark
+from headrace.limits import MOST_SLOTS
+from headrace.stream import node_of
+from headrace.testing import LocalRun, table_stream
+
+MANY = 10**6
+
+
+def query() -> hr.Stream:
+    stream = table_stream(pa.table({"ts": pa.array([1]).cast(pa.timestamp("us", "UTC")), "x": [1]}), name="a")
+    return stream.join(stream, on="l.x < r.x", within="1 second")
+
+
+def edited(**changes: Any) -> dict[str, Any]:
+    return {**query().plan().to_json(), **changes}
+
+
+def with_subquery(**changes: Any) -> dict[str, Any]:
+    found = query().plan().to_json()
+    found["subqueries"][0] |= changes
+    return found
+
+
+def descriptor(folder: Path, text: str) -> Path:
+    path = folder / "cluster.toml"
+    path.write_text(f"state = 'state'\n{text}")
+    return path
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "plan": lambda _: query().plan(slots=MANY),
+    "explain": lambda _: query().explain(slots=MANY),
+    "calibrate": lambda _: hr.calibrate(query(), slots=MANY),
+    "session": lambda _: spark.session(MANY),
+    "a plan": lambda _: Plan.from_json(edited(slots=MANY)),
+    "a subquery": lambda _: Plan.from_json(with_subquery(slots=MANY)),
+    "set_slots": lambda _: Controller(LocalRun(query(), _ / "s").plan, Policy(), 1, MANY * 2).set_slots(MANY, 0),
+    "a deployment": lambda folder: deployment.read(descriptor(folder, f"master = 'local[2]'\nslots = {MANY}")),
+    "cores of a deployment": lambda folder: deployment.read(descriptor(folder, f"master = 'yarn'\ncores = {MANY}")),
+    "a large machine": lambda folder: deployment.read(descriptor(folder, f"master = 'local[{MANY}]'")),
+    "a run": lambda folder: LocalRun(query(), folder / "s", slots=MANY),
+    "a run that may grow": lambda folder: LocalRun(query(), folder / "s", limit=MANY),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_too_many_slots_are_refused_at_once_and_the_bound_is_said(way: str, tmp_path: Path) -> None:
+    since = time.monotonic()
+    with pytest.raises(hr.HeadraceError, match=str(MOST_SLOTS)):
+        WAYS[way](tmp_path)
+    assert time.monotonic() - since < 5
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "calibrate"])
+def test_the_command_line_says_the_bound(command: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(cli.app, [command, str(tmp_path / "q.py"), "--slots", str(MANY)], env={"COLUMNS": "200"})
+    assert found.exit_code == 2 and str(MOST_SLOTS) in found.output
+
+
+def test_as_many_as_there_may_be_can_be_planned() -> None:
+    since = time.monotonic()
+    plan = query().plan(slots=MOST_SLOTS)
+    assert time.monotonic() - since < 10
+    deploy(Plan.from_json(plan.to_json()), [node_of(query())], [False])

@@ -1,0 +1,202 @@
+"""Manifests that are whole and say what no run wrote: refused by file and field, before anything is computed."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+import headrace as hr
+from headrace.cli import deciding, explaining
+from headrace.control.policy import Policy
+from headrace.engine import plan_file, stored
+from headrace.engine.position import admit, check_alignment, spark_position
+from headrace.errors import CorruptState, StateMismatch
+from headrace.limits import MOST_GROUPS
+from headrace.state.manifest import _seal
+from headrace.state.store import StateStore
+from headrace.stream import node_of
+from headrace.testing import LocalRun, table_stream
+
+Body = dict[str, Any]
+
+
+def rows(begin: int) -> pa.Table:
+    times = [begin * 1_000_000 + 40_000 * i for i in range(50)]
+    values = {"k": ["a" if i % 3 else str(i) for i in range(50)], "v": list(range(50))}
+    return pa.table({"ts": pa.array(times).cast(pa.timestamp("us", "UTC")), **values})
+
+
+def query() -> hr.Stream:
+    left = table_stream(rows(0), name="left")
+    right = table_stream(rows(0).rename_columns(["ts", "k", "w"]), name="right")
+    joined = left.join(right, on="l.k = r.k", within="2 seconds")
+    return joined.join(right, on="l.v < r.w", last=3).aggregate(by=["v"], last=2, n="count(*)")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    run = opened(folder)
+    for number in range(3):
+        run.epoch({"left": rows(number), "right": rows(number).rename_columns(["ts", "k", "w"])})
+    run.close()
+    plan_file.write(folder, [node_of(query())], query().plan())
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def opened(folder: Path) -> LocalRun:
+    store = StateStore.open(folder / "state", fsync=False)
+    return LocalRun(query(), folder, slots=2, groups=8, store=store, auto=True, limit=3, policy=Policy(every=1))
+
+
+def edit(folder: Path, change: Callable[[Body], Any]) -> str:
+    """Change the newest manifest and seal it again; gives its name."""
+    path = sorted((folder / "state" / "manifests").iterdir())[-1]
+    body = json.loads(path.read_text())
+    del body["checksum"]
+    change(body)
+    path.write_bytes(_seal(body))
+    return f"manifests/{path.name}"
+
+
+def at(*way: str | int, to: Any) -> Callable[[Body], None]:
+    def change(body: Body) -> None:
+        place: Any = body
+        for step in way[:-1]:
+            place = place[step]
+        place[way[-1]] = to
+
+    return change
+
+
+def without(*way: str) -> Callable[[Body], None]:
+    def change(body: Body) -> None:
+        place: Any = body
+        for step in way[:-1]:
+            place = place[step]
+        del place[way[-1]]
+
+    return change
+
+
+DECISION = {"epoch": 0, "operator": "a", "kind": "move", "change": "", "reason": "", "before": 1, "predicted": 1}
+NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
+    "a source as text": (at("sources", "left", "watermark", to="yesterday"), "sources.left.watermark"),
+    "a time beyond all": (at("sources", "left", "largest", to=2**63), "sources.left.largest"),
+    "a source without": (without("sources", "left", "in"), "sources.left should be an object with in"),
+    "no source": (without("sources", "left"), "totals.in"),
+    "another source": (lambda b: b["sources"].update(other=b["sources"].pop("left")), "sources should be those"),
+    "a sum that is none": (at("sources", "left", "late", to=5), "sources.left.in should be the sum"),
+    "totals": (at("totals", "in", to=1), "totals.in should be that of all sources"),
+    "a total": (at("totals", "result-0", to=-1), "totals.result-0"),
+    "a position": (at("position", to={}), "position should be an object with kind"),
+    "a batch": (at("position", to={"kind": "spark", "query": None, "batch": "x"}), "position.batch"),
+    "no offsets": (
+        at("position", to={"kind": "spark", "query": None, "batch": 1}),
+        "position should be an object with",
+    ),
+    "groups": (at("groups", to=0), "groups should be a whole number from 1"),
+    "too many groups": (at("groups", to=MOST_GROUPS + 1), "groups should be"),
+    "other groups": (at("groups", to=9), "of 9 groups"),
+    "a layout": (at("layouts", "join-1", to={"kind": "diagonal"}), "layouts.join-1 should be an object"),
+    "no layout": (at("layouts", "join-1", to=7), "layouts.join-1"),
+    "many slots": (at("layouts", "join-1", "slots", to=10**9), "layouts.join-1.slots"),
+    "a slot that is not there": (at("layouts", "join-1", "owner", 0, to=500), "layouts.join-1: a layout of"),
+    "decisions": (at("decisions", to=[{}]), r"decisions\[0\] should be an object"),
+    "a query": (at("query", to={}), "query should be an object with operators"),
+    "operators of a query": (at("query", "operators", to=[{}]), r"query.operators\[0\]"),
+    "bounds": (at("query", "bounds", to={"join-1": [2, 1]}), "query.bounds.join-1 should be numbers that rise"),
+    "history": (at("operators", "control:", "extra", "history", to=[7]), r"control:.history\[0\]"),
+    "a decision": (
+        at("operators", "control:", "extra", "history", to=[{**DECISION, "measured": "much"}]),
+        r"history\[0\].measured",
+    ),
+    "slots": (at("operators", "control:", "extra", "active", to=0), "control:.active"),
+    "decided layouts": (at("operators", "control:", "extra", "layouts", to={"join-1": []}), "control:.layouts.join-1"),
+    "work": (at("operators", "work:", "extra", "work", "cpu", to={"left": None}), "work:.work.cpu.left"),
+    "the edges of work": (at("operators", "work:", "extra", "plan", to=[[1, 2]]), r"work:.plan\[0\]"),
+    "work of the future": (at("operators", "work:", "extra", "since", to=50), "work:since"),
+    "no state": (without("operators", "join-1"), "operators should be an object with join-1"),
+    "an input too few": (lambda b: b["operators"]["join-1"]["inputs"].pop(), "join-1.inputs should be a list of 2"),
+    "ranks": (at("operators", "join-2", "extra", to={"given": [1, "x"]}), r"extra.given\[1\]"),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_in_a_sealed_manifest_is_named(case: str, folder: Path) -> None:
+    change, message = NONSENSE[case]
+    name = edit(folder, change)
+    with pytest.raises(CorruptState, match=message) as caught:
+        opened(folder)
+    assert name in str(caught.value) and "backup" in str(caught.value)
+
+
+def test_whoever_looks_at_the_run_is_told_the_same(folder: Path) -> None:
+    edit(folder, at("operators", "control:", "extra", "history", to=[{"epoch": 1}]))
+    looks: list[Callable[[], Any]] = [
+        lambda: deciding.show(folder, Console(file=io.StringIO())),
+        *(lambda form=form: explaining.of_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
+    ]
+    for look in looks:
+        with pytest.raises(CorruptState, match=r"manifests/000000002.json .*control:.history\[0\]"):
+            look()
+
+
+def test_a_whole_block_of_something_else_is_refused(folder: Path) -> None:
+    body = json.loads(sorted((folder / "state" / "manifests").iterdir())[-1].read_text())
+    right = body["operators"]["join-1"]["inputs"][1]
+    assert right, "there is something to take for the left side"
+    edit(folder, at("operators", "join-1", "inputs", 0, to=right))
+    run = opened(folder)
+    with pytest.raises(CorruptState, match="is no state of join-1: it has no"):
+        for number in (3, 4):
+            run.epoch({"left": rows(number), "right": rows(number).rename_columns(["ts", "k", "w"])})
+    run.close()
+
+
+def test_a_result_that_is_none_is_not_delivered(folder: Path) -> None:
+    body = json.loads(sorted((folder / "state" / "manifests").iterdir())[-1].read_text())
+    block = body["operators"]["join-1"]["inputs"][0][0]
+    edit(folder, at("outbox", to=[{"result": "result-0", "part": 0, "block": block}]))
+    with pytest.raises(CorruptState, match="is no part of result-0: it has"):
+        opened(folder)
+
+
+def test_what_a_run_wrote_is_fine(folder: Path) -> None:
+    run = opened(folder)
+    assert run.store.last is not None
+    stored.check(run.store.last)
+    run.epoch({"left": rows(3), "right": rows(3).rename_columns(["ts", "k", "w"])})
+    run.close()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": 7}', "[" * 100_000])
+def test_a_note_of_sparks_that_is_none(text: str, folder: Path) -> None:
+    edit(folder, at("position", to={"kind": "spark", "query": "q", "batch": 1, "offsets": "o"}))
+    with StateStore.open(folder / "state", read_only=True) as store:
+        last = store.last
+    assert last is not None
+    spark = folder / "spark"
+    (spark / "offsets").mkdir(parents=True)
+    for name in ("2", "²", "9" * 30, "x"):
+        (spark / "offsets" / name).write_text("2")
+    (spark / "metadata").write_text('{"id": "q"}')
+    with pytest.raises(StateMismatch, match="'spark/offsets/1', cannot be read"):
+        check_alignment(last, spark)
+    (spark / "metadata").write_text(text)
+    with pytest.raises(StateMismatch):
+        admit(last, spark_position(spark, 2))
