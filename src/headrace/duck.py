@@ -143,10 +143,10 @@ def _registered(tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConne
     try:
         yield con
     except (duckdb.InternalException, duckdb.FatalException):
-        _here.connection = None  # it answers nothing any more
+        _here.by_process.pop(os.getpid(), None)  # it answers nothing any more
         raise
     finally:
-        if _here.connection is con:
+        if connection() is con:
             for name in tables:
                 con.unregister(name)
 

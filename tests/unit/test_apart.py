@@ -25,6 +25,7 @@ SHARED = {
     "headrace.query.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
     "headrace.query.types": "which types a stream carries, and which of them hold doubles",
+    "headrace.screen": "how names are shown",
     "headrace.stream": "the handle of a query",
 }
 
