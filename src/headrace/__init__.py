@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.compile.figures import Figures
     from headrace.engine.run import Run
+    from headrace.plan.figures import Figures
 
 __all__ = [
     "CorruptState",

@@ -14,9 +14,9 @@ from headrace.query.durations import parse_duration
 from headrace.screen import printable
 
 if TYPE_CHECKING:
-    from headrace.compile.figures import Figures
     from headrace.compile.subqueries import Plan
     from headrace.engine.run import Run
+    from headrace.plan.figures import Figures
     from headrace.sinks import Sink
 
 RESERVED_BY_JOIN = ("on", "within", "last", "how")

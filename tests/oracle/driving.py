@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import sinks
-from headrace.compile import plan as p
+from headrace.operators import Operator
+from headrace.operators.joins import JoinOperator
 from headrace.routing.layout import Diagonal, Layout, Rectangles, Split
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
@@ -131,16 +132,16 @@ def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[Spli
 
 def random_layouts(
     seed: int, followed: Collection[str] = (), grids: float = 0.3
-) -> Callable[[p.Operator, int, int], Layout | None]:
+) -> Callable[[Operator, int, int], Layout | None]:
     """Another layout at every call, so at every epoch and for every operator.
 
     followed: operators whose results must stay in one slot; grids: share of keyed joins that get rectangles.
     """
     r = np.random.default_rng(seed)
 
-    def choose(operator: p.Operator, groups: int, slots: int) -> Layout | None:
+    def choose(operator: Operator, groups: int, slots: int) -> Layout | None:
         cells = int(r.integers(1, slots + 1))
-        join = isinstance(operator, p.JoinOperator)
+        join = isinstance(operator, JoinOperator)
         if join and (not operator.keys or r.random() < grids):
             return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
         owners = tuple(int(s) for s in r.integers(0, cells, groups))

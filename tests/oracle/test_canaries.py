@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.compile import plan as p
 from headrace.engine import driver, epoch, outlet, slots
 from headrace.engine import time as wm
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
+from headrace.moments import NEVER
+from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
+from headrace.operators.joins import JoinOperator
 from headrace.reference import difference, reference
 from headrace.routing import hashing
 from headrace.routing.layout import Rectangles
@@ -23,7 +24,6 @@ from headrace.state import runs
 from .driving import drive
 from .strategies import SECOND, cut, make_case
 
-prune = import_module("headrace.compile.prune")  # the package has the function under this name
 Patch = Callable[[pytest.MonkeyPatch], None]
 CASES = 200  # within so many cases a canary must be seen
 
@@ -39,24 +39,24 @@ def noticed(seed: int, operators: tuple[str, ...], disorder: int | None) -> bool
 
 
 def forgets_old_times_new(patch: pytest.MonkeyPatch) -> None:
-    real = slots._Slot._old
+    real = slots.EpochSlot.old
 
     def none_on_the_left(self: Any, side: int) -> Any:
-        return () if side == 0 and isinstance(self.operator, p.JoinOperator) else real(self, side)
+        return () if side == 0 and isinstance(self.operator, JoinOperator) else real(self, side)
 
-    patch.setattr(slots._Slot, "_old", none_on_the_left)
+    patch.setattr(slots.EpochSlot, "old", none_on_the_left)
 
 
 def expires_too_early(patch: pytest.MonkeyPatch) -> None:
-    real = wm.keep_from
-    patch.setattr(wm, "keep_from", lambda o, inputs, extra: [b + 2 * SECOND for b in real(o, inputs, extra)])
+    real = TimeJoinOperator.keep_from
+    patch.setattr(TimeJoinOperator, "keep_from", lambda o, *given: [b + 2 * SECOND for b in real(o, *given)])
 
 
 def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
     real = aggregate._in_closing_windows
 
     def more(table: pa.Table, positions: Any, window: int, every: int, before: int, after: int) -> pa.Table:
-        return real(table, positions, window, every, max(before - every, wm.NEVER), after)
+        return real(table, positions, window, every, max(before - every, NEVER), after)
 
     patch.setattr(aggregate, "_in_closing_windows", more)
 
@@ -68,13 +68,13 @@ def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
 
 
 def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
-    real = pairs.admitted
+    for kind, width in ((TimeJoinOperator, "w1"), (CountJoinOperator, "n1")):
+        real = kind.admits
 
-    def shorter(operator: Any, *given: Any) -> Any:
-        less = {"w1": operator.w1 - 1} if isinstance(operator, p.TimeJoinOperator) else {"n1": operator.n1 - 1}
-        return real(replace(operator, **less), *given)
+        def shorter(operator: Any, *given: Any, real: Any = real, width: str = width) -> Any:
+            return real(replace(operator, **{width: getattr(operator, width) - 1}), *given)
 
-    patch.setattr(pairs, "admitted", shorter)
+        patch.setattr(kind, "admits", shorter)
 
 
 def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
@@ -168,27 +168,21 @@ def null_keys_are_lost(patch: pytest.MonkeyPatch) -> None:
 
 def order_is_of_what_is_read(patch: pytest.MonkeyPatch) -> None:
     """Columns are dropped that nobody reads, though the sequence of tuples is by all of them."""
-    real = prune._needed
-
-    def less(plan: p.Plan, operator: Any, side: int, held: Any) -> Any:
-        if isinstance(operator, p.TupleAggregateOperator):
-            operator = replace(operator, ordered=False)
-        return real(plan, operator, side, held)
-
-    patch.setattr(prune, "_needed", less)
+    real = TupleAggregateOperator.needs
+    patch.setattr(TupleAggregateOperator, "needs", lambda o, *given: real(replace(o, ordered=False), *given))
 
 
 def predicates_lose_their_columns(patch: pytest.MonkeyPatch) -> None:
     """Only the equalities of a join are thought to be read, and what is read of its results."""
-    real = prune._needed
+    real = JoinOperator.needs
 
-    def less(plan: p.Plan, operator: Any, side: int, held: Any) -> Any:
-        if not isinstance(operator, p.JoinOperator) or not operator.keys:
-            return real(plan, operator, side, held)
+    def less(operator: Any, side: int, live: Any) -> Any:
+        if not operator.keys:
+            return real(operator, side, live)
         equal = " and ".join(f"l.{key.left} = r.{key.right}" for key in operator.keys)
-        return real(plan, replace(operator, on=replace(operator.on, sql=equal)), side, held)
+        return real(replace(operator, on=replace(operator.on, sql=equal)), side, live)
 
-    patch.setattr(prune, "_needed", less)
+    patch.setattr(JoinOperator, "needs", less)
 
 
 JOINS = ("time_join",)

@@ -19,8 +19,9 @@ import pytest
 
 from headrace import duck
 from headrace.compile import STRATEGIES, compile_query
-from headrace.engine import outlet, slots
+from headrace.engine import outlet
 from headrace.kernels import join, pairs
+from headrace.operators import joins
 from headrace.query import nodes
 from headrace.query.types import TS_TYPE
 from headrace.reference import _leftover, difference, late_tuples, reference
@@ -107,7 +108,7 @@ def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.
     case = make_case(f"join-layout-{seed}", ("time_join", "time_join", "count_join", "filter"), depth=(1, 1, 2))
     if seed % 2:
         monkeypatch.setattr(join, "FEW_PAIRS", 20)
-        monkeypatch.setattr(slots, "FEW_ROWS", 0)
+        monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed, followed(case.query)))
 
@@ -142,7 +143,7 @@ def test_small_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are merged by twos, splitters flush after every window, messages and joins are cut into small pieces."""
     monkeypatch.setattr(runs, "FAN_IN", 2)
     monkeypatch.setattr(outlet, "FULL", 5)
-    monkeypatch.setattr(slots, "FEW_ROWS", 0)
+    monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(outlet, "LARGEST_BODY", 300)
     monkeypatch.setattr(join, "FEW_PAIRS", 20)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)

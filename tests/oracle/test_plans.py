@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.compile import STRATEGIES, compile_query
-from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Plan, Subquery
+from headrace.plan.figures import Figures
 from headrace.stream import Stream, node_of
 
 from .driving import composition

@@ -11,11 +11,11 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine.calibrate import calibrate, take_sample
 from headrace.engine.measured import measured
 from headrace.errors import QueryError, SourceError
+from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.query.types import TS_TYPE, stream_schema

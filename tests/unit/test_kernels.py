@@ -16,10 +16,11 @@ import pytest
 
 from headrace import duck
 from headrace.compile import compile_query
-from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
 from headrace.errors import DataError, SourceError
 from headrace.kernels import aggregate, join, order
 from headrace.kernels.stateless import sequence
+from headrace.operators import CountJoinOperator, TimeJoinOperator
+from headrace.operators.joins import JoinOperator
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream, node_of
@@ -243,7 +244,7 @@ def test_count_joins_have_two_bands() -> None:
     table = rows([0, 1], x=[1, 2])
     operator = operator_of(stream(table).join(stream(table, "b"), on="true", last=(3, 5)))
     assert isinstance(operator, CountJoinOperator)
-    assert {band.moving for band in join.bands(operator)} == {0, 1}
+    assert {band.moving for band in operator.bands} == {0, 1}
 
 
 # --- windows of aggregates -------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from headrace.compile import plan_of
 from headrace.compile.explain import explain
-from headrace.compile.figures import Figures
 from headrace.compile.picture import svg
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine import plan_file, stored
 from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
+from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.reading import read_json
 from headrace.state.store import StateStore

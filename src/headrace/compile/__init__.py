@@ -17,18 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.compile.allocate import allocate
 from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
-from headrace.compile.figures import LARGEST, Figures, is_number
 from headrace.compile.normalise import normalise
 from headrace.compile.prune import prune
 from headrace.compile.route import Bounds, by_ranges, route
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
 from headrace.limits import check_slots
+from headrace.plan.figures import LARGEST, Figures, is_number
 from headrace.query import nodes
 
 

@@ -14,10 +14,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.compile import plan as p
+from headrace import plan as p
+from headrace.operators import (
+    CountAggregateOperator,
+    CountJoinOperator,
+    OrderOperator,
+    PaneAggregateOperator,
+    RankOperator,
+    StatelessOperator,
+    TimeJoinOperator,
+    TupleAggregateOperator,
+)
+from headrace.operators.base import Operator
+from headrace.operators.count_join import RANK_COLUMNS
+from headrace.operators.joins import join_groupings
 from headrace.query import nodes
-
-RANK_COLUMNS = [pa.field("__rank", pa.int64()), pa.field("__other", pa.int64())]
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ def cut(
 class _Cutter:
     sources: dict[str, nodes.Source]
     at_every_operator: bool
-    operators: list[p.Operator] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
     edges: list[p.Edge] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     done: dict[int, list[Flow]] = field(default_factory=dict)
@@ -110,7 +121,7 @@ class _Cutter:
             name = self._name(f"{flow.producer} to {target}{'.r' if side else ''}")
             self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
-    def _add(self, operator: p.Operator, *inputs: Sequence[Flow]) -> Flow:
+    def _add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
         self.operators.append(operator)
         for side, flows in enumerate(inputs):
             self._connect(flows, operator.name, side)
@@ -119,17 +130,17 @@ class _Cutter:
     def _stateless(self, kind: str, node: nodes.Node, flows: Sequence[Flow], steps: tuple[p.Step, ...]) -> Flow:
         schema = node.inputs[0].schema
         grouping = p.Grouping(tuple(schema.names), None)
-        operator = p.StatelessOperator(self._name(kind), _stage(flows), (schema,), node.schema, (grouping,), steps)
+        operator = StatelessOperator(self._name(kind), _stage(flows), (schema,), node.schema, (grouping,), steps)
         return self._add(operator, flows)
 
     def _time_join(self, node: nodes.TimeJoin) -> Flow:
         left, right = self.flows(node.left), self.flows(node.right)
-        operator = p.TimeJoinOperator(
+        operator = TimeJoinOperator(
             self._name("join"),
             _stage(left, right),
             (node.left.schema, node.right.schema),
             node.schema,
-            _join_groupings(node),
+            join_groupings(node.left.schema, node.right.schema, node.on),
             node.on,
             node.columns,
             node.w1,
@@ -139,7 +150,7 @@ class _Cutter:
 
     def _count_join(self, node: nodes.CountJoin) -> Flow:
         left, right = self.flows(node.left), self.flows(node.right)
-        ranker = p.RankOperator(
+        ranker = RankOperator(
             self._name("rank"),
             _stage(left, right),
             (node.left.schema, node.right.schema),
@@ -151,12 +162,12 @@ class _Cutter:
             Flow(ranker.name, side, ranker.stage, (), pa.schema([*source.schema, *RANK_COLUMNS]))
             for side, source in enumerate((node.left, node.right))
         ]
-        operator = p.CountJoinOperator(
+        operator = CountJoinOperator(
             self._name("join"),
             ranker.stage + 1,
             (ranked[0].schema, ranked[1].schema),
             node.schema,
-            _join_groupings(node),
+            join_groupings(node.left.schema, node.right.schema, node.on),
             node.on,
             node.columns,
             node.n1,
@@ -183,29 +194,29 @@ class _Cutter:
             partials = tuple(partial for f in functions for partial in f.partials or ())
             merged = tuple((name, str(f.merged_sql)) for name, f in node.functions)
             pane = math.gcd(node.window, node.every)
-            return self._add(p.PaneAggregateOperator(**common, pane=pane, partials=partials, functions=merged), flows)
+            return self._add(PaneAggregateOperator(**common, pane=pane, partials=partials, functions=merged), flows)
         named = tuple((name, f.sql) for name, f in node.functions)
-        return self._add(p.TupleAggregateOperator(**common, functions=named, ordered=node.ordered), flows)
+        return self._add(TupleAggregateOperator(**common, functions=named, ordered=node.ordered), flows)
 
     def _count_aggregate(self, node: nodes.CountAggregate) -> Flow:
         flows = self.flows(node.input)
         named = tuple((name, f.sql) for name, f in node.functions)
-        operator = p.CountAggregateOperator(
+        operator = CountAggregateOperator(
             self._name("aggregate"),
             _stage(flows),
             (node.input.schema,),
             node.schema,
             _by_grouping(node),
             node.by,
-            node.last,
-            node.every,
             named,
             tuple(f.text for _, f in node.functions),
+            node.last,
+            node.every,
         )
         return self._add(operator, flows)
 
     def _order(self, root: nodes.Node, flows: Sequence[Flow]) -> Flow:
-        operator = p.OrderOperator(
+        operator = OrderOperator(
             self._name("order"), _stage(flows), (root.schema,), root.schema, (p.Grouping((), None),)
         )
         return self._add(operator, flows)
@@ -231,17 +242,6 @@ def _step(node: nodes.Map | nodes.Filter | nodes.Case) -> p.Step:
     default = "false" if chosen else "true"
     text = ", ".join(e.text for e in node.predicates)
     return p.FilterStep(f"CASE{earlier}{chosen} ELSE {default} END", f"case {text}")
-
-
-def _join_groupings(node: nodes.Join) -> tuple[p.Grouping, ...]:
-    keys = node.on.keys
-    if not keys:
-        return tuple(p.Grouping(tuple(side.schema.names), None) for side in (node.left, node.right))
-    types = tuple(key.type for key in keys)
-    return (
-        p.Grouping(tuple(key.left for key in keys), types, drop_null=True),
-        p.Grouping(tuple(key.right for key in keys), types, drop_null=True),
-    )
 
 
 def _by_grouping(node: nodes.Aggregation) -> tuple[p.Grouping, ...]:

@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from headrace import plan as p
 from headrace.compile import check_strategy, compile_query, plan_of
-from headrace.compile import plan as p
 from headrace.compile.describe import members
-from headrace.compile.route import Bounds, by_ranges, can_be_ranged, ranged_by
+from headrace.compile.route import Bounds, by_ranges, can_be_ranged
 from headrace.compile.subqueries import GRID, ONE, RANGES, Plan, Router, Subquery
 from headrace.errors import QueryError
 from headrace.limits import check_slots
+from headrace.operators.base import Operator
 from headrace.query import nodes
 from headrace.routing.layout import Diagonal, Layout, Ranges, Rectangles
 
-Layouts = Callable[[p.Operator, int, int], Layout | None]
+Layouts = Callable[[Operator, int, int], Layout | None]
 
 
 def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> tuple[p.Plan, Layouts]:
@@ -53,27 +54,27 @@ def with_bounds(plan: Plan, physical: p.Plan, bounds: Bounds) -> Plan:
     changed = {}
     for name, found in bounds.items():
         operator = physical.by_name[name]
-        if named[name].router.kind != RANGES and isinstance(operator, p.JoinOperator):
-            router = Router(RANGES, ranged_by(operator), bounds=found)
+        if named[name].router.kind != RANGES:
+            router = Router(RANGES, operator.key_words, bounds=found)
             changed[named[name].name] = replace(named[name], router=router, rejected=())
     return replace(plan, subqueries=tuple(changed.get(s.name, s) for s in plan.subqueries))
 
 
-def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[p.Operator]]]:
+def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[Operator]]]:
     """Subqueries with their operators; the stateless ones before the first have none."""
     found = members(physical)
     stateful = plan.subqueries[len(plan.subqueries) - len(found) :]
     return list(zip(stateful, found, strict=True))
 
 
-def _fits(given: Subquery, expected: Subquery, band: p.Operator | None, slots: int) -> None:
+def _fits(given: Subquery, expected: Subquery, band: Operator | None, slots: int) -> None:
     for what in ("name", "operators", "inputs"):
         mine, theirs = getattr(given, what), getattr(expected, what)
         if mine != theirs:
             raise QueryError(
                 f"{expected.name} does not fit: its {what} are {_show(mine)}, the query has {_show(theirs)}"
             )
-    if given.router.kind == RANGES and isinstance(band, p.JoinOperator):
+    if given.router.kind == RANGES and band is not None:
         _fits_ranges(given, band)
     elif (given.router.kind, given.router.columns) != (expected.router.kind, expected.router.columns):
         raise QueryError(f"{given.name} does not fit: it is routed by {given.router}, the query by {expected.router}")
@@ -89,9 +90,9 @@ def _fits(given: Subquery, expected: Subquery, band: p.Operator | None, slots: i
             raise QueryError(msg)
 
 
-def _fits_ranges(given: Subquery, band: p.JoinOperator) -> None:
-    if given.router.columns != ranged_by(band):
-        columns, own = ", ".join(given.router.columns), ", ".join(ranged_by(band))
+def _fits_ranges(given: Subquery, band: Operator) -> None:
+    if given.router.columns != band.key_words:
+        columns, own = ", ".join(given.router.columns), ", ".join(band.key_words)
         raise QueryError(f"{given.name} does not fit: it is routed by ranges of {columns}, the query can be by {own}")
     bounds = given.router.bounds
     if not bounds or any(after <= before for before, after in pairwise(bounds)):
@@ -102,7 +103,7 @@ def _show(value: object) -> str:
     return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _layout(subquery: Subquery, operator: p.Operator, groups: int, slots: int) -> Layout:
+def _layout(subquery: Subquery, operator: Operator, groups: int, slots: int) -> Layout:
     if subquery.first + subquery.slots > slots:  # fewer slots were asked for than the plan was made for
         last = subquery.first + subquery.slots
         raise QueryError(f"{subquery.name} has slots up to {last}, this run has {slots}; give the run as many")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.compile.draft import Draft
-from headrace.compile.figures import Figures, Forecast
 from headrace.compile.subqueries import ONE, WINDOWS, Input, Numbers, Option, Plan, Router, Subquery
-from headrace.query.durations import format_duration
+from headrace.operators.base import Operator
+from headrace.plan.figures import Figures, Forecast
 
-Options = Callable[[p.Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
+Options = Callable[[Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
 
 
 def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
@@ -19,21 +19,16 @@ def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
     return _Describer(draft, expected, options).plan()
 
 
-def members(plan: p.Plan) -> list[list[p.Operator]]:
+def members(plan: p.Plan) -> list[list[Operator]]:
     """The operators of every subquery that has some."""
-    leaders, groups = _leaders(plan), dict[str, list[p.Operator]]()
+    leaders, groups = _leaders(plan), dict[str, list[Operator]]()
     for operator in plan.operators:
         groups.setdefault(leaders[operator.name], []).append(operator)
     return list(groups.values())
 
 
 def _leaders(plan: p.Plan) -> dict[str, str]:
-    return {o.name: _owner(plan.by_name.get(o.follows, o)) for o in plan.operators}
-
-
-def _owner(operator: p.Operator) -> str:
-    """A ranker belongs to the count join that it gives numbers to; others to themselves."""
-    return operator.ranker if isinstance(operator, p.CountJoinOperator) else operator.name
+    return {o.name: plan.by_name.get(o.follows, o).owner for o in plan.operators}
 
 
 class _Describer:
@@ -60,14 +55,14 @@ class _Describer:
         """The stateless operators between the sources and whatever comes first."""
         edges = [e for e in self.physical.edges if e.producer in self.sources]
         steps = _unique(step for e in edges for step in e.steps)
-        if all(_pushed(step) for step in steps):
+        if all(p.is_pushed(step) for step in steps):
             return []
         used = [name for name in self.sources if any(e.producer == name and _own_steps(e) for e in edges)]
         rates = [self.figures.rate(name) for name in used]
         results = sum(max(self.expected.edges[e.name] for e in edges if e.producer == name) for name in used)
         numbers = Numbers(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
         cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
-        texts = tuple(map(_step_text, steps))
+        texts = tuple(map(p.step_words, steps))
         slots = self.draft.slots
         return [
             Subquery(
@@ -75,19 +70,19 @@ class _Describer:
             )
         ]
 
-    def _subquery(self, group: Sequence[p.Operator], prefix: bool) -> Subquery:
+    def _subquery(self, group: Sequence[Operator], prefix: bool) -> Subquery:
         texts: list[str] = []
         inputs: dict[str, None] = {}
         inside = {operator.name for operator in group}
         for operator in group:
-            if not isinstance(operator, p.RankOperator):
-                texts.append(_operator_text(operator))
+            if operator.words is not None:
+                texts.append(operator.words)
             edges = [edge for edge in self.physical.edges if edge.producer == operator.name]
-            texts += [_step_text(step) for step in _unique(step for edge in edges for step in edge.steps)]
+            texts += [p.step_words(step) for step in _unique(step for edge in edges for step in edge.steps)]
             for edge in self._entering(operator, inside):
                 own = prefix and _own_steps(edge) and edge.producer in self.sources
                 inputs["subquery-1" if own else self._name_of(edge.producer)] = None
-        leader = next(o for o in group if not isinstance(o, p.RankOperator))
+        leader = next(o for o in group if o.words is not None)
         name = self.names[self.leaders[leader.name]]
         first, slots = self.draft.confined.get(name, (0, self.draft.slots))
         taken, *rejected = self.options(leader, slots)
@@ -109,11 +104,11 @@ class _Describer:
     def _name_of(self, producer: str) -> str:
         return self.names[self.leaders[producer]] if producer in self.leaders else producer
 
-    def _entering(self, operator: p.Operator, inside: Collection[str]) -> list[p.Edge]:
+    def _entering(self, operator: Operator, inside: Collection[str]) -> list[p.Edge]:
         """Edges that bring tuples from outside the subquery."""
         return [e for e in self.physical.edges if e.target == operator.name and e.producer not in inside]
 
-    def _numbers(self, group: Sequence[p.Operator], inside: Collection[str], slots: int) -> Numbers:
+    def _numbers(self, group: Sequence[Operator], inside: Collection[str], slots: int) -> Numbers:
         """The sum over a subquery's operators; what they hand to each other is not sent."""
         total = Numbers()
         for operator in group:
@@ -121,7 +116,8 @@ class _Describer:
             arriving = sum(self.expected.edges[e.name] for e in self._entering(operator, inside))
             whole = sum(self.expected.loads[operator.name].arriving)
             outside = arriving / whole if whole else 0.0
-            sent = taken.sent if isinstance(operator, p.CountJoinOperator) else taken.sent * outside
+            prepared = operator.owner != operator.name  # it is sent what another of its subquery made
+            sent = taken.sent if prepared else taken.sent * outside
             leaving = [e for e in self.physical.edges if e.producer == operator.name and e.target not in inside]
             total = Numbers(
                 total.arriving + arriving,
@@ -133,7 +129,7 @@ class _Describer:
             )
         return total
 
-    def _cost(self, group: Sequence[p.Operator], arriving: float) -> float | None:
+    def _cost(self, group: Sequence[Operator], arriving: float) -> float | None:
         """Microseconds per tuple that comes into the subquery."""
         costs = [self.figures.costs.get(operator.name) for operator in group]
         rates = [sum(self.expected.loads[operator.name].arriving) for operator in group]
@@ -167,40 +163,6 @@ def _unique(steps: Iterable[p.Step]) -> list[p.Step]:
     return list({id(step): step for step in steps}.values())
 
 
-def _pushed(step: p.Step) -> bool:
-    return isinstance(step, p.FilterStep) and step.pushed
-
-
 def _own_steps(edge: p.Edge) -> list[p.Step]:
     """The steps that the user wrote."""
-    return [step for step in edge.steps if not _pushed(step)]
-
-
-def _step_text(step: p.Step) -> str:
-    pushed = " (part of the join behind it)" if _pushed(step) else ""
-    return f"{'map' if isinstance(step, p.MapStep) else 'filter'} {_flat(step.text)}{pushed}"
-
-
-def _flat(text: str) -> str:
-    """On one line."""
-    return " ".join(text.split())
-
-
-def _operator_text(operator: p.Operator) -> str:
-    match operator:
-        case p.TimeJoinOperator():
-            return (
-                f"join on {_flat(operator.text)} within {format_duration(operator.w1)}, {format_duration(operator.w2)}"
-            )
-        case p.CountJoinOperator():
-            return f"join on {_flat(operator.text)} last {operator.n1}, {operator.n2}"
-        case p.PaneAggregateOperator() | p.TupleAggregateOperator():
-            window = f"window {format_duration(operator.window)} every {format_duration(operator.every)}"
-            return f"aggregate by {', '.join(operator.by) or 'nothing'} {window}: {', '.join(operator.texts)}"
-        case p.CountAggregateOperator():
-            window = f"last {operator.last} every {operator.every}"
-            return f"aggregate by {', '.join(operator.by) or 'nothing'} {window}: {', '.join(operator.texts)}"
-        case p.StatelessOperator():
-            return ", ".join(map(_step_text, operator.steps)) or "union"
-        case _:
-            return "results in sequence"
+    return [step for step in edge.steps if not p.is_pushed(step)]

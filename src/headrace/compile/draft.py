@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.compile import plan as p
-from headrace.compile.figures import Figures
+from headrace import plan as p
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
+from headrace.plan.figures import Figures
 from headrace.query import nodes
 
 STRATEGIES = ("subquery", "operator", "query")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.compile.allocate import shares, work
-from headrace.compile.figures import ASSUMED_RATE
 from headrace.compile.subqueries import WINDOWS, Measured, Numbers, Plan, Subquery
+from headrace.plan.figures import ASSUMED_RATE
 from headrace.screen import printable
 
 HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")

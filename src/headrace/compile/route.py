@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.compile.describe import describe
 from headrace.compile.draft import Draft
-from headrace.compile.figures import Figures, Load, forecast
 from headrace.compile.subqueries import CONTENT, GRID, HASH, ONE, RANGES, Numbers, Option, Router
+from headrace.operators.base import Operator, Routing
+from headrace.plan.figures import Figures, Load, forecast
 from headrace.routing.layout import reads, shapes
 
 Bounds = Mapping[str, tuple[float, ...]]  # of the ranges of a join, by its name
@@ -35,14 +36,14 @@ def by_ranges(plan: p.Plan, bounds: Bounds) -> p.Plan:
     return replace(plan, operators=operators)
 
 
-def can_be_ranged(operator: p.Operator) -> bool:
+def can_be_ranged(operator: Operator) -> bool:
     """Whether ranges can route it. A condition that can fail must meet the same pairs however slots are cut."""
-    return isinstance(operator, p.JoinOperator) and bool(operator.on.band) and operator.on.safe and not operator.keys
+    return operator.band is not None
 
 
-def _ranged(operator: p.Operator, bounds: tuple[float, ...]) -> p.Operator:
-    assert isinstance(operator, p.JoinOperator) and operator.on.band is not None
-    band = operator.on.band
+def _ranged(operator: Operator, bounds: tuple[float, ...]) -> Operator:
+    band = operator.band
+    assert band is not None
     point = p.Grouping((band.point[1],), None, drop_null=True, bounds=bounds)
     interval = p.Grouping(band.interval, None, drop_null=True, bounds=bounds, width=band.width)
     return replace(operator, groupings=(point, interval) if band.point[0] == "l" else (interval, point))
@@ -51,21 +52,21 @@ def _ranged(operator: p.Operator, bounds: tuple[float, ...]) -> p.Operator:
 # --- what each way costs -------------------------------------------------------------------------------------------
 
 
-def ranked(operator: p.Operator, load: Load, slots: int, figures: Figures) -> list[Option]:
+def ranked(operator: Operator, load: Load, slots: int, figures: Figures) -> list[Option]:
     """The ways to route an operator's input, the best first."""
-    if isinstance(operator, p.RankOperator | p.OrderOperator):
-        return [_one(load)]
-    if isinstance(operator, p.StatelessOperator):
-        return [_spread(Router(CONTENT), load, slots)]
-    if not isinstance(operator, p.JoinOperator):
-        columns = operator.groupings[0].columns
-        return [_spread(Router(HASH, columns), load, slots), _one(load)] if columns else [_one(load)]
-    if operator.keys:
-        pairs = zip(operator.groupings[0].columns, operator.groupings[1].columns, strict=True)
-        router = Router(HASH, tuple(f"l.{left} = r.{right}" for left, right in pairs))
-        return [_spread(router, load, slots), *sorted(_grids(load, slots), key=_cost)[:1], _one(load)]
-    ways = [*_grids(load, slots), *_ranges(operator, load, slots, figures), _one(load)]
-    return _without_twins(sorted(ways, key=_cost))
+    match operator.routing:
+        case Routing.ONE:
+            return [_one(load)]
+        case Routing.ANYWHERE:
+            return [_spread(Router(CONTENT), load, slots)]
+        case Routing.KEY:
+            if not operator.key_words:
+                return [_one(load)]
+            grids = sorted(_grids(load, slots), key=_cost)[:1] if len(load.sending) == 2 else []
+            return [_spread(Router(HASH, operator.key_words), load, slots), *grids, _one(load)]
+        case Routing.PAIRS:
+            ways = [*_grids(load, slots), *_ranges(operator, load, slots, figures), _one(load)]
+            return _without_twins(sorted(ways, key=_cost))
 
 
 def _cost(option: Option) -> tuple[float, float, bool, bool, bool, int]:
@@ -108,9 +109,9 @@ def _grids(load: Load, slots: int) -> Iterator[Option]:
             yield Option(Router(GRID, (), rows, transposed), numbers)
 
 
-def _ranges(operator: p.JoinOperator, load: Load, slots: int, figures: Figures) -> Iterator[Option]:
-    band, bounds = operator.on.band, figures.bounds.get(operator.name)
-    if band is None or not can_be_ranged(operator) or not bounds:
+def _ranges(operator: Operator, load: Load, slots: int, figures: Figures) -> Iterator[Option]:
+    band, bounds = operator.band, figures.bounds.get(operator.name)
+    if band is None or not bounds:
         return
     side = 0 if band.point[0] == "l" else 1
     used = len(bounds) + 1
@@ -123,10 +124,4 @@ def _ranges(operator: p.JoinOperator, load: Load, slots: int, figures: Figures) 
     opened = max(p * whole[side] + i * whole[1 - side] for p, i in zip(point, interval, strict=True))
     sent = load.sending[side] + sum(interval) * load.sending[1 - side]
     numbers = _numbers(load, sent, opened, max(a * b for a, b in zip(point, interval, strict=True)) * load.pairs)
-    yield Option(Router(RANGES, ranged_by(operator), bounds=bounds), numbers)
-
-
-def ranged_by(operator: p.JoinOperator) -> tuple[str, ...]:
-    """The column whose ranges pairs belong to."""
-    assert operator.on.band is not None
-    return (".".join(operator.on.band.point),)
+    yield Option(Router(RANGES, operator.key_words, bounds=bounds), numbers)

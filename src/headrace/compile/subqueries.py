@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from headrace.compile.figures import is_number, rise
 from headrace.errors import QueryError
 from headrace.limits import MOST_GROUPS, MOST_SLOTS, check_slots
+from headrace.plan.figures import is_number, rise
 from headrace.screen import printable
 
 FORMAT = 2

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import form
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.control import diffusion, elastic
 from headrace.control.degree import Degree
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
 from headrace.errors import QueryError
 from headrace.limits import MOST_SLOTS, check_slots
+from headrace.operators.base import Operator, Routing
 from headrace.routing.hashing import scale
 from headrace.routing.layout import Diagonal, Layout, Rectangles, from_json
 
@@ -112,7 +113,7 @@ class Controller:
 
     # --- layouts -------------------------------------------------------------------------------------------------------
 
-    def layout(self, operator: p.Operator, groups: int, slots: int) -> Layout | None:
+    def layout(self, operator: Operator, groups: int, slots: int) -> Layout | None:
         """What was decided, if it fits so many groups and slots; None: nothing was."""
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
@@ -124,15 +125,13 @@ class Controller:
         pins = self.policy.pinned.get(operator.name)
         return _pinned(Diagonal.even(groups, slots), pins) if pins else None
 
-    def can_place(self, operator: p.Operator) -> bool:
+    def can_place(self, operator: Operator) -> bool:
         """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
-        if operator.follows or isinstance(operator, p.StatelessOperator | p.RankOperator | p.OrderOperator):
-            return False
-        return bool(getattr(operator, "by", ())) or (isinstance(operator, p.JoinOperator) and bool(operator.keys))
+        return not operator.follows and operator.routing is Routing.KEY and bool(operator.key_words)
 
-    def _can_shape(self, operator: p.Operator) -> bool:
+    def _can_shape(self, operator: Operator) -> bool:
         ranged = any(g.bounds is not None for g in operator.groupings)
-        return isinstance(operator, p.JoinOperator) and not operator.keys and not ranged
+        return operator.routing is Routing.PAIRS and not ranged
 
     # --- measuring -----------------------------------------------------------------------------------------------------
 
@@ -152,14 +151,14 @@ class Controller:
         before = self.occupancy if len(self.occupancy) == slots else now
         self.occupancy = [a * (1 - SMOOTHING) + b * SMOOTHING for a, b in zip(before, now, strict=True)]
 
-    def _take(self, operator: p.Operator, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
+    def _take(self, operator: Operator, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
         groups = max((len(side) for load in found for side in load["new"]), default=0)
         known = self.measured.get(operator.name)
         if known is None:
             if not groups:
                 return
             known = Measured([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
-            if isinstance(operator, p.TimeJoinOperator) and operator.on.residual:
+            if operator.compares_in_loops:
                 known.pairs_per_tuple = LOOPED_PER_TUPLE
             self.measured[operator.name] = known
             weight = 1.0
@@ -233,7 +232,7 @@ class Controller:
         return slots, [decision]
 
     def _shape(
-        self, epoch: int, operator: p.Operator, groups: int, slots: int, layout: Rectangles, found: Measured
+        self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: Measured
     ) -> tuple[Layout, list[Decision]]:
         new, held = found.totals(), (found.held[0], found.held[1])
         wanted = diffusion.shape(self.policy.diffusion, groups, slots, new, held)
@@ -253,13 +252,13 @@ class Controller:
         return self.policy.diffusion in ("ssp", "grid") or after < (1 - self.policy.worth) * before
 
     def _place(
-        self, epoch: int, operator: p.Operator, slots: int, layout: Diagonal, found: Measured
+        self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: Measured
     ) -> tuple[Layout, list[Decision]]:
         pins = self.policy.pinned.get(operator.name, {})
         fitted = _fitted(layout, slots)
         load, state = group_load(found), found.new[0] + found.new[1]
         splits = fitted.splits
-        if self.policy.hot and isinstance(operator, p.JoinOperator) and operator.name not in self._followed:
+        if self.policy.hot and operator.can_split and operator.name not in self._followed:
             sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
             splits = elastic.splits_for(fitted.splits, sides, load.tolist(), fitted.owner, slots)
             splits = tuple(split for split in splits if split.group not in pins)
@@ -273,7 +272,7 @@ class Controller:
 
     def _moves(
         self,
-        operator: p.Operator,
+        operator: Operator,
         layout: Diagonal,
         splits: Sequence[Any],
         load: Counts,
@@ -299,7 +298,7 @@ class Controller:
     def _said(
         self,
         epoch: int,
-        operator: p.Operator,
+        operator: Operator,
         before: Diagonal,
         after: Diagonal,
         moves: Sequence[elastic.Move],

@@ -2,12 +2,11 @@
 
 The first windows of every source go through the same stages as in a run, in this process, twice: once to warm up, once
 to measure. Counts become rates, shares and costs by the formulas below, which are those of
-`headrace.compile.figures` solved for what was unknown.
+`headrace.plan.figures` solved for what was unknown.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,16 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace import plan as p
 from headrace import scratch
 from headrace.compile import compile_query
-from headrace.compile import plan as p
-from headrace.compile.figures import Figures
-from headrace.compile.route import can_be_ranged
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.names import WORK
 from headrace.errors import QueryError
+from headrace.operators.base import Operator
+from headrace.plan.figures import Counted, Figures
 from headrace.query import nodes
 from headrace.routing.ranges import even_bounds, numbers, range_of
 from headrace.sources import conform
@@ -231,10 +230,9 @@ def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str,
     bounds: dict[str, tuple[float, ...]] = {}
     reach: dict[str, int] = {}
     for operator in plan.operators:
-        if not can_be_ranged(operator):
+        if operator.band is None:
             continue
-        assert isinstance(operator, p.JoinOperator) and operator.on.band is not None
-        band, state = operator.on.band, last.operators[operator.name].inputs
+        band, state = operator.band, last.operators[operator.name].inputs
         side = 0 if band.point[0] == "l" else 1
         points, intervals = ([reader.open(b).table for b in blocks] for blocks in (state[side], state[1 - side]))
         if not points or not intervals or _drifts(points, band.point[1]):
@@ -283,28 +281,20 @@ def _figures(
     passing = {name: after / before for name, (before, after) in counts["edges"].items() if before}
     costs = {name: counts["cpu"].get(name, 0.0) * 1e6 / n for name, n in _taken(plan, last, counts).items() if n}
     kept = last.operators[WORK].extra["held"]
-    matching, partials, results, held = {}, {}, {}, {}
+    found: dict[str, dict[str, float]] = {}
     for operator in plan.operators:
-        arrived = [_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))]
-        out = counts["out"].get(operator.name, 0)
-        match operator:
-            case p.TimeJoinOperator():
-                pairs = arrived[0] * arrived[1] * _meeting(span, operator.w1 / 1e6, operator.w2 / 1e6)
-                matching[operator.name] = out / pairs if pairs else 0.0
-            case p.CountJoinOperator():
-                pairs = arrived[1] * min(operator.n1, arrived[0]) + arrived[0] * min(operator.n2, arrived[1])
-                matching[operator.name] = out / pairs if pairs else 0.0
-            case p.PaneAggregateOperator() | p.TupleAggregateOperator():
-                if operator.name in counts["sent"] and arrived[0]:  # what is handed over inside a slot is not sent
-                    partials[operator.name] = counts["sent"][operator.name][0] / arrived[0]
-                results[operator.name] = out / _closed(operator, sample.times) / (operator.every / 1e6)
-                held[operator.name] = kept[operator.name] * max(operator.window / 1e6 / span, 1.0)
-            case p.CountAggregateOperator():
-                results[operator.name] = out / span
-                held[operator.name] = kept[operator.name]
-            case p.StatelessOperator():
-                matching[operator.name] = out / sum(arrived) if sum(arrived) else 1.0
-    return Figures(rates, passing, matching, partials, results, held, costs, bounds, reach)
+        sent = counts["sent"].get(operator.name)
+        counted = Counted(
+            tuple(_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))),
+            counts["out"].get(operator.name, 0),
+            sent[0] if sent else None,
+            kept.get(operator.name, 0.0),
+            span,
+            sample.times,
+        )
+        for figure, value in operator.measured(counted).items():
+            found.setdefault(figure, {})[operator.name] = value
+    return Figures(rates=rates, passing=passing, costs=costs, bounds=bounds, reach=reach, **found)
 
 
 def _taken(plan: p.Plan, last: Manifest, counts: Mapping[str, Any]) -> dict[str, int]:
@@ -315,24 +305,5 @@ def _taken(plan: p.Plan, last: Manifest, counts: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _arrived(plan: p.Plan, operator: p.Operator, side: int, counts: Mapping[str, Any]) -> int:
+def _arrived(plan: p.Plan, operator: Operator, side: int, counts: Mapping[str, Any]) -> int:
     return sum(counts["edges"].get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))
-
-
-def _closed(operator: p.PaneAggregateOperator | p.TupleAggregateOperator, times: tuple[int, int]) -> int:
-    """Windows that tuples between two times lie in."""
-    return times[1] // operator.every - (times[0] - operator.window) // operator.every
-
-
-def _meeting(span: float, w1: float, w2: float) -> float:
-    """The share of all pairs of two streams over a span that lie within each other's windows.
-
-    >>> _meeting(10.0, 10.0, 10.0)
-    1.0
-    >>> _meeting(10.0, 5.0, 5.0)
-    0.75
-    """
-    if span <= 0 or math.isinf(span):
-        return 1.0
-    missed = sum(max(span - w, 0.0) ** 2 / 2 for w in (w1, w2))
-    return max(1.0 - missed / span**2, 1e-12)

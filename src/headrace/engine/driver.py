@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.control.controller import Controller, Decision
 from headrace.control.diffusion import shape
 from headrace.control.policy import Policy, check_pins
@@ -30,9 +30,9 @@ from headrace.engine.names import CONTROL, WORK, ledger_name
 from headrace.engine.progress import Progress
 from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
-from headrace.engine.writing import by_reference
 from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.limits import check_slots
+from headrace.operators.base import Operator, Routing, State
 from headrace.routing.layout import Diagonal, Layout, Ranges
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
@@ -58,7 +58,7 @@ class Settings:
     bounded: bool = False
     keep_late: bool = False
     static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
-    layouts: Callable[[p.Operator, int, int], Layout | None] | None = None  # those of a plan, or a test's own choice
+    layouts: Callable[[Operator, int, int], Layout | None] | None = None  # those of a plan, or a test's own choice
     groups: int | None = None
     policy: Policy = field(default_factory=Policy)
     limit: int | None = None  # slots that the run may grow to; None: those it has
@@ -206,7 +206,7 @@ class Driver:
             found[operator.name] = own
         return found
 
-    def _layout(self, operator: p.Operator, groups: int, state: OperatorState | None) -> Layout:
+    def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.settings.slots, groups)
         chosen = self.settings.layouts and self.settings.layouts(operator, groups, slots)
         chosen = chosen or (None if self.settings.layouts else self.control.layout(operator, groups, slots))
@@ -216,7 +216,7 @@ class Driver:
         if ranges:
             points = 0 if len(operator.groupings[0].columns) == 1 else 1
             return Ranges(len(ranges[0].bounds or ()) + 1, slots, points)
-        if isinstance(operator, p.JoinOperator) and not operator.keys:
+        if operator.routing is Routing.PAIRS:
             rows = [sum(b.rows for b in blocks) + 1.0 for blocks in state.inputs] if state else [1.0, 1.0]
             found = shape(self.settings.policy.diffusion, groups, slots, (rows[0], rows[1]), (0.0, 0.0))
             self.control.layouts[operator.name] = found  # stays until something better is decided
@@ -224,7 +224,9 @@ class Driver:
         return Diagonal.even(groups, slots)
 
     def _merges(self, state: Mapping[str, OperatorState]) -> tuple[tuple[Merge, ...], ...]:
-        planned = [m for o in self.plan.operators if by_reference(o) for m in plan_merges(o, state.get(o.name))]
+        planned = [
+            m for o in self.plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))
+        ]
         return tuple(tuple(planned[slot :: self.settings.slots]) for slot in range(self.settings.slots))
 
     def _execute(self, epoch: Epoch, execute: Execute) -> list[dict[str, Any]]:
@@ -330,10 +332,9 @@ class Driver:
         for operator in self.plan.operators:
             before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
             own = {**before.extra, **extra.get(operator.name, {})}
-            ranks = extra.get(getattr(operator, "ranker", ""), {})
-            trims_by_arrival = epoch.best_effort and isinstance(operator, p.TimeJoinOperator)
-            times = arrived if trims_by_arrival else producers
-            bounds = wm.keep_from(operator, wm.input_watermarks(self.plan, operator, times), ranks)
+            ranks = extra.get(operator.owner, {})
+            times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
+            bounds = operator.keep_from(wm.input_watermarks(self.plan, operator, times), ranks)
             inputs = tuple(
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )
@@ -404,10 +405,10 @@ def _agree(epoch: Epoch, reports: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _live(
-    operator: p.Operator, side: int, before: Sequence[Block], reports: Sequence[Mapping[str, Any]], bound: int
+    operator: Operator, side: int, before: Sequence[Block], reports: Sequence[Mapping[str, Any]], bound: int
 ) -> tuple[Block, ...]:
     """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
-    if not by_reference(operator):
+    if operator.state is not State.APPENDED:
         return tuple(
             Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side)
         )
@@ -459,7 +460,7 @@ def _outbox(reports: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:
 
 def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:
     """By which columns the state of every operator is grouped: part of what state on disk means."""
-    stateful = [o for o in plan.operators if not isinstance(o, p.StatelessOperator)]
+    stateful = [o for o in plan.operators if o.state is not State.NONE]
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 
@@ -470,8 +471,7 @@ def bounds_of(plan: p.Plan) -> dict[str, list[float]]:
 
 def _held(plan: p.Plan) -> dict[str, list[list[str]]]:
     """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
-    tuples = [o for o in plan.operators if not isinstance(o, p.StatelessOperator | p.PaneAggregateOperator)]
-    return {o.name: [schema.names for schema in o.schemas] for o in tuples}
+    return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -17,13 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.engine import time as wm
 from headrace.engine.messages import Message, unpack
 from headrace.engine.outlet import Outlet
-from headrace.engine.slots import run_operator
+from headrace.engine.slots import EpochSlot
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
+from headrace.moments import FOREVER, FURTHEST
+from headrace.operators.base import Appended
 from headrace.routing.layout import Layout
 from headrace.sources import check_text, conform
 from headrace.state.blocks import Block
@@ -130,10 +132,10 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
     """Sort a window into accepted, late and rejected tuples; count each."""
     tuples = _tuples(source, window)
     ts = tuples.column("ts")
-    times = np.asarray(ts.cast(pa.int64()).fill_null(wm.FOREVER))
+    times = np.asarray(ts.cast(pa.int64()).fill_null(FOREVER))
     clock = wm.Clock() if epoch.bounded else epoch.clocks[source.name]
     furthest = wm.accepts_until(clock, source.lateness, source.ahead)
-    rejected = np.asarray(ts.is_null()) | (times > furthest) | (times < -wm.FURTHEST)
+    rejected = np.asarray(ts.is_null()) | (times > furthest) | (times < -FURTHEST)
     late = ~rejected & (times < clock.watermark)
     accepted = ~(rejected | late)
     counts.delivered += len(times)
@@ -199,7 +201,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        found = run_operator(epoch, operator, task, inbox, clocks, outlet)
+        found = operator.run(EpochSlot(epoch, operator, task, inbox, clocks, outlet))
         for output, table in outlet.work.timing(operator.name, found):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()
@@ -222,6 +224,7 @@ def _merge_runs(epoch: Epoch, stage: int, task: Task, outlet: Outlet) -> None:
     for merge in epoch.merges[task.partition] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage == stage:
+            assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
             names = [b.name for b in merge.blocks]
             outlet.report["merged"].append([operator.name, list(merge.inputs), names, block.to_json()])

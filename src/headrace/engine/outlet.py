@@ -16,22 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
 from headrace.engine.time import Seen
 from headrace.engine.work import Work
 from headrace.engine.writing import (
     Task,
-    by_reference,
     group_numbers,
     reach,
-    sorted_by_hash,
-    state_of,
     write_grouped,
     write_rows,
 )
 from headrace.kernels.equijoin import hashes
 from headrace.kernels.stateless import run_steps
+from headrace.operators.base import Appended, Operator, Routing, State
 from headrace.query.types import shown
 from headrace.state.blocks import Block, Offsets
 
@@ -129,18 +127,18 @@ class Outlet:
         if operator is None:
             block = write_rows(self.epoch, self.task, table)
             self.report["outbox"].append([edge.target, block.to_json()])
-        elif by_reference(operator):
+        elif isinstance(operator, Appended):
             yield from self._by_reference(edge, operator, table, shared)
         else:
             yield from self._by_value(edge, operator, table.select(edge.schema.names))
 
     def _by_reference(
-        self, edge: p.Edge, operator: p.Operator, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
+        self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
     ) -> Iterator[Message]:
-        panes = operator.name if isinstance(operator, p.PaneAggregateOperator) else None
-        key = (edge.steps, operator.groupings[edge.input], panes, tuple(edge.schema.names))
+        own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
+        key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
         if key not in shared:
-            held = state_of(operator, edge, table)
+            held = operator.as_state(edge.input, table, edge.schema.names)
             shared[key] = (
                 *write_grouped(self.epoch, self.task, operator, edge.input, held),
                 heavy_keys(operator, edge, held),
@@ -165,14 +163,14 @@ class Outlet:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message(slot, "block", head))
 
-    def _loaded(self, operator: p.Operator, side: int, counts: Offsets, heavy: Heavy) -> None:
+    def _loaded(self, operator: Operator, side: int, counts: Offsets, heavy: Heavy) -> None:
         """Tuples by group, and heavy keys: what the controller judges by."""
         load = self.report["load"].setdefault(operator.name, {"new": [[], []], "heavy": [[], []]})
         known = load["new"][side]
         load["new"][side] = (counts + np.array(known)).astype(int).tolist() if known else counts.tolist()
         load["heavy"][side] += heavy
 
-    def _by_value(self, edge: p.Edge, operator: p.Operator, table: pa.Table) -> Iterator[Message]:
+    def _by_value(self, edge: p.Edge, operator: Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:
             assert self.inbox is not None
             self.inbox.rows.setdefault((operator.name, edge.input), []).append(table)
@@ -183,12 +181,12 @@ class Outlet:
             for chunk in arrow.cut(part, LARGEST_BODY):
                 yield self._count(Message(slot, "rows", head, pack(chunk)))
 
-    def _by_slot(self, operator: p.Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        if isinstance(operator, p.RankOperator | p.OrderOperator):
+    def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        if operator.routing is Routing.ONE:
             yield 0, table
             return
         groups = group_numbers(self.epoch, operator, side, table)
-        if not isinstance(operator, p.StatelessOperator):
+        if operator.state is not State.NONE:
             self._loaded(operator, side, np.bincount(groups, minlength=self.epoch.groups), [])
         owner = np.array(_owners(self.epoch, operator))[groups]
         for slot in np.unique(owner):
@@ -203,9 +201,9 @@ class Outlet:
         self._late = {}
 
 
-def heavy_keys(operator: p.Operator, edge: p.Edge, held: pa.Table) -> Heavy:
+def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
     """(hash, about how many tuples, the key as text) of keys that a sample of the rows shows to be heavy."""
-    if not sorted_by_hash(operator) or held.num_rows < FEW:
+    if not operator.sorted_by_hash or held.num_rows < FEW:
         return []
     step = max(1, held.num_rows // SAMPLE)
     rows = np.arange(0, held.num_rows, step)
@@ -223,7 +221,7 @@ def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
     return ", ".join(shown(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
 
 
-def _owners(epoch: Epoch, operator: p.Operator) -> tuple[int, ...]:
+def _owners(epoch: Epoch, operator: Operator) -> tuple[int, ...]:
     layout = epoch.layouts[operator.name]
     return layout.owner  # type: ignore[union-attr]  # by value only along the diagonal
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from headrace.engine.time import NEVER
+from headrace.moments import NEVER
 from headrace.state.manifest import Manifest
 
 REMEMBERED = 200  # epochs that latency and rates are taken from

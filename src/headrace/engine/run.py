@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
@@ -392,8 +392,7 @@ class Run:
 
 def longest_window(plan: p.Plan) -> int | None:
     """The longest time window of a plan, in microseconds."""
-    joins = [max(o.w1, o.w2) for o in plan.operators if isinstance(o, p.TimeJoinOperator)]
-    return max(joins + [w for o in plan.operators if (w := getattr(o, "window", None))], default=None)
+    return max((o.longest_window for o in plan.operators if o.longest_window is not None), default=None)
 
 
 def is_stream(source: nodes.Source) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.compile import plan as p
 from headrace.engine.epoch import Merge
+from headrace.operators.base import Operator
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 from headrace.state.runs import mergeable_runs
 
 
-def plan_merges(operator: p.Operator, state: OperatorState | None) -> list[Merge]:
+def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
     """Merges of every input; inputs that hold the same blocks in the same groups share theirs."""
     if state is None:
         return []

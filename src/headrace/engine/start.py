@@ -17,11 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace import plan as p
 from headrace import scratch, sinks
 from headrace.compile import check_strategy, compile_query, plan_of
-from headrace.compile import plan as p
 from headrace.compile.deploy import Layouts, deploy, with_bounds
-from headrace.compile.figures import Figures
 from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
 from headrace.control.policy import Policy
@@ -34,6 +33,7 @@ from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateError
 from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path, lets_anyone_rename
+from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
 from headrace.sinks import Sink

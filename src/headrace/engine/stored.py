@@ -13,23 +13,24 @@ from itertools import pairwise
 from typing import Any
 
 from headrace import form
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.control import controller
-from headrace.engine import time as wm
 from headrace.engine import work
 from headrace.engine.names import CONTROL, WORK, ledger_name
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
+from headrace.moments import FOREVER, FURTHEST, NEVER
+from headrace.operators.base import Operator, State
 from headrace.routing.layout import Diagonal, Rectangles
 from headrace.routing.layout import from_json as layout
 from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
 
 COUNTS = ("in", "accepted", "late", "rejected")
-_MOMENT = form.optional(form.whole(-wm.FURTHEST, wm.FURTHEST))
+_MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
 _SOURCE = form.having(
     largest=_MOMENT,
     smallest=_MOMENT,
-    watermark=form.whole(wm.NEVER, wm.FOREVER),
+    watermark=form.whole(NEVER, FOREVER),
     idle=form.flag,
     **dict.fromkeys(COUNTS, form.count),
 )
@@ -65,7 +66,7 @@ def check_for(plan: p.Plan, last: Manifest) -> None:
             state = last.operators.get(operator.name)
             if state is not None:
                 _operator(operator, state)
-            elif not isinstance(operator, p.StatelessOperator):
+            elif operator.state is not State.NONE:
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
         for source in plan.sources:
             ledger = last.operators.get(ledger_name(source.name))
@@ -111,7 +112,7 @@ def _layouts(last: Manifest) -> None:
             raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", groups)
 
 
-def _operator(operator: p.Operator, state: OperatorState) -> None:
+def _operator(operator: Operator, state: OperatorState) -> None:
     if len(state.inputs) != len(operator.schemas):
         raise form.refuse(f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs))
     if "given" in state.extra:

@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.compile import plan as p
-
-NEVER, FOREVER = -(2**62), 2**62
-FURTHEST = 2**61  # event times beyond this (some 73,000 years) are rejected
+from headrace import plan as p
+from headrace.moments import FOREVER, FURTHEST, NEVER
+from headrace.operators.base import Operator
 
 Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
 
@@ -34,11 +33,6 @@ class Clock:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Clock:
         return Clock(data["largest"], data["watermark"], data["idle"])
-
-
-def minus(watermark: int, length: int) -> int:
-    """A watermark moved back; the two ends of time stay where they are."""
-    return watermark if watermark in (NEVER, FOREVER) else watermark - length
 
 
 def latest(seen: Seen, more: Mapping[str, int | None]) -> None:
@@ -122,41 +116,13 @@ def operator_watermarks(plan: p.Plan, clocks: Mapping[str, Clock]) -> dict[str, 
     """Watermark of every producer: sources and operators."""
     found = {name: clock.watermark for name, clock in clocks.items()}
     for operator in plan.operators:
-        found[operator.name] = _output(operator, input_watermarks(plan, operator, found))
+        found[operator.name] = operator.watermark(input_watermarks(plan, operator, found))
     return found
 
 
-def input_watermarks(plan: p.Plan, operator: p.Operator, producers: Mapping[str, int]) -> list[int]:
+def input_watermarks(plan: p.Plan, operator: Operator, producers: Mapping[str, int]) -> list[int]:
     """Watermark of each input of an operator: the smallest of the flows that are united there."""
     return [
         min(producers[edge.producer] for edge in plan.entering(operator.name, side))
         for side in range(len(operator.schemas))
     ]
-
-
-def _output(operator: p.Operator, inputs: list[int]) -> int:
-    if isinstance(operator, p.TimeJoinOperator):
-        return min(minus(inputs[0], operator.w2), minus(inputs[1], operator.w1))
-    if isinstance(operator, p.PaneAggregateOperator | p.TupleAggregateOperator):
-        return minus(inputs[0], operator.window)
-    return min(inputs)
-
-
-def keep_from(operator: p.Operator, inputs: list[int], extra: Mapping[str, Any]) -> list[int]:
-    """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
-    if isinstance(operator, p.TimeJoinOperator):
-        return [minus(inputs[1], operator.w1), minus(inputs[0], operator.w2)]
-    if isinstance(operator, p.PaneAggregateOperator | p.TupleAggregateOperator):
-        return [_first_open(inputs[0], operator.window, operator.every)]
-    if isinstance(operator, p.CountJoinOperator):
-        totals = extra.get("given", [0, 0])
-        done = min(inputs) == FOREVER
-        return [FOREVER if done else totals[0] - operator.n1, FOREVER if done else totals[1] - operator.n2]
-    return [NEVER] * len(inputs)
-
-
-def _first_open(watermark: int, window: int, every: int) -> int:
-    """Start of the first window that is not closed: position t is in an open window iff t >= this."""
-    if watermark in (NEVER, FOREVER):
-        return watermark
-    return ((watermark - window) // every + 1) * every

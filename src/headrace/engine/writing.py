@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.errors import CorruptState
-from headrace.kernels.aggregate import NUMBER, PANE, merge_partials, partials_of
 from headrace.kernels.equijoin import HASH, hashes
-from headrace.routing.hashing import Groups, groups_of, hash_rows, scale
+from headrace.operators.base import Appended, Operator, Replaced
+from headrace.routing.hashing import Groups, groups_of, scale
 from headrace.routing.ranges import range_of
 from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
 from headrace.state.storage import Storage
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
+Grouped = Appended | Replaced  # operators whose state lies in groups
 
 
 @dataclass
@@ -42,19 +43,7 @@ class Task:
     reader: BlockReader
 
 
-def by_reference(operator: p.Operator) -> bool:
-    """Whether the tuples sent to an operator become its state as they are."""
-    return not isinstance(operator, p.RankOperator | p.OrderOperator | p.CountAggregateOperator | p.StatelessOperator)
-
-
-def position(operator: p.Operator) -> str:
-    """The column by which an operator's state is ordered and expires."""
-    if isinstance(operator, p.PaneAggregateOperator):
-        return PANE
-    return "__rank" if isinstance(operator, p.CountJoinOperator) else "ts"
-
-
-def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table) -> Groups:
+def group_numbers(epoch: Epoch, operator: Operator, side: int, table: pa.Table) -> Groups:
     if HASH in table.column_names:
         return scale(hashes(table), epoch.groups)
     grouping = operator.groupings[side]
@@ -63,24 +52,14 @@ def group_numbers(epoch: Epoch, operator: p.Operator, side: int, table: pa.Table
     return groups_of(table, grouping.columns, epoch.groups, grouping.types)
 
 
-def opened(task: Task, operator: p.Operator, side: int, block: Block) -> OpenBlock:
+def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
     """A block of an operator's state; refuses one that is whole, but holds something else than this operator keeps."""
     found = task.reader.open(block)
-    wanted = _columns(operator, side)
+    wanted = operator.stored(side)
     if not wanted <= set(found.table.column_names):
         missing = ", ".join(sorted(wanted - set(found.table.column_names)))
         raise CorruptState(f"block {block.name} is no state of {operator.name}: it has no {missing}. {REPAIR}")
     return found
-
-
-def _columns(operator: p.Operator, side: int) -> set[str]:
-    """Columns that every block of an input has."""
-    if isinstance(operator, p.PaneAggregateOperator):
-        return {PANE, "ts", *operator.by, *(name for partial in operator.partials for name, _, _ in partial.columns)}
-    names = set(operator.schemas[side].names)
-    if isinstance(operator, p.JoinOperator) and operator.groupings[side].bounds is None:
-        return names | {HASH}
-    return names | {NUMBER} if isinstance(operator, p.CountAggregateOperator) else names
 
 
 def reach(table: pa.Table) -> int:
@@ -103,26 +82,11 @@ def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     return write_block(task.storage, name, table, None, None, None)
 
 
-def state_of(operator: p.Operator, edge: p.Edge, table: pa.Table) -> pa.Table:
-    """What the tuples of an edge are as state: partials, or the columns that it carries."""
-    grouping, names = operator.groupings[edge.input], edge.schema.names
-    if isinstance(operator, p.PaneAggregateOperator):
-        return partials_of(operator, table.select(names))
-    if not isinstance(operator, p.JoinOperator):
-        return table.select(names)
-    if grouping.drop_null:
-        table = _without_null(table, grouping.columns)
-    if grouping.bounds is not None:
-        return table.select(names)
-    hashed = hash_rows(table, grouping.columns, grouping.types)  # before columns are dropped: it may be of all of them
-    return table.select(names).append_column(HASH, pa.array(hashed))
-
-
-def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, table: pa.Table) -> tuple[Block, Offsets]:
+def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> tuple[Block, Offsets]:
     """State of one input of an operator."""
-    positions = np.asarray(table.column(position(operator)).cast(pa.int64()))
+    positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     groups = group_numbers(epoch, operator, side, table)
-    order = np.argsort(hashes(table), kind="stable") if sorted_by_hash(operator) else np.lexsort((positions, groups))
+    order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
     table = _with_reach(table, operator.groupings[side], groups)
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
@@ -130,22 +94,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: p.Operator, side: int, tab
     return write_block(task.storage, name, arrow.take(table, order), offsets, low, high), offsets
 
 
-def sorted_by_hash(operator: p.Operator) -> bool:
-    return isinstance(operator, p.JoinOperator) and bool(operator.keys)
-
-
-def write_merged(epoch: Epoch, task: Task, operator: p.Operator, side: int, blocks: Sequence[Block]) -> Block:
-    """One block with the rows of several; partials of one group and pane become one row."""
+def write_merged(epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block]) -> Block:
+    """One block with the rows of several."""
     table = pa.concat_tables([opened(task, operator, side, block).table for block in blocks])
-    if isinstance(operator, p.PaneAggregateOperator):
-        table = merge_partials(operator, table)
-    return write_grouped(epoch, task, operator, side, table)[0]
-
-
-def _without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    if not any(table.column(name).null_count for name in columns):
-        return table
-    keep = np.ones(table.num_rows, dtype=bool)
-    for name in columns:
-        keep &= np.asarray(table.column(name).is_valid())
-    return table.filter(pa.array(keep))
+    return write_grouped(epoch, task, operator, side, operator.merged(table))[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,18 @@ import pyarrow as pa
 
 from headrace import arrow, duck
 from headrace.arrow import Numbers
-from headrace.compile.plan import CountAggregateOperator, PaneAggregateOperator, TupleAggregateOperator
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform, sequence
 from headrace.query.types import TS_TYPE
 
+if TYPE_CHECKING:
+    from headrace.operators.aggregates import GroupedOperator, WindowAggregate
+    from headrace.operators.count_aggregate import CountAggregateOperator
+    from headrace.operators.pane_aggregate import PaneAggregateOperator
+    from headrace.operators.tuple_aggregate import TupleAggregateOperator
+
 MOST_COPIES = 4_000_000  # rows that are multiplied by their windows at once
 MOST_BYTES = 1 << 30  # that such rows may take
-WindowAggregate = PaneAggregateOperator | TupleAggregateOperator
-Grouped = WindowAggregate | CountAggregateOperator
 PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
 
 
@@ -137,12 +141,12 @@ def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
 # --- SQL -----------------------------------------------------------------------------------------------------------
 
 
-def _grouping(operator: Grouped, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
+def _grouping(operator: GroupedOperator, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
     keys = _keys(operator, unit)
     return f"SELECT {', '.join([*keys, f'{ts} AS ts', *_computed(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
 
 
-def _keys(operator: Grouped, unit: str) -> list[str]:
+def _keys(operator: GroupedOperator, unit: str) -> list[str]:
     return [*(duck.quote(name) for name in operator.by), unit]
 
 
@@ -150,7 +154,7 @@ def _computed(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
 
 
-def _evaluate(operator: Grouped, sql: str, table: pa.Table) -> pa.Table:
+def _evaluate(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
     return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 

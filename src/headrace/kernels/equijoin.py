@@ -13,6 +13,7 @@ those outside the window or not satisfying it; what is left is held against wind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,12 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace.arrow import Numbers
-from headrace.compile.plan import JoinOperator, TimeJoinOperator
 from headrace.kernels import native
 from headrace.kernels.aggregate import times
 from headrace.kernels.pairs import expand_ranges, satisfying
+
+if TYPE_CHECKING:
+    from headrace.operators.joins import JoinOperator
 
 HASH = "__h"
 
@@ -71,14 +74,15 @@ def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
 
 def _can_loop(operator: JoinOperator, left: pa.Table, right: pa.Table) -> bool:
     residual = operator.on.residual
-    return isinstance(operator, TimeJoinOperator) and residual is not None and native.usable(residual, left, right)
+    return operator.time_window is not None and residual is not None and native.usable(residual, left, right)
 
 
 def _loop(
     operator: JoinOperator, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality."""
-    assert isinstance(operator, TimeJoinOperator) and operator.on.residual is not None
-    back, ahead = (operator.w1, operator.w2) if moving else (operator.w2, operator.w1)
+    assert operator.time_window is not None and operator.on.residual is not None
+    w1, w2 = operator.time_window
+    back, ahead = (w1, w2) if moving else (w2, w1)
     reach = native.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
     return native.loop(operator.on.residual, *sides, reach)

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace import arrow, duck
 from headrace.arrow import Numbers
-from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
 from headrace.kernels import native, near
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import results, satisfying
 from headrace.kernels.stateless import conform
+
+if TYPE_CHECKING:
+    from headrace.operators.joins import JoinOperator
 
 TIME = "__t"  # event time as a plain number
 FEW_PAIRS = 2_000_000  # not worth a slice of their own
@@ -54,8 +57,8 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa
         return
     sides = (_with_time(left), _with_time(right))
     look_up = operator.on.near is not None and near.usable(operator.on.near, left, right)
-    kernel = _look_up if look_up and isinstance(operator, TimeJoinOperator) else _compare
-    for band in bands(operator):
+    kernel = _look_up if look_up and operator.time_window is not None else _compare
+    for band in operator.bands:
         for l, r in slices(band, *sides):
             yield from kernel(operator, band, l, r)
 
@@ -79,14 +82,6 @@ def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table
             yield from results(operator, left, right, l, r)
     else:
         yield conform(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
-
-
-def bands(operator: JoinOperator) -> tuple[Band, ...]:
-    if isinstance(operator, TimeJoinOperator):
-        return (Band(0, TIME, TIME, operator.w2, operator.w1),)
-    assert isinstance(operator, CountJoinOperator)
-    # l before r: rank(l) in [nL(r) - n1, nL(r) - 1]; r before l the other way round
-    return (Band(1, "__other", "__rank", operator.n1, -1), Band(0, "__other", "__rank", operator.n2, -1))
 
 
 def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -141,9 +136,8 @@ def _with_time(table: pa.Table) -> pa.Table:
 
 
 def _sql(operator: JoinOperator, band: Band) -> str:
-    ts = "least(l.ts, r.ts)" if isinstance(operator, TimeJoinOperator) else ("l", "r")[band.moving] + ".ts"
     columns = [f"{side}.{duck.quote(name)} AS {duck.quote(out)}" for out, side, name in operator.columns]
-    return f"SELECT {', '.join([f'{ts} AS ts', *columns])} FROM l JOIN r ON {_condition(operator, band)}"
+    return f"SELECT {', '.join([f'{operator.ts_sql(band)} AS ts', *columns])} FROM l JOIN r ON {_condition(operator, band)}"
 
 
 def _condition(operator: JoinOperator, band: Band) -> str:

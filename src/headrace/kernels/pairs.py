@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import arrow
 from headrace.arrow import Numbers
-from headrace.compile.plan import CountJoinOperator, JoinOperator, TimeJoinOperator
 from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform
 from headrace.query.types import TS_TYPE
 
-MOST_PAIRS = 2_000_000  # looked at together
+if TYPE_CHECKING:
+    from headrace.operators.joins import JoinOperator
 
-Mask = npt.NDArray[np.bool_]
+MOST_PAIRS = 2_000_000  # looked at together
 
 
 def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
@@ -36,21 +36,8 @@ def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numb
         start = stop
 
 
-def admitted(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Mask:
-    """Which of the pairs the window admits."""
-    found: Mask
-    if isinstance(operator, TimeJoinOperator):
-        apart = _numbers(right, "ts", r) - _numbers(left, "ts", l)
-        found = (apart >= -operator.w2) & (apart <= operator.w1)
-        return found
-    assert isinstance(operator, CountJoinOperator)
-    since_l = _numbers(right, "__other", r) - _numbers(left, "__rank", l)
-    since_r = _numbers(left, "__other", l) - _numbers(right, "__rank", r)
-    found = ((since_l >= 1) & (since_l <= operator.n1)) | ((since_r >= 1) & (since_r <= operator.n2))
-    return found
-
-
-def _numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
+def numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
+    """A column's values in some rows, as whole numbers."""
     values = table.column(column)
     values = values.chunk(0) if values.num_chunks == 1 else values
     return np.asarray(values.cast(pa.int64()))[rows]
@@ -70,8 +57,7 @@ def _some(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
 
 def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
     pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
-    pick = np.minimum if isinstance(operator, TimeJoinOperator) else np.maximum
-    ts = pick(times(pairs["l"]), times(pairs["r"]))
+    ts = operator.result_ts(times(pairs["l"]), times(pairs["r"]))
     columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
     return conform(pa.table(columns, names=operator.schema.names), operator.schema)
 
@@ -81,7 +67,7 @@ def satisfying(
 ) -> Iterator[pa.Table]:
     """The results among candidates: first the window, then, on what it admits, the predicate."""
     for l, r in candidates:
-        inside = admitted(operator, left, right, l, r)
+        inside = operator.admits(left, right, l, r)
         l, r = l[inside], r[inside]
         for some in _some(left, right, len(l)):
             true = np.asarray(_true(operator, left, right, l[some], r[some]))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace import duck
-from headrace.compile.plan import FilterStep, MapStep, Step
 from headrace.kernels.evaluate import evaluate
+from headrace.plan import FilterStep, MapStep, Step
 
 
 def run_steps(table: pa.Table, steps: Sequence[Step]) -> pa.Table:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.compile.allocate import shares
-from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Plan
+from headrace.plan.figures import Figures
 
 from . import queries
 from .test_route import left, right

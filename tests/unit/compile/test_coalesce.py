@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import STRATEGIES
-from headrace.compile.plan import JoinOperator, Operator
+from headrace.operators import Operator
+from headrace.operators.joins import JoinOperator
 from headrace.query.nodes import named_sources
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.compile import plan as p
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream, node_of

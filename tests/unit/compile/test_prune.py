@@ -10,9 +10,9 @@ import pytest
 
 from headrace import compile as compiler
 from headrace.compile import STRATEGIES, compile_query
-from headrace.compile import plan as p
 from headrace.errors import DataError, QueryChanged
 from headrace.kernels.equijoin import HASH
+from headrace.operators.joins import JoinOperator
 from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.routing.hashing import hash_rows, scale
@@ -28,7 +28,7 @@ def carried(query: Stream, *, ordered: bool = False, strategy: str = "subquery")
     """What every edge carries, and what a join puts out."""
     plan = compile_query([node_of(query)], [ordered], strategy)
     lines = [f"{e.producer} -> {e.target} {e.input}: {', '.join(e.schema.names)}" for e in plan.edges]
-    joins = [o for o in plan.operators if isinstance(o, p.JoinOperator)]
+    joins = [o for o in plan.operators if isinstance(o, JoinOperator)]
     return "\n".join(sorted([*lines, *(f"{o.name} puts out {', '.join(o.schema.names)}" for o in joins)]))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.compile.figures import Figures
 from headrace.compile.subqueries import Subquery
+from headrace.plan.figures import Figures
 from headrace.query.types import TS_TYPE
 from headrace.stream import Stream
 from headrace.testing import table_stream

@@ -1,4 +1,5 @@
-"""The physical plan: what the engine runs, as frozen records that can be shipped to tasks.
+"""The physical plan: what the engine runs, as frozen records that can be shipped to tasks. Its operators know
+themselves what they do (`headrace.operators`).
 
 A plan is a chain of stages. Stage 0 holds the sources (splitters); stage k holds the stateful operators whose inputs
 all come from earlier stages, or from operators of this stage whose slots they share. An edge carries the tuples of one
@@ -8,12 +9,14 @@ exchange, whatever the number of operators in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.expressions import Key, Partial, Predicate
+if TYPE_CHECKING:
+    from headrace.operators.base import Operator
 
 Named = tuple[tuple[str, str], ...]  # (column, SQL)
 
@@ -43,6 +46,17 @@ class FilterStep:
 Step = MapStep | FilterStep
 
 
+def is_pushed(step: Step) -> bool:
+    """Whether the compiler put it there."""
+    return isinstance(step, FilterStep) and step.pushed
+
+
+def step_words(step: Step) -> str:
+    """A step on one line."""
+    pushed = " (part of the join behind it)" if is_pushed(step) else ""
+    return f"{'map' if isinstance(step, MapStep) else 'filter'} {' '.join(step.text.split())}{pushed}"
+
+
 @dataclass(frozen=True)
 class Grouping:
     """How the tuples of an input find their group: by key columns brought to types, or by their whole content.
@@ -69,114 +83,6 @@ class SourceInput:
     lateness: int
     idle: int | None
     ahead: int | None
-
-
-@dataclass(frozen=True)
-class Operator:
-    """A stateful operator: its place, its inputs and the schema of its results."""
-
-    name: str
-    stage: int
-    schemas: tuple[pa.Schema, ...]  # of its inputs
-    schema: pa.Schema
-    groupings: tuple[Grouping, ...]  # of its inputs
-    follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
-
-
-@dataclass(frozen=True)
-class StatelessOperator(Operator):
-    """Stateless steps in slots of their own: only the strategy that gives every operator a stage makes these."""
-
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True)
-class JoinOperator(Operator):
-    """What the two joins share."""
-
-    on: Predicate
-    columns: tuple[tuple[str, str, str], ...]
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        return self.on.keys
-
-    @property
-    def sql(self) -> str:
-        return self.on.sql
-
-    @property
-    def text(self) -> str:
-        return self.on.text
-
-    @property
-    def plain_keys(self) -> bool:
-        return self.on.plain_keys
-
-    def used(self, side: str) -> list[str]:
-        """The columns of one side that the predicate looks at; at least one, so that a table of them has rows."""
-        schema = self.schemas[0 if side == "l" else 1]
-        named = {path[1].lower() for path in self.on.columns if path[0].lower() == side}
-        return [name for name in schema.names if name.lower() in named] or ["ts"]
-
-
-@dataclass(frozen=True)
-class TimeJoinOperator(JoinOperator):
-    w1: int
-    w2: int
-
-
-@dataclass(frozen=True)
-class RankOperator(Operator):
-    """Gives the tuples of two streams their numbers, in sequence: the ordered stage before a count-window join."""
-
-
-@dataclass(frozen=True)
-class CountJoinOperator(JoinOperator):
-    """Its inputs are the two streams of a `RankOperator`."""
-
-    n1: int
-    n2: int
-    ranker: str
-
-
-@dataclass(frozen=True)
-class PaneAggregateOperator(Operator):
-    """A time aggregate whose state is one row of partials per group and pane."""
-
-    by: tuple[str, ...]
-    window: int
-    every: int
-    pane: int
-    partials: tuple[Partial, ...]
-    functions: Named  # over the merged partials
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TupleAggregateOperator(Operator):
-    """A time aggregate that needs the tuples of a window themselves."""
-
-    by: tuple[str, ...]
-    window: int
-    every: int
-    functions: Named  # over the tuples
-    texts: tuple[str, ...]
-    ordered: bool
-
-
-@dataclass(frozen=True)
-class CountAggregateOperator(Operator):
-    by: tuple[str, ...]
-    last: int
-    every: int
-    functions: Named
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class OrderOperator(Operator):
-    """Holds results back until the watermark passes them and releases them in sequence."""
 
 
 @dataclass(frozen=True)

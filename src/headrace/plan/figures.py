@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.compile import plan as p
+from headrace import plan as p
 from headrace.errors import QueryError
 from headrace.limits import MOST_GROUPS
+
+if TYPE_CHECKING:
+    from headrace.operators.base import Operator
 
 FORMAT = 1
 LARGEST = 1e18  # a figure; more is a slip of the hand
@@ -102,12 +105,24 @@ class Load:
 
 
 @dataclass(frozen=True)
-class _Flow:
+class Flow:
     """Tuples per second; how far their watermark, and their newest tuple, are behind the present, in seconds."""
 
     rate: float
     lag: float
     delay: float
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted of one operator while a sample went through it."""
+
+    arrived: tuple[int, ...]  # tuples, by input
+    out: int
+    sent: int | None  # rows that were sent for its first input; None: it is handed them inside a slot
+    held: float
+    span: float  # seconds of event time of the sample
+    times: tuple[int, int]  # its first and last moment
 
 
 @dataclass(frozen=True)
@@ -119,70 +134,26 @@ class Forecast:
 
 
 def forecast(plan: p.Plan, figures: Figures) -> Forecast:
-    flows = {s.name: _Flow(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
+    flows = {s.name: Flow(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
     found: dict[str, Load] = {}
     for operator in plan.operators:
         inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
-        found[operator.name], flows[operator.name] = _load(operator, inputs, figures)
+        found[operator.name], flows[operator.name] = operator.load(inputs, figures)
     edges = {e.name: _output(plan, e, flows, figures).rate * figures.passing.get(e.name, 1.0) for e in plan.edges}
     return Forecast(found, edges)
 
 
-def _united(plan: p.Plan, operator: p.Operator, side: int, flows: Mapping[str, _Flow], figures: Figures) -> _Flow:
+def _united(plan: p.Plan, operator: Operator, side: int, flows: Mapping[str, Flow], figures: Figures) -> Flow:
     edges = plan.entering(operator.name, side)
     before = [_output(plan, edge, flows, figures) for edge in edges]
     rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
-    return _Flow(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
+    return Flow(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
 
 
-def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, _Flow], figures: Figures) -> _Flow:
-    """What a producer puts out on one edge; a ranker gives each of its two streams on."""
+def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, Flow], figures: Figures) -> Flow:
+    """What a producer puts out on one edge; one with several outputs gives each of its inputs on."""
     producer = plan.by_name.get(edge.producer)
-    if isinstance(producer, p.RankOperator):
+    if producer is not None and producer.outputs > 1:
         own = _united(plan, producer, edge.output, flows, figures)
-        return _Flow(own.rate, flows[producer.name].lag, flows[producer.name].lag)
+        return Flow(own.rate, flows[producer.name].lag, flows[producer.name].lag)
     return flows[edge.producer]
-
-
-def _load(operator: p.Operator, inputs: list[_Flow], figures: Figures) -> tuple[Load, _Flow]:
-    rates = tuple(flow.rate for flow in inputs)
-    total, lag = sum(rates), max(flow.lag for flow in inputs)
-    match operator:
-        case p.TimeJoinOperator():
-            return _time_join(operator, inputs, figures)
-        case p.CountJoinOperator():
-            pairs = rates[1] * operator.n1 + rates[0] * operator.n2
-            results = pairs * figures.matching.get(operator.name, 1 / max(operator.n1, operator.n2))
-            return Load(rates, rates, (operator.n1, operator.n2), pairs, results), _Flow(results, lag, lag)
-        case p.PaneAggregateOperator() | p.TupleAggregateOperator():
-            sending = total * figures.partials.get(operator.name, 1.0)
-            span = max((operator.window - operator.every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
-            held = figures.held.get(operator.name, sending * span)
-            results = figures.results.get(operator.name, sending * operator.window / operator.every)
-            behind = lag + operator.window / 1e6
-            return Load(rates, (sending,), (held,), 0.0, results), _Flow(results, behind, behind)
-        case p.CountAggregateOperator():
-            results = figures.results.get(operator.name, total / operator.every)
-            held = figures.held.get(operator.name, float(operator.last))
-            return Load(rates, rates, (held,), 0.0, results), _Flow(results, lag, lag)
-        case p.StatelessOperator():
-            results = total * figures.matching.get(operator.name, 1.0)
-            return Load(rates, rates, (), 0.0, results), _Flow(results, lag, inputs[0].delay)
-        case _:  # rank and order: held until the watermark passes
-            state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
-            return Load(rates, rates, state, 0.0, total), _Flow(total, lag, lag)
-
-
-def _time_join(operator: p.TimeJoinOperator, inputs: list[_Flow], figures: Figures) -> tuple[Load, _Flow]:
-    left, right = inputs
-    w1, w2 = operator.w1 / 1e6, operator.w2 / 1e6
-    pairs = left.rate * right.rate * (w1 + w2)
-    assumed = max(left.rate, right.rate) / pairs if pairs else 0.0  # one result per tuple of the faster stream
-    results = pairs * figures.matching.get(operator.name, assumed)
-    state = (
-        left.rate * max(w1 + right.lag - left.delay, 0.0),
-        right.rate * max(w2 + left.lag - right.delay, 0.0),
-    )
-    behind = max(left.lag + w2, right.lag + w1)
-    rates = (left.rate, right.rate)
-    return Load(rates, rates, state, pairs, results), _Flow(results, behind, max(left.delay, right.delay))

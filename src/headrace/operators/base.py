@@ -1,0 +1,333 @@
+"""What every operator of a plan must be able to say of itself.
+
+One file per operator. What it means stands in `headrace.reference`, apart; here is how it is done in parallel: what it
+needs of its inputs, its state, its time, what it does in a slot, its load, and its words for people. Nothing has a
+default: an operator that lacks an answer cannot be made. What several share is chosen by a class in between: how state is
+kept (`Appended`, `Replaced`, `NoState`), and in `headrace.operators.joins` and `.aggregates` what joins and aggregates have
+in common.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import pyarrow as pa
+
+from headrace.moments import NEVER
+from headrace.plan import Grouping
+from headrace.plan.columns import Names, names_of
+
+if TYPE_CHECKING:
+    from headrace.expressions.predicates import Near
+    from headrace.operators.placing import Placement
+    from headrace.plan.figures import Counted, Figures, Flow, Load
+    from headrace.state.blocks import Block
+
+Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
+
+
+class Routing(Enum):
+    """How the tuples of an operator may be spread over slots."""
+
+    ONE = "all in one slot"
+    ANYWHERE = "wherever there is room"
+    KEY = "by the hash of a key"
+    PAIRS = "every pair of groups in one slot"
+
+
+class State(Enum):
+    """What becomes of the tuples that an operator is sent."""
+
+    APPENDED = "blocks that are added, merged and dropped whole"
+    REPLACED = "rows that are written anew in every epoch"
+    NONE = "nothing"
+
+
+class Slot(Protocol):
+    """One slot in one epoch, as an operator sees it."""
+
+    number: int
+    before: list[int]  # watermark of each input when the epoch began
+    after: list[int]  # and when it ends
+    bound: int  # tuples below it are complete
+
+    def groups(self, side: int) -> list[int]:
+        """This slot's groups of one input."""
+
+    def new(self, side: int) -> Sequence[Block]:
+        """Blocks that arrived in this epoch."""
+
+    def old(self, side: int) -> Sequence[Block]:
+        """Blocks of the state."""
+
+    def rows(self, side: int) -> Sequence[pa.Table]:
+        """Tuples that arrived by value."""
+
+    def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+        """This slot's part of each block that has some."""
+
+    def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+        """Rows of the state and those that arrived, in one table."""
+
+    def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+        """These rows are this slot's whole part of the new state."""
+
+    def count(self, *, read: int = 0, pairs: int = 0) -> None:
+        """What was read of the state, and how many pairs were compared."""
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        """What the operator noted in the epoch before."""
+
+    def note(self, **data: Any) -> None:
+        """Keep small facts beside the state."""
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """A node of the plan that has slots: its place, its inputs and the schema of its results."""
+
+    name: str
+    stage: int
+    schemas: tuple[pa.Schema, ...]  # of its inputs
+    schema: pa.Schema
+    groupings: tuple[Grouping, ...]  # of its inputs
+    follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+
+    state: ClassVar[State]
+
+    # --- its inputs --------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def routing(self) -> Routing: ...
+
+    @property
+    @abstractmethod
+    def key_words(self) -> tuple[str, ...]:
+        """By what its tuples find their slot, for people."""
+
+    @property
+    @abstractmethod
+    def band(self) -> Near | None:
+        """The interval in which a pair's numbers must lie, if ranges of them can be its groups."""
+
+    @abstractmethod
+    def needs(self, side: int, live: Names) -> Names:
+        """The columns of an input that it reads; `live` are those that are read of its results."""
+
+    @abstractmethod
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        """The same with narrower inputs, and results where it passes columns on."""
+
+    @property
+    @abstractmethod
+    def takes_whole(self) -> bool:
+        """Whether its producers must put out all columns, whatever it then holds."""
+
+    # --- which slots it can share --------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def may_follow(self) -> bool:
+        """Whether it may share the slots of the operator before it."""
+
+    @property
+    @abstractmethod
+    def placement(self) -> Placement | None:
+        """How its results lie in slots, if by values that they still have."""
+
+    @abstractmethod
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
+        """Groupings that put every handed tuple where it lies already; None: there are none."""
+
+    # --- time ----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def watermark(self, inputs: Sequence[int]) -> int:
+        """No result below it will follow, when none follows of the inputs below theirs."""
+
+    @abstractmethod
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
+
+    @property
+    @abstractmethod
+    def longest_window(self) -> int | None:
+        """Microseconds of event time that it looks back, if that is a time."""
+
+    @property
+    @abstractmethod
+    def trims_by_arrival(self) -> bool:
+        """Whether best effort lets its state expire as if nothing could come late."""
+
+    # --- its state -----------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def holds_tuples(self) -> bool:
+        """Whether its state is tuples of its inputs: not something made of them, nor nothing."""
+
+    @abstractmethod
+    def stored(self, side: int) -> set[str]:
+        """Columns that every block of an input's state has."""
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def run(self, slot: Slot) -> Results:
+        """What it puts out in one slot in one epoch."""
+
+    @abstractmethod
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        """What it meets when its windows are full, and what it puts out."""
+
+    @abstractmethod
+    def measured(self, counted: Counted) -> dict[str, float]:
+        """Figures that follow from what was counted on a sample, by the field of `Figures` that they belong to."""
+
+    @property
+    @abstractmethod
+    def can_split(self) -> bool:
+        """Whether a hot group can be done by several slots."""
+
+    @property
+    @abstractmethod
+    def compares_in_loops(self) -> bool:
+        """Whether the pairs of a hot key are compared in a compiled loop, so that they cost little."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many streams it puts out; with several, each is one of its inputs in another form."""
+
+    # --- for people ------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def words(self) -> str | None:
+        """Itself on one line; None: it is part of another."""
+
+    @property
+    @abstractmethod
+    def owner(self) -> str:
+        """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""
+
+
+@dataclass(frozen=True)
+class Appended(Operator):
+    """The tuples it is sent become its state as they are: exchange by reference, the message is the block."""
+
+    state: ClassVar[State] = State.APPENDED
+
+    @property
+    @abstractmethod
+    def position(self) -> str:
+        """The column by which its state is ordered and expires."""
+
+    @property
+    @abstractmethod
+    def sorted_by_hash(self) -> bool:
+        """Whether a block is sorted by the hash of the key instead of by group and position."""
+
+    @abstractmethod
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        """What tuples of an input are as state."""
+
+    @abstractmethod
+    def merged(self, state: pa.Table) -> pa.Table:
+        """What the rows of several blocks are in one."""
+
+
+@dataclass(frozen=True)
+class Replaced(Operator):
+    """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
+
+    state: ClassVar[State] = State.REPLACED
+    position: ClassVar[str] = "ts"
+    sorted_by_hash: ClassVar[bool] = False
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        return [NEVER] * len(inputs)
+
+    @property
+    def can_split(self) -> bool:
+        return False
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return False
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Sequential(Replaced):
+    """All in one slot, in sequence; whole tuples wait for the watermark."""
+
+    @property
+    def routing(self) -> Routing:
+        return Routing.ONE
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def band(self) -> None:
+        return None
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        return replace(self, schemas=schemas)
+
+    @property
+    def takes_whole(self) -> bool:
+        return False
+
+    @property
+    def may_follow(self) -> bool:
+        return False
+
+    @property
+    def placement(self) -> None:
+        return None
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
+        return None
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def longest_window(self) -> None:
+        return None
+
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        from headrace.plan.figures import Flow, Load
+
+        rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
+        state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
+        return Load(rates, rates, state, 0.0, sum(rates)), Flow(sum(rates), lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        return {}
+
+    @property
+    def owner(self) -> str:
+        return self.name

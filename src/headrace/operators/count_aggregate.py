@@ -1,0 +1,54 @@
+"""The aggregate over count windows: the last n tuples of a group, in sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.kernels import aggregate
+from headrace.operators.aggregates import GroupedOperator
+from headrace.operators.base import Replaced, Results, Slot
+from headrace.plan.columns import Names, names_of
+from headrace.plan.figures import Counted, Figures, Flow, Load
+
+
+@dataclass(frozen=True)
+class CountAggregateOperator(Replaced, GroupedOperator):
+    last: int
+    every: int
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def longest_window(self) -> None:
+        return None
+
+    def stored(self, side: int) -> set[str]:
+        return {*self.schemas[side].names, aggregate.NUMBER}
+
+    def run(self, slot: Slot) -> Results:
+        if not (groups := slot.groups(0)):
+            return
+        held = slot.held(0, self.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
+        results, kept = aggregate.count_windows(self, held, slot.bound)
+        slot.hold(0, kept, grouped=True)
+        yield 0, results
+
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        rates, lag = (inputs[0].rate,), inputs[0].lag
+        results = figures.results.get(self.name, inputs[0].rate / self.every)
+        held = figures.held.get(self.name, float(self.last))
+        return Load(rates, rates, (held,), 0.0, results), Flow(results, lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        return {"results": counted.out / counted.span, "held": counted.held}
+
+    @property
+    def words(self) -> str:
+        return self._words(f"last {self.last} every {self.every}")

@@ -1,0 +1,126 @@
+"""The join over count windows: an ordered stage that gives tuples their ranks, then a join like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.arrow import Numbers
+from headrace.kernels import order
+from headrace.kernels.join import Band
+from headrace.kernels.pairs import numbers
+from headrace.moments import FOREVER
+from headrace.operators.base import Results, Sequential, Slot
+from headrace.operators.joins import JoinOperator
+from headrace.plan.figures import Counted, Figures, Flow, Load
+
+if TYPE_CHECKING:
+    from headrace.state.blocks import Block
+
+RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
+
+
+@dataclass(frozen=True)
+class RankOperator(Sequential):
+    """Gives the tuples of two streams their numbers, in sequence."""
+
+    def run(self, slot: Slot) -> Results:
+        if slot.number != 0:
+            return
+        given = tuple(slot.noted.get("given", (0, 0)))
+        ready = []
+        for side in (0, 1):
+            released, waiting = order.release(slot.held(side, self.schemas[side], None), slot.bound)
+            slot.hold(side, waiting, grouped=False)
+            ready.append(released)
+        slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
+        yield from enumerate(order.rank(ready[0], ready[1], given))
+
+    @property
+    def outputs(self) -> int:
+        return 2
+
+    @property
+    def words(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class CountJoinOperator(JoinOperator):
+    """Its inputs are the two streams of a `RankOperator`."""
+
+    n1: int
+    n2: int
+    ranker: str
+
+    @property
+    def time_window(self) -> None:
+        return None
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        # l before r: rank(l) in [nL(r) - n1, nL(r) - 1]; r before l the other way round
+        return (Band(1, "__other", "__rank", self.n1, -1), Band(0, "__other", "__rank", self.n2, -1))
+
+    def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
+        since_l = numbers(right, "__other", r) - numbers(left, "__rank", l)
+        since_r = numbers(left, "__other", l) - numbers(right, "__rank", r)
+        found: npt.NDArray[np.bool_] = ((since_l >= 1) & (since_l <= self.n1)) | ((since_r >= 1) & (since_r <= self.n2))
+        return found
+
+    def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
+        return np.maximum(l, r)
+
+    def ts_sql(self, band: Band) -> str:
+        return ("l", "r")[band.moving] + ".ts"
+
+    @property
+    def may_follow(self) -> bool:
+        return False
+
+    @property
+    def position(self) -> str:
+        return "__rank"
+
+    def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:
+        return blocks
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        totals = ranks.get("given", [0, 0])
+        done = min(inputs) == FOREVER
+        return [FOREVER if done else totals[0] - self.n1, FOREVER if done else totals[1] - self.n2]
+
+    @property
+    def longest_window(self) -> None:
+        return None
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return False
+
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
+        pairs = rates[1] * self.n1 + rates[0] * self.n2
+        results = pairs * figures.matching.get(self.name, 1 / max(self.n1, self.n2))
+        return Load(rates, rates, (self.n1, self.n2), pairs, results), Flow(results, lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        left, right = counted.arrived
+        pairs = right * min(self.n1, left) + left * min(self.n2, right)
+        return {"matching": counted.out / pairs if pairs else 0.0}
+
+    @property
+    def words(self) -> str:
+        return f"join on {' '.join(self.text.split())} last {self.n1}, {self.n2}"
+
+    @property
+    def owner(self) -> str:
+        return self.ranker

@@ -1,0 +1,243 @@
+"""What the two joins share: tuples that become state as they are, groups by key or by content, and the meeting itself.
+
+Invariant: `run` meets new x (new + old), then old x new: disjoint, and together every pair whose later tuple arrived now.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.arrow import Numbers
+from headrace.expressions import Key, Predicate
+from headrace.expressions.predicates import Near
+from headrace.kernels.equijoin import HASH, equijoin, one_run
+from headrace.kernels.join import Band, join
+from headrace.operators.base import Appended, Results, Routing, Slot
+from headrace.operators.placing import Placement, holds
+from headrace.plan import Grouping
+from headrace.plan.columns import Names, names_of, narrow, paths
+from headrace.routing.hashing import hash_rows
+
+if TYPE_CHECKING:
+    from headrace.state.blocks import Block
+
+FEW_ROWS = 50_000  # of several runs: sorting them together costs less than looking into each
+
+
+@dataclass(frozen=True)
+class JoinOperator(Appended):
+    on: Predicate
+    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+
+    # --- what the kernels ask ------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.on.keys
+
+    @property
+    def sql(self) -> str:
+        return self.on.sql
+
+    @property
+    def text(self) -> str:
+        return self.on.text
+
+    @property
+    def plain_keys(self) -> bool:
+        return self.on.plain_keys
+
+    def used(self, side: str) -> list[str]:
+        """The columns of one side that the predicate looks at; at least one, so that a table of them has rows."""
+        schema = self.schemas[0 if side == "l" else 1]
+        named = {path[1].lower() for path in self.on.columns if path[0].lower() == side}
+        return [name for name in schema.names if name.lower() in named] or ["ts"]
+
+    @property
+    @abstractmethod
+    def bands(self) -> tuple[Band, ...]:
+        """The window, as one or more bands that together hold every pair it admits, each in one."""
+
+    @property
+    @abstractmethod
+    def time_window(self) -> tuple[int, int] | None:
+        """W1 and W2, if the window is one over `ts`."""
+
+    @abstractmethod
+    def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
+        """Which pairs of rows the window admits."""
+
+    @abstractmethod
+    def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
+        """The event times of results."""
+
+    @abstractmethod
+    def ts_sql(self, band: Band) -> str:
+        """The same in SQL, for pairs of one band."""
+
+    @abstractmethod
+    def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:
+        """The old blocks of one side that the new tuples of the other can meet."""
+
+    # --- inputs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def routing(self) -> Routing:
+        return Routing.KEY if self.keys else Routing.PAIRS
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        if self.keys:
+            pairs = zip(self.groupings[0].columns, self.groupings[1].columns, strict=True)
+            return tuple(f"l.{left} = r.{right}" for left, right in pairs)
+        return (".".join(self.on.band.point),) if self.on.band else ()
+
+    @property
+    def band(self) -> Near | None:
+        """A condition that can fail must meet the same pairs however slots are cut: it is not routed by ranges."""
+        return self.on.band if self.on.safe and not self.keys else None
+
+    def needs(self, side: int, live: Names) -> Names:
+        me = "lr"[side]
+        passed = names_of(column for out, of, column in self.columns if of == me and out.lower() in live)
+        ranks = names_of(name for name in self.schemas[side].names if name.startswith("__"))
+        return passed | ranks | frozenset(path[1] for path in paths(self.sql) if path[0] == me and path[1:])
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        columns = tuple(column for column in self.columns if column[0].lower() in live)
+        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
+        return replace(self, schemas=schemas, schema=schema, columns=columns)
+
+    @property
+    def takes_whole(self) -> bool:
+        return not self.keys  # the group is the hash of the whole content
+
+    # --- whose slots it can share --------------------------------------------------------------------------------------
+
+    @property
+    def placement(self) -> Placement | None:
+        if not self.keys:
+            return None
+        pairs = list(zip(self.groupings[0].columns, self.groupings[1].columns, strict=True))
+        named = [{out for out, s, c in self.columns if c == (l if s == "l" else r)} for l, r in pairs]
+        return Placement(self.follows or self.name, tuple(map(frozenset, named)), self.groupings[0].types)
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
+        places = len(next(placed for side in handed for placed in side).columns)
+        keys = [key for place in range(places) if (key := self._key_at(handed, place))]
+        if len(keys) != places or not keys:
+            return None
+        types = tuple(key.type for key in keys)
+        return (
+            Grouping(tuple(key.left for key in keys), types, drop_null=True),
+            Grouping(tuple(key.right for key in keys), types, drop_null=True),
+        )
+
+    def _key_at(self, handed: Sequence[Sequence[Placement]], place: int) -> Key | None:
+        """The equality whose columns hold, on every side that is handed over, the value at a place."""
+        for key in self.keys:
+            sides = zip((key.left, key.right), self.schemas, handed, strict=True)
+            if all(holds(column, schema, p, place, key.type) for column, schema, here in sides for p in here):
+                return key
+        return None
+
+    # --- state -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def sorted_by_hash(self) -> bool:
+        return bool(self.keys)
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        grouping = self.groupings[side]
+        if grouping.drop_null:
+            tuples = _without_null(tuples, grouping.columns)
+        if grouping.bounds is not None:
+            return tuples.select(names)
+        hashed = hash_rows(tuples, grouping.columns, grouping.types)  # before columns are dropped: it may be of all
+        return tuples.select(names).append_column(HASH, pa.array(hashed))
+
+    def stored(self, side: int) -> set[str]:
+        ranged = self.groupings[side].bounds is not None
+        return {*self.schemas[side].names, *(() if ranged else (HASH,))}
+
+    def merged(self, state: pa.Table) -> pa.Table:
+        return state
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    @property
+    def can_split(self) -> bool:
+        return True
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return self.time_window is not None and self.on.residual is not None
+
+    @property
+    def owner(self) -> str:
+        return self.name
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def run(self, slot: Slot) -> Results:
+        new = [slot.tables(slot.new(side), side) for side in (0, 1)]
+        if self.keys:
+            new = [[one_run(tables)] if tables else [] for tables in new]
+        old = [
+            slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side) if new[1 - side] else []
+            for side in (0, 1)
+        ]
+        slot.count(read=sum(table.num_rows for side in old for table in side))
+        if self.keys:
+            return self._by_key(new, old)
+        return self._by_pairs(slot, new, old)
+
+    def _by_key(self, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Results:
+        old = [[one_run(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
+        pairs = [(l, r) for l in new[0] for r in [*new[1], *old[1]]] + [(l, r) for l in old[0] for r in new[1]]
+        for l, r in pairs:
+            yield from ((0, found) for found in equijoin(self, l, r))
+
+    def _by_pairs(self, slot: Slot, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Results:
+        for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
+            if left and right:
+                l, r = pa.concat_tables(left), pa.concat_tables(right)
+                slot.count(pairs=l.num_rows * r.num_rows)
+                yield from ((0, found) for found in join(self, l, r))
+
+
+def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[Grouping, ...]:
+    """By the columns of the equalities, or by the whole content."""
+    if not on.keys:
+        return tuple(Grouping(tuple(schema.names), None) for schema in (left, right))
+    types = tuple(key.type for key in on.keys)
+    return (
+        Grouping(tuple(key.left for key in on.keys), types, drop_null=True),
+        Grouping(tuple(key.right for key in on.keys), types, drop_null=True),
+    )
+
+
+def _few(tables: Sequence[pa.Table]) -> bool:
+    return bool(sum(table.num_rows for table in tables) <= FEW_ROWS)
+
+
+def _without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    if not any(table.column(name).null_count for name in columns):
+        return table
+    keep = np.ones(table.num_rows, dtype=bool)
+    for name in columns:
+        keep &= np.asarray(table.column(name).is_valid())
+    return table.filter(pa.array(keep))

@@ -1,0 +1,26 @@
+"""Results in sequence: held back until the watermark passes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.kernels import order
+from headrace.operators.base import Results, Sequential, Slot
+
+
+@dataclass(frozen=True)
+class OrderOperator(Sequential):
+    def run(self, slot: Slot) -> Results:
+        if slot.number != 0:
+            return
+        released, waiting = order.release(slot.held(0, self.schemas[0], None), slot.bound)
+        slot.hold(0, waiting, grouped=False)
+        yield 0, released
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def words(self) -> str:
+        return "results in sequence"

@@ -1,0 +1,56 @@
+"""The aggregate over time windows whose state is one row of partials per group and pane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.expressions import Partial
+from headrace.kernels import aggregate
+from headrace.operators.aggregates import WindowAggregate
+from headrace.operators.base import Results, Slot
+from headrace.plan.columns import Names, names_of, read_by
+
+
+@dataclass(frozen=True)
+class PaneAggregateOperator(WindowAggregate):
+    """Its functions are over the merged partials."""
+
+    pane: int
+    partials: tuple[Partial, ...]
+
+    @property
+    def position(self) -> str:
+        return aggregate.PANE
+
+    @property
+    def holds_tuples(self) -> bool:
+        return False
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.by) | read_by(sql for part in self.partials for _, sql, _ in part.columns)
+
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        return aggregate.partials_of(self, tuples.select(names))
+
+    def stored(self, side: int) -> set[str]:
+        made = (name for partial in self.partials for name, _, _ in partial.columns)
+        return {aggregate.PANE, "ts", *self.by, *made}
+
+    def merged(self, state: pa.Table) -> pa.Table:
+        return aggregate.merge_partials(self, state)
+
+    def run(self, slot: Slot) -> Results:
+        if (held := open_windows(slot)) is not None:
+            yield 0, aggregate.close_panes(self, held, slot.before[0], slot.after[0])
+
+
+def open_windows(slot: Slot) -> pa.Table | None:
+    """What the windows that close in this epoch can hold, in this slot; None: nothing closes."""
+    after = slot.after[0]
+    if after <= slot.before[0]:
+        return None
+    blocks = [*slot.old(0), *slot.new(0)]
+    tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
+    return pa.concat_tables(tables) if tables else None

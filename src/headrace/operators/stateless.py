@@ -1,0 +1,113 @@
+"""Stateless steps in slots of their own: only the strategy that gives every operator a stage makes these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from headrace.kernels.stateless import run_steps
+from headrace.moments import NEVER
+from headrace.operators.base import Operator, Results, Routing, Slot, State
+from headrace.operators.placing import Placement
+from headrace.plan import Grouping, MapStep, Step, step_words
+from headrace.plan.columns import Names, before
+from headrace.plan.figures import Counted, Figures, Flow, Load
+
+
+@dataclass(frozen=True)
+class StatelessOperator(Operator):
+    steps: tuple[Step, ...]
+
+    state: ClassVar[State] = State.NONE
+
+    @property
+    def routing(self) -> Routing:
+        return Routing.ANYWHERE
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def band(self) -> None:
+        return None
+
+    def needs(self, side: int, live: Names) -> Names:
+        return before(self.steps, live)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        """It has no state: its tuples lie by whatever they still have."""
+        made = [step.schema for step in self.steps if isinstance(step, MapStep)]
+        groupings = (Grouping(tuple(schemas[0].names), None),)
+        return replace(self, schemas=schemas, schema=[*schemas, *made][-1], groupings=groupings)
+
+    @property
+    def takes_whole(self) -> bool:
+        return False
+
+    @property
+    def may_follow(self) -> bool:
+        return False
+
+    @property
+    def placement(self) -> None:
+        return None
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
+        return None
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        return [NEVER]
+
+    @property
+    def longest_window(self) -> None:
+        return None
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return False
+
+    @property
+    def holds_tuples(self) -> bool:
+        return False
+
+    def stored(self, side: int) -> set[str]:
+        return set()
+
+    def run(self, slot: Slot) -> Results:
+        for rows in slot.rows(0):
+            yield 0, run_steps(rows, self.steps)
+
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        rate = inputs[0].rate
+        results = rate * figures.matching.get(self.name, 1.0)
+        return Load((rate,), (rate,), (), 0.0, results), Flow(results, inputs[0].lag, inputs[0].delay)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 1.0}
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def can_split(self) -> bool:
+        return False
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return False
+
+    @property
+    def words(self) -> str:
+        return ", ".join(map(step_words, self.steps)) or "union"
+
+    @property
+    def owner(self) -> str:
+        return self.name

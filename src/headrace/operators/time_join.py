@@ -1,0 +1,115 @@
+"""The join over time windows: pairs that satisfy `on` with r.ts in [l.ts - W2, l.ts + W1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.arrow import Numbers
+from headrace.kernels.aggregate import times
+from headrace.kernels.join import TIME, Band
+from headrace.kernels.pairs import numbers
+from headrace.moments import minus
+from headrace.operators.joins import JoinOperator
+from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.query.durations import format_duration
+
+if TYPE_CHECKING:
+    from headrace.state.blocks import Block
+
+
+@dataclass(frozen=True)
+class TimeJoinOperator(JoinOperator):
+    w1: int
+    w2: int
+
+    @property
+    def time_window(self) -> tuple[int, int]:
+        return self.w1, self.w2
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        return (Band(0, TIME, TIME, self.w2, self.w1),)
+
+    def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
+        apart = numbers(right, "ts", r) - numbers(left, "ts", l)
+        found: npt.NDArray[np.bool_] = (apart >= -self.w2) & (apart <= self.w1)
+        return found
+
+    def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
+        return np.minimum(l, r)
+
+    def ts_sql(self, band: Band) -> str:
+        return "least(l.ts, r.ts)"
+
+    @property
+    def may_follow(self) -> bool:
+        return bool(self.keys)
+
+    @property
+    def position(self) -> str:
+        return "ts"
+
+    def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:
+        at = np.concatenate([times(table) for table in others])
+        back, ahead = (self.w1, self.w2) if side == 0 else (self.w2, self.w1)
+        low, high = int(at.min()) - back, int(at.max()) + ahead
+        return [b for b in blocks if b.high is not None and b.low is not None and b.high >= low and b.low <= high]
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(minus(inputs[0], self.w2), minus(inputs[1], self.w1))
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        return [minus(inputs[1], self.w1), minus(inputs[0], self.w2)]
+
+    @property
+    def longest_window(self) -> int:
+        return max(self.w1, self.w2)
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return True
+
+    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+        left, right = inputs
+        w1, w2 = self.w1 / 1e6, self.w2 / 1e6
+        pairs = left.rate * right.rate * (w1 + w2)
+        assumed = max(left.rate, right.rate) / pairs if pairs else 0.0  # one result per tuple of the faster stream
+        results = pairs * figures.matching.get(self.name, assumed)
+        state = (
+            left.rate * max(w1 + right.lag - left.delay, 0.0),
+            right.rate * max(w2 + left.lag - right.delay, 0.0),
+        )
+        behind = max(left.lag + w2, right.lag + w1)
+        rates = (left.rate, right.rate)
+        return Load(rates, rates, state, pairs, results), Flow(results, behind, max(left.delay, right.delay))
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        left, right = counted.arrived
+        pairs = left * right * meeting(counted.span, self.w1 / 1e6, self.w2 / 1e6)
+        return {"matching": counted.out / pairs if pairs else 0.0}
+
+    @property
+    def words(self) -> str:
+        on = " ".join(self.text.split())
+        return f"join on {on} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+
+
+def meeting(span: float, w1: float, w2: float) -> float:
+    """The share of all pairs of two streams over a span that lie within each other's windows.
+
+    >>> meeting(10.0, 10.0, 10.0)
+    1.0
+    >>> meeting(10.0, 5.0, 5.0)
+    0.75
+    """
+    if span <= 0 or math.isinf(span):
+        return 1.0
+    missed = sum(max(span - w, 0.0) ** 2 / 2 for w in (w1, w2))
+    return max(1.0 - missed / span**2, 1e-12)

@@ -1,0 +1,41 @@
+"""Which columns SQL texts and steps read: names in lower case, since SQL names them in any."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from headrace.expressions.tree import parse, walk
+from headrace.plan import MapStep, Step
+from headrace.query.types import TS
+
+Names = frozenset[str]
+
+
+def names_of(names: Iterable[str]) -> Names:
+    return frozenset(name.lower() for name in names)
+
+
+def read_by(texts: Iterable[str]) -> Names:
+    """The columns that SQL texts over one stream read."""
+    return frozenset(path[0] for sql in texts for path in paths(sql))
+
+
+@functools.lru_cache(maxsize=1024)
+def paths(sql: str) -> frozenset[tuple[str, ...]]:
+    """Whatever looks like a column, the parameters of lambdas too: one too many does no harm, one too few does."""
+    found = (node["column_names"] for node in walk(parse(sql, "sql")) if node["class"] == "COLUMN_REF")
+    return frozenset(tuple(part.lower() for part in path) for path in found)
+
+
+def before(steps: Sequence[Step], names: Names) -> Names:
+    """What must go into steps for these columns to come out. Every expression of a map is computed: it may fail."""
+    for step in reversed(steps):
+        names = read_by(sql for _, sql in step.columns) if isinstance(step, MapStep) else names | read_by([step.sql])
+    return names
+
+
+def narrow(schema: pa.Schema, names: Names) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name == TS or field.name.lower() in names])
