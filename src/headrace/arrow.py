@@ -6,7 +6,7 @@ pyarrow makes one chunk and fails beyond that; what is here makes as many as it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 Numbers = npt.NDArray[np.int64]
 
 PIECE = 256 << 20  # bytes that are worked on together
+FEW = 100_000  # rows
 SAFE = 1 << 30  # bytes of a table in which no column comes near the limit
 
 
@@ -39,40 +40,45 @@ def _bounds(rows: int, most: int) -> list[int]:
 
 def take(table: pa.Table, rows: Numbers) -> pa.Table:
     """Rows by number, in that order."""
-    if table.nbytes <= SAFE and len(rows) * row_bytes(table) <= SAFE:
+    few = table.num_rows <= FEW and len(rows) <= FEW  # rarely long: not worth to ask for their bytes
+    if few or not any(map(_has_text, table.schema.types)) or _is_safe(table, len(rows)):
         try:
             return table.take(pa.array(rows))
-        except pa.ArrowInvalid:  # the rows that are asked for are far longer than most
+        except pa.ArrowInvalid:  # longer than most
             pass
-    wide = table.cast(pa.schema([field.with_type(_wide(field.type)) for field in table.schema])).combine_chunks()
-    size = min(len(rows), max(1, PIECE // row_bytes(table)))
-    pieces = (rows[start:stop] for start, stop in pairwise(_bounds(len(rows), size)))
-    found = [part for piece in pieces for part in _taken(wide, piece, table.schema)]
-    return pa.concat_tables(found) if found else table.slice(0, 0)
+    batches = table.to_batches()
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    pieces = pairwise(_bounds(len(rows), PIECE // row_bytes(table)))
+    found = [part for start, stop in pieces for part in _gathered(batches, starts, rows[start:stop])]
+    return pa.concat_tables(found).cast(table.schema) if found else table.slice(0, 0)
 
 
-def _taken(wide: pa.Table, rows: Numbers, schema: pa.Schema) -> Iterator[pa.Table]:
-    """These rows of a table with 64-bit offsets in the narrow types, halved until every half fits."""
+def _is_safe(table: pa.Table, rows: int) -> bool:
+    size = int(table.nbytes)
+    return size <= SAFE and rows * size <= SAFE * max(int(table.num_rows), 1)
+
+
+def _gathered(batches: Sequence[pa.RecordBatch], starts: Numbers, rows: Numbers) -> Iterator[pa.Table]:
+    """These rows, taken from each batch by itself and put in order again; halved until every half fits."""
     try:
-        yield wide.take(pa.array(rows)).cast(schema)
+        of = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(of, kind="stable")
+        used, first = np.unique(of[order], return_index=True)
+        cuts = pairwise([*first.tolist(), len(rows)])
+        parts = [
+            batches[batch].take(pa.array(rows[order[start:stop]] - starts[batch]))
+            for batch, (start, stop) in zip(used.tolist(), cuts, strict=True)
+        ]
+        yield pa.Table.from_batches(parts).take(pa.array(np.argsort(order)))
     except pa.ArrowInvalid:
         if len(rows) < 2:
             raise
         for half in np.array_split(rows, 2):
-            yield from _taken(wide, half, schema)
+            yield from _gathered(batches, starts, half)
 
 
-def _wide(kind: pa.DataType) -> pa.DataType:
-    """The same type with 64-bit offsets."""
-    t = pa.types
-    if t.is_string(kind):
-        return pa.large_string()
-    if t.is_binary(kind):
-        return pa.large_binary()
-    if t.is_list(kind):
-        return pa.large_list(kind.value_field.with_type(_wide(kind.value_type)))
-    if t.is_struct(kind):
-        return pa.struct([field.with_type(_wide(field.type)) for field in kind])
-    if t.is_map(kind):
-        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
-    return kind
+def _has_text(kind: pa.DataType) -> bool:
+    """Whether its values have lengths of their own."""
+    if pa.types.is_nested(kind):
+        return True
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

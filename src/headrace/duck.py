@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from headrace import scratch
+from headrace.errors import EngineError
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
 Type = duckdb.sqltypes.DuckDBPyType
@@ -42,20 +44,30 @@ def connection() -> duckdb.DuckDBPyConnection:
 def _locked_down() -> duckdb.DuckDBPyConnection:
     spill = scratch.own_folder() / "spill"
     spill.mkdir(mode=0o700, exist_ok=True)
-    con = duckdb.connect(
-        ":memory:",
-        config={
-            "threads": 1,
-            "memory_limit": MEMORY_LIMIT,
-            "temp_directory": str(spill),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        },
-    )
+    try:
+        con = _connected(str(spill))
+        if MEMORY_LIMIT.strip().lower() not in ("-1", "none"):
+            con.execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT])
+    except duckdb.Error as error:
+        msg = f"HEADRACE_TASK_MEMORY is {MEMORY_LIMIT!r}, which is no size ({str(error).splitlines()[0]}); write it like '2GB'"
+        raise EngineError(msg) from None
     con.execute("SET TimeZone = 'UTC'")
     con.execute("SET enable_external_access = false")  # after the spill folder: it could not be named any more
     con.execute("SET lock_configuration = true")
     return con
+
+
+def _connected(spill: str) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
+        ":memory:",
+        config={
+            "threads": 1,
+            "memory_limit": MEMORY_LIMIT,
+            "temp_directory": spill,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        },
+    )
 
 
 _guarded = False  # whether this process is a task's: only such a one may be limited
@@ -73,12 +85,13 @@ def guard() -> None:
 @contextmanager
 def _within_limit() -> Iterator[None]:
     """No more data than the limit allows, some room for results and what is there already."""
-    if not _guarded or not _STATM.exists():
+    limit = _limit() if _guarded and _STATM.exists() else None
+    if limit is None:
         yield
         return
     there = int(_STATM.read_text().split()[5]) * resource.getpagesize()
     usual = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = there + 2 * _limit() + ROOM
+    wanted = there + 2 * limit + ROOM
     most = wanted if usual[1] == resource.RLIM_INFINITY else min(wanted, usual[1])
     resource.setrlimit(resource.RLIMIT_DATA, (most, usual[1]))
     try:
@@ -88,7 +101,10 @@ def _within_limit() -> Iterator[None]:
 
 
 @functools.cache
-def _limit() -> int:
+def _limit() -> int | None:
+    """The memory limit in bytes; None: there is none."""
+    if MEMORY_LIMIT.strip().lower() in ("-1", "none"):
+        return None
     return int(connection().execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT]).fetchall()[0][0])
 
 
@@ -155,7 +171,7 @@ def _readable(table: pa.Table) -> pa.Table:
     """DuckDB does not read a struct in a struct of which only a part is shown: such columns are copied."""
     for index, column in enumerate(table.columns):
         if _struct_in_struct(column.type) and any(chunk.offset for chunk in column.chunks):
-            whole = [chunk.take(pa.array(range(len(chunk)))) for chunk in column.chunks]
+            whole = [chunk.take(pa.array(np.arange(len(chunk)))) for chunk in column.chunks]
             table = table.set_column(index, table.field(index), pa.chunked_array(whole, column.type))
     return table
 

@@ -13,6 +13,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
+import hashlib
+import logging
 import os
 import re
 import shutil
@@ -26,6 +29,7 @@ from headrace.errors import EngineError
 from headrace.paths import lets_anyone_rename
 
 PLACE = "HEADRACE_SCRATCH"
+_log = logging.getLogger(__name__)
 ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
 
 _lock = threading.Lock()
@@ -36,6 +40,9 @@ def own_folder() -> Path:
     """This process's folder."""
     global _own
     with _lock:
+        if _own is not None and not _own[0].is_dir():  # swept away by somebody who keeps temporary folders clean
+            os.close(_own[1])
+            _own = None
         if _own is None:
             place = _place()
             _sweep(place)
@@ -58,14 +65,19 @@ def _place() -> Path:
     way_out = f"set {PLACE} to a folder of your own"
     if not place.is_dir():
         raise EngineError(f"there is no folder {str(place)!r} for scratch files; {way_out}")
-    if lets_anyone_rename(place):
-        msg = f"in {str(place)!r} everybody may rename the folders of others; chmod +t {str(place)!r}, or {way_out}"
-        raise EngineError(msg)
+    if lets_anyone_rename(place):  # usual in containers, where there is nobody else
+        _log.warning("in %r everybody may rename the folders of others; chmod +t it, or %s", str(place), way_out)
     return place
 
 
+@functools.cache
 def _prefix() -> str:
-    return f"headrace-scratch-{re.sub('[^A-Za-z0-9]', '_', socket.gethostname())[:60]}-"
+    """Of this machine since it was started: whose locks can be seen. A container has its machine's."""
+    try:
+        booted = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        booted = socket.gethostname()
+    return f"headrace-scratch-{hashlib.sha256(booted.encode()).hexdigest()[:16]}-"
 
 
 def _make(place: Path) -> tuple[Path, int]:

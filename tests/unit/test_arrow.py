@@ -37,6 +37,7 @@ def mixed(rows: int, seed: int = 1) -> pa.Table:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if tables of some hundred bytes were beyond what one array holds."""
+    monkeypatch.setattr(arrow, "FEW", 3)
     monkeypatch.setattr(arrow, "SAFE", 200)
     monkeypatch.setattr(arrow, "PIECE", 1_000)
     monkeypatch.setattr(arrow.cut, "__defaults__", (1_000,))
@@ -50,6 +51,14 @@ def test_take_in_pieces_is_take(small_pieces: None) -> None:
     assert found.schema == table.schema
     assert found.to_pylist() == [table.slice(int(row), 1).to_pylist()[0] for row in rows]
     assert arrow.take(table, rows[:0]).num_rows == 0
+
+
+def test_nested_text_of_several_chunks_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow joins no chunks of nested text beyond 2 GiB: a large table keeps those that it has."""
+    monkeypatch.setattr("headrace.state.blocks.SAFE", 200)
+    table, storage = pa.concat_tables([mixed(20, 1), mixed(20, 2)]), MemoryStorage()
+    opened = BlockReader(storage).open(write_block(storage, block_name(0, 0, 0, 0), table, None, None, None))
+    assert opened.table.column("deep").num_chunks == 2 and opened.table.equals(table)
 
 
 def test_pieces_are_the_table(small_pieces: None) -> None:

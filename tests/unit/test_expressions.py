@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -133,6 +134,11 @@ REFUSED = {
     "list_approx_count_distinct(l)": "approximate",
     "list_aggr(l, s)": "needs the name of a function",
     "array_aggregate(l, 'nosuch')": "'nosuch' that does not exist",
+    "md5_number(s)": "UHUGEINT, which streams do not carry",
+    "'infinity'::timestamp_s": "TIMESTAMP_S, which streams do not carry",
+    "get_type(x)": "which streams do not carry",
+    "row()": "which streams do not carry",
+    "[" * 70 + "x" + "]" * 70: "which streams do not carry",
     "x::bit": "BIT, which streams do not carry",
     "[x::bit]": "BIT[], which streams do not carry",
     "'12:00:00+01'::timetz": "which streams do not carry",
@@ -298,6 +304,9 @@ def test_only_what_a_filter_takes_is_pushed_below_a_join(on: str, pushed: int) -
         ("histogram(x, l)", "the second argument of histogram"),
         ("histogram_exact(x, [k])", "the second argument of histogram_exact"),
         ("max(s COLLATE nocase)", "a collation finds equal"),
+        ("mode() WITHIN GROUP (ORDER BY s)", "ORDER BY"),
+        ("bit_count(bitstring_agg(x))", "bitstring_agg needs the smallest and the largest value"),
+        ("max(md5_number(s))", "UHUGEINT, which streams do not carry"),
         ("sum(sum(x))", "cannot be nested"),
         ("sum(x) OVER ()", "window function"),
         ("sum(nosuch)", f"unknown column 'nosuch'; there are {COLUMNS}"),
@@ -612,3 +621,47 @@ def test_by_must_be_a_list(stream: Stream, by: Any) -> None:
 def test_fields_of_a_struct_that_differ_in_case_only() -> None:
     with pytest.raises(QueryError, match="'c' is a struct whose fields 'a' and 'A' differ only in case"):
         source({"ts": pa.array([1], pa.timestamp("us")), "c": pa.array([{"a": 1, "A": 2}])})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json_extract_string('{\"a\": 1}', '$.a')",
+        "('{\"a\": 1}'::json) ->> 'a'",
+        "json_object('a', x)::varchar",
+        "ts AT TIME ZONE 'UTC'",
+        "[e + 1 for e in l]",
+        "list_transform(l, lambda V: v + x)",
+        "md5_number(s)::varchar",
+    ],
+)
+def test_usual_ways_to_json_zones_and_lists(stream: Stream, text: str, tmp_path: Path) -> None:
+    query = stream.map(y=text)
+    assert difference(reference(query), run_locally(query, tmp_path / "state", slots=2)) is None
+
+
+def test_a_struct_without_a_field_is_not_carried(stream: Stream) -> None:
+    with pytest.raises(QueryTypeError, match="which streams do not carry"):
+        stream.map(y="struct_pack()")
+
+
+SMALL = """
+import os, pyarrow as pa
+from headrace import duck
+from headrace.errors import HeadraceError
+duck.guard()
+try:
+    print(duck.run("SELECT a + 1 AS b FROM t", {"t": pa.table({"a": [1]})}).column(0)[0])
+except HeadraceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [("-1", "2"), ("none", "2"), ("500MB", "2"), ("lots", "HEADRACE_TASK_MEMORY is 'lots'"), ("5 apples", "no size")],
+)
+def test_limits_of_memory_as_users_write_them(limit: str, words: str) -> None:
+    given = {**os.environ, "HEADRACE_TASK_MEMORY": limit}
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, timeout=60, env=given)
+    assert words in done.stdout, done.stderr

@@ -390,3 +390,9 @@ def test_very_many_files_are_chosen_from_quickly(tmp_path: Path):
     files = [File(f"{n}.parquet", 1000, n) for n in range(400_000)]
     chosen = Ledger(origin(tmp_path), (), BlockReader(_storage(tmp_path / "state"))).choose(files)
     assert sum(f.bytes for f in chosen) <= ledger_module.MOST_BYTES < sum(f.bytes for f in chosen) + 1000
+
+
+def test_a_name_that_is_not_utf8_is_named(tmp_path: Path):
+    (tmp_path / os.fsdecode(b"\xff.parquet")).write_bytes(b"")
+    with pytest.raises(SourceError, match=r"a name that is not UTF-8.*rename it"):
+        FilesOrigin(None, tmp_path, None).listing()

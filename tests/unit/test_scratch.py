@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -198,7 +199,6 @@ def test_a_folder_swept_before_it_was_locked_is_made_again(place: Path, monkeypa
     [
         (lambda path: None, "there is no folder"),
         (lambda path: path.write_text(""), "there is no folder"),
-        (lambda path: (path.mkdir(), path.chmod(0o777)), r"everybody may rename .* chmod \+t"),
     ],
 )
 def test_places_that_are_refused(place: Path, monkeypatch: pytest.MonkeyPatch, make, words: str) -> None:
@@ -206,6 +206,25 @@ def test_places_that_are_refused(place: Path, monkeypatch: pytest.MonkeyPatch, m
     monkeypatch.setenv("HEADRACE_SCRATCH", str(place / "bad"))
     with pytest.raises(EngineError, match=words):
         scratch.own_folder()
+
+
+def test_a_place_where_everybody_may_rename_is_warned_of(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Containers have such a temporary folder, and nobody else in them."""
+    (place / "tmp").mkdir()
+    (place / "tmp").chmod(0o777)
+    monkeypatch.setenv("HEADRACE_SCRATCH", str(place / "tmp"))
+    assert scratch.own_folder().stat().st_mode & 0o777 == 0o700
+    assert "everybody may rename" in caplog.text
+
+
+def test_a_folder_that_was_swept_away_is_made_anew(place: Path) -> None:
+    first = scratch.own_folder()
+    shutil.rmtree(first)
+    assert scratch.own_folder() != first and scratch.own_folder().is_dir()
+    with scratch.temporary("work") as folder:
+        assert folder.is_dir()
 
 
 def test_a_sticky_place_for_everybody_is_as_good_as_the_temporary_folder(

@@ -102,7 +102,8 @@ Json = Annotated[
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"headrace {__version__}")
+        with _reporting(False):
+            print(f"headrace {__version__}", flush=True)
         raise typer.Exit
 
 

@@ -86,7 +86,7 @@ def _work(plan: Plan) -> Iterator[str]:
     splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
     own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
     total = max([splitting + sum(own), *loads])  # what is done before the first exchange is part of the splitting
-    if plan.measured and total:
+    if plan.measured and total and loads:
         worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))
         name = plan.subqueries[worst].name
         yield f"bottleneck: {name} with {_percent(loads[worst] / total)} of the work"

@@ -378,7 +378,7 @@ class Driver:
 def _same_folder(one: str, other: str) -> bool:
     try:
         return Path(one).samefile(other)
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

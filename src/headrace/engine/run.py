@@ -333,7 +333,7 @@ class Run:
         before = self._spoken()
         self._driver.run(position, partial(self._execute, united), idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
-        self._working = False
+        self._working = bool(ledgers)  # until somebody has looked for files again
 
     def _execute(self, rows: Any, epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()

@@ -30,9 +30,9 @@ from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.run import Run, is_stream
-from headrace.errors import HeadraceError, QueryError, QueryTypeError, StateError
+from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.limits import MOST_SLOTS, check_slots
-from headrace.paths import given_path, lets_anyone_rename
+from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.query.durations import parse_duration
@@ -234,7 +234,6 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     try:
         _refuse_other_things(given)
         folder = given.resolve()
-        _refuse_open_place(folder.parent)
         for parent in reversed([p for p in folder.parents if not p.exists()]):
             parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not for everybody to write
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -243,12 +242,6 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     keep_to_ourselves(folder)
     keep_to_ourselves(folder / SPARK)
     return folder
-
-
-def _refuse_open_place(parent: Path) -> None:
-    if parent.is_dir() and lets_anyone_rename(parent):
-        msg = f"in {str(parent)!r} everybody may rename the checkpoint; chmod +t {str(parent)!r}, or give one below a folder of your own"
-        raise StateError(msg)
 
 
 def _refuse_other_things(folder: Path) -> None:

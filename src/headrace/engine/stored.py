@@ -89,6 +89,7 @@ def _position(position: dict[str, Any]) -> None:
 def _sources(last: Manifest) -> None:
     for name, source in last.sources.items():
         _SOURCE(source, f"sources.{name:.100}")
+        form.optional(form.text)(source.get("place"), f"sources.{name:.100}.place")
         if source["in"] != sum(source[counter] for counter in COUNTS[1:]):
             raise form.refuse(f"sources.{name:.100}.in", "the sum of accepted, late and rejected", source["in"])
     for counter in COUNTS:

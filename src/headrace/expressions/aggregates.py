@@ -80,10 +80,12 @@ def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, numb
         _check_call(call, text, what)
     ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
     kind = bind(to_sql(tree), scopes, text, what, by=by)
+    sql = to_sql(_with_order(tree)) if ordered else to_sql(tree)
+    duck_type(sql, {"": schema.append(pa.field("__seq", pa.int64()))}, text, what, by=by)  # not all take an order
     partials = _partials(tree, schema, f"__f{number}m")
     return Aggregate(
         text=text,
-        sql=to_sql(_with_order(tree)) if ordered else to_sql(tree),
+        sql=sql,
         type=kind,
         ordered=ordered,
         partials=partials[0] if partials else None,
@@ -102,6 +104,8 @@ def _check_call(call: Tree, text: str, what: str) -> None:
     if name.startswith(("arg_", "argm", "max_by", "min_by")) and len(call["arguments"]) > 2:
         msg = f"{what} = {text!r} asks {name} for several values, whose ties have no order; use list(... ORDER BY ...)"
         raise ExpressionError(msg)
+    if name == "bitstring_agg" and len(call["arguments"]) != 3:
+        raise ExpressionError(f"{what} = {text!r}: bitstring_agg needs the smallest and the largest value; give both")
     if name in READ_ONCE and any(columns_of(call["arguments"][1:])):
         msg = (
             f"{what} = {text!r}: the second argument of {name} is one value for all tuples; give a constant, no column"

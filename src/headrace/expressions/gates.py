@@ -25,7 +25,12 @@ APPROXIMATE = frozenset(
 )
 BY_NAME = frozenset(["aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"])  # what to apply
 # Types of which Arrow keeps something else, or nothing; nanoseconds would not fit into microseconds.
-ALTERED = frozenset(["bit", "geometry", "time with time zone", "time_ns", "timestamp_ns", "variant"])
+ALTERED = frozenset(
+    [
+        *("bit", "geometry", "time with time zone", "time_ns", "uhugeint", "variant"),
+        *("timestamp_ns", "timestamp_ms", "timestamp_s"),  # the latter for their infinities, which microseconds lack
+    ]
+)
 
 _SHAPES = (
     exp.Condition,
@@ -49,6 +54,11 @@ _SHAPES = (
     exp.If,
     exp.IgnoreNulls,
     exp.RespectNulls,
+    exp.JSONPath,
+    exp.JSONPathPart,
+    exp.JSONKeyValue,
+    exp.AtTimeZone,
+    exp.Comprehension,
 )
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter, exp.Alias, exp.Command, exp.DDL, exp.DML)
 
@@ -184,7 +194,11 @@ def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by:
     if not ALTERED.isdisjoint(duck.kinds(kind)):
         msg = f"{what} = {text!r} is of type {kind}, which streams do not carry; cast it to a number, a time or text"
         raise ExpressionError(msg)
-    return plain_type(duck.arrow_type(str(kind)), what)
+    try:
+        found = duck.arrow_type(str(kind))
+    except (duckdb.Error, pa.ArrowException):
+        raise ExpressionError(f"{what} = {text!r} is of type {kind}, which streams do not carry") from None
+    return plain_type(found, what)
 
 
 def duck_type(

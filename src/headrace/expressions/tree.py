@@ -78,7 +78,7 @@ def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple
     if not isinstance(tree, dict):
         return
     if tree.get("class") == "COLUMN_REF":
-        if tree["column_names"][0] not in bound:
+        if tree["column_names"][0].lower() not in bound:
             yield tuple(tree["column_names"])
         return
     if tree.get("class") == "LAMBDA":
@@ -89,7 +89,7 @@ def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple
 
 def _lambda_parameters(tree: Tree) -> frozenset[str]:
     names = {node["column_names"][0] for node in walk(tree.get("lhs")) if node["class"] == "COLUMN_REF"}
-    return frozenset(names | set(tree.get("named_parameters") or ()))
+    return frozenset(name.lower() for name in names | set(tree.get("named_parameters") or ()))
 
 
 def to_sql(tree: Tree) -> str:

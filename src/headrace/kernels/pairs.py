@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator
 
 MOST_PAIRS = 2_000_000  # looked at together
+FEW_PAIRS = 10_000  # that are written down whatever their length
 
 
 def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
@@ -51,6 +52,8 @@ def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers,
 
 def _some(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
     """Pairs cut so that the tuples of each piece can be written down: a pair is as long as both its tuples."""
+    if pairs <= FEW_PAIRS:
+        return iter([slice(0, pairs)] if pairs else [])
     most = max(1, arrow.PIECE // (arrow.row_bytes(left) + arrow.row_bytes(right)))
     return (slice(start, start + most) for start in range(0, pairs, most))
 

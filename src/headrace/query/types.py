@@ -87,7 +87,7 @@ def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.date32()
     if t.is_time(kind):
         return pa.time64("us")
-    if t.is_struct(kind):
+    if t.is_struct(kind) and kind.num_fields:
         _refuse_twins((f.name for f in kind), f"column {name!r} is a struct whose fields")
         return pa.struct([pa.field(f.name, plain_type(f.type, f"{name}.{f.name}")) for f in kind])
     if t.is_map(kind):
@@ -105,6 +105,7 @@ def _refused(kind: pa.DataType) -> bool:
     return bool(
         isinstance(kind, pa.BaseExtensionType)
         or t.is_null(kind)
+        or t.is_struct(kind)  # without a field: no Parquet file holds it
         or t.is_interval(kind)
         or t.is_duration(kind)
         or t.is_float16(kind)

@@ -54,6 +54,7 @@ class FilesOrigin:
                 for entry in entries:
                     if entry.name in besides or not _is_window(entry):
                         continue
+                    _check_name(entry.name, self.folder)
                     with contextlib.suppress(FileNotFoundError):  # removed while we looked
                         found.append((entry.name, entry.stat()))
         except OSError as error:
@@ -71,8 +72,10 @@ class FilesOrigin:
         if not files:
             msg = f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to learn the schema from; give schema="
             raise QueryError(msg)
-        refuse_finer(read_head(files[0], LOOKED_AT))
-        return read_schema(files[0])
+        schema = read_schema(files[0])
+        if any(getattr(field.type, "unit", None) == "ns" for field in schema):
+            refuse_finer(read_head(files[0], LOOKED_AT))
+        return schema
 
     def table(self) -> pa.Table:
         """All that is there now, whatever the order of columns or the encoding in each file."""
@@ -93,6 +96,14 @@ class FilesOrigin:
 
 def _is_window(entry: os.DirEntry[str]) -> bool:
     return entry.name.endswith(ENDINGS) and not entry.name.startswith(("_", ".")) and entry.is_file()
+
+
+def _check_name(name: str, folder: Path) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        msg = f"a file in {str(folder)!r} has a name that is not UTF-8: {os.fsencode(name)!r}; rename it"
+        raise SourceError(msg) from None
 
 
 def checked_folder(folder: str | os.PathLike[str]) -> Path:

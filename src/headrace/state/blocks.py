@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headrace.arrow import SAFE
 from headrace.errors import CorruptState, StateError
 from headrace.state.storage import Data, Storage
 
@@ -148,8 +149,8 @@ def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> pa.Buffer
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     """One, or as many as text of more than 2 GiB needs."""
-    empty = [pa.array([], field.type) for field in table.schema]
-    return table.combine_chunks().to_batches() or [pa.RecordBatch.from_arrays(empty, schema=table.schema)]
+    batches = (table if table.nbytes > SAFE else table.combine_chunks()).to_batches()
+    return batches or [pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)]
 
 
 def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:

@@ -74,7 +74,10 @@ def keep_to_ourselves(folder: Path) -> None:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.listdir(folder):
         raise StateError(f"{folder} can be written by others. Check what is in it, then: chmod 700 {folder}")
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        folder.chmod(0o700)
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            raise StateError(f"{folder} cannot be closed to others: {error}. Give a folder of your own") from error
 
 
 class WriterLock:
@@ -102,7 +105,8 @@ class WriterLock:
         """What is about to be overwritten must be a lock file, and known under this name alone."""
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise StateError(f"{self.path} is no plain file of its own. Find out who made it, and remove it")
+            msg = f"{self.path} is no plain file of its own, or a copy by hard links. It holds nothing: remove it"
+            raise StateError(msg)
 
     def _lock(self, descriptor: int) -> None:
         try:
@@ -121,6 +125,6 @@ class WriterLock:
             raise StateError(f"cannot write {self.path}: {error}. Make room, or correct the disk") from error
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None  # another thread may release it too
+        if descriptor is not None:
+            os.close(descriptor)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from headrace import form
 from headrace.errors import CorruptState, StateError
-from headrace.reading import check_limits, parse_json
+from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
 
 FORMAT = 1
@@ -72,9 +72,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         try:
-            body = _to_json(self)
-            check_limits(body)  # what could not be read again must not be written
-            return _seal(body)
+            return _seal(_to_json(self))
         except (TypeError, ValueError, RecursionError) as error:
             raise StateError(f"manifest {self.number} holds something that JSON cannot: {error}") from error
 

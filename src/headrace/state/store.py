@@ -80,13 +80,14 @@ class StateStore:
         with self._mutex:
             self._require_writer()
             data = manifest.to_bytes()
+            stored = self._readable(manifest, data)
             self._check_successor(manifest)
             try:
                 self._secure_blocks(manifest)
                 self._publish(manifest.number, data)
                 if manifest.number == 0:
                     self._note_beginning()
-                self._accept(manifest.number, data)
+                self._remember(stored, data)
             except BaseException as error:
                 self._stopped = self._stopped or f"commit {manifest.number} failed: {error}"
                 raise
@@ -182,6 +183,9 @@ class StateStore:
         """Blocks alone are what a kill before the first commit leaves; nothing was delivered before `BEGUN` was there."""
         if self.storage.size(BEGUN) is not None:
             raise CorruptState(f"epochs were committed here ({BEGUN} says so), but every manifest is gone. {REPAIR}")
+        for name in self.storage.list("blocks"):  # a state of before `BEGUN`, of several epochs
+            if is_block(name) and epoch_of(name) > 1:
+                raise CorruptState(f"{name} is there, but every manifest is gone. {REPAIR}")
 
     def _require_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -262,9 +266,14 @@ class StateStore:
         except OSError as error:
             raise StateError(f"{BEGUN} could not be written: {error}. {_INTACT}") from error
 
-    def _accept(self, number: int, data: bytes) -> None:
-        """What is remembered is what a restart would read."""
-        self._remember(Manifest.from_bytes(data, manifest_name(number)), data)
+    def _readable(self, manifest: Manifest, data: bytes) -> Manifest:
+        """As a restart would read it: what could not be read again must not be written."""
+        try:
+            return Manifest.from_bytes(data, manifest_name(manifest.number))
+        except CorruptState as error:
+            raise StateError(
+                f"manifest {manifest.number} could not be read again, so it is not written: {error}"
+            ) from None
 
     # -- clean
 

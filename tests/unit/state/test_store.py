@@ -440,6 +440,14 @@ def test_f16_every_manifest_lost(epochs: int, read_only: bool) -> None:
     assert storage.files == before
 
 
+def test_f16_a_state_of_before_the_note_that_lost_its_manifests() -> None:
+    storage = filled(3)
+    for name in [BEGUN, *(manifest_name(number) for number in range(3))]:
+        del storage.files[name]
+    with pytest.raises(CorruptState, match="every manifest is gone"):
+        StateStore(storage)
+
+
 def test_f16_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
     with StateStore.open(tmp_path / "s") as store:
         commit_values(store, 1)
