@@ -1,27 +1,29 @@
 """One file per operator, each behind the protocol of `headrace.operators.base`."""
 
+from collections.abc import Mapping
+
+from headrace.operators import count_aggregate, count_join, time_aggregate, time_join
 from headrace.operators.base import Operator, Routing, State
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
 from headrace.operators.order import OrderOperator
 from headrace.operators.pane_aggregate import PaneAggregateOperator
+from headrace.operators.planning import Planner
 from headrace.operators.stateless import StatelessOperator
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.operators.tuple_aggregate import TupleAggregateOperator
+from headrace.query import nodes
 
-REGISTER: tuple[type[Operator], ...] = (
-    StatelessOperator,
-    TimeJoinOperator,
-    RankOperator,
-    CountJoinOperator,
-    PaneAggregateOperator,
-    TupleAggregateOperator,
-    CountAggregateOperator,
-    OrderOperator,
-)
+# The register: which planner makes operators of a node of the query.
+PLANNERS: Mapping[type[nodes.Node], Planner] = {
+    nodes.TimeJoin: time_join.plan,
+    nodes.CountJoin: count_join.plan,
+    nodes.TimeAggregate: time_aggregate.plan,
+    nodes.CountAggregate: count_aggregate.plan,
+}
 
 __all__ = [
-    "REGISTER",
+    "PLANNERS",
     "CountAggregateOperator",
     "CountJoinOperator",
     "Operator",

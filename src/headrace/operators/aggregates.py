@@ -13,7 +13,7 @@ from headrace.operators.base import Appended, Operator, Routing
 from headrace.operators.placing import Placement
 from headrace.plan import Grouping, Named
 from headrace.plan.columns import Names
-from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query.durations import format_duration
 
 
@@ -111,14 +111,14 @@ class WindowAggregate(GroupedOperator, Appended):
     def trims_by_arrival(self) -> bool:
         return False
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rates, lag = (inputs[0].rate,), inputs[0].lag
         sending = inputs[0].rate * figures.partials.get(self.name, 1.0)
         span = max((self.window - self.every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
         held = figures.held.get(self.name, sending * span)
         results = figures.results.get(self.name, sending * self.window / self.every)
         behind = lag + self.window / 1e6
-        return Load(rates, (sending,), (held,), 0.0, results), Flow(results, behind, behind)
+        return Load(rates, (sending,), (held,), 0.0, results), Pace(results, behind, behind)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         first, last = counted.times

@@ -24,7 +24,7 @@ from headrace.plan.columns import Names, names_of
 if TYPE_CHECKING:
     from headrace.expressions.predicates import Near
     from headrace.operators.placing import Placement
-    from headrace.plan.figures import Counted, Figures, Flow, Load
+    from headrace.plan.figures import Counted, Figures, Load, Pace
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
@@ -183,7 +183,7 @@ class Operator(ABC):
         """What it puts out in one slot in one epoch."""
 
     @abstractmethod
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         """What it meets when its windows are full, and what it puts out."""
 
     @abstractmethod
@@ -318,12 +318,12 @@ class Sequential(Replaced):
     def longest_window(self) -> None:
         return None
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
-        from headrace.plan.figures import Flow, Load
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        from headrace.plan.figures import Load, Pace
 
         rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
         state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
-        return Load(rates, rates, state, 0.0, sum(rates)), Flow(sum(rates), lag, lag)
+        return Load(rates, rates, state, 0.0, sum(rates)), Pace(sum(rates), lag, lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {}

@@ -10,8 +10,11 @@ import pyarrow as pa
 from headrace.kernels import aggregate
 from headrace.operators.aggregates import GroupedOperator
 from headrace.operators.base import Replaced, Results, Slot
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan import Grouping
 from headrace.plan.columns import Names, names_of
-from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,11 @@ class CountAggregateOperator(Replaced, GroupedOperator):
         slot.hold(0, kept, grouped=True)
         yield 0, results
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rates, lag = (inputs[0].rate,), inputs[0].lag
         results = figures.results.get(self.name, inputs[0].rate / self.every)
         held = figures.held.get(self.name, float(self.last))
-        return Load(rates, rates, (held,), 0.0, results), Flow(results, lag, lag)
+        return Load(rates, rates, (held,), 0.0, results), Pace(results, lag, lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"results": counted.out / counted.span, "held": counted.held}
@@ -52,3 +55,20 @@ class CountAggregateOperator(Replaced, GroupedOperator):
     @property
     def words(self) -> str:
         return self._words(f"last {self.last} every {self.every}")
+
+
+def plan(node: nodes.CountAggregate, sofar: PlanSoFar) -> Flow:
+    flows = sofar.flows(node.input)
+    operator = CountAggregateOperator(
+        sofar.name("aggregate"),
+        stage_after(flows),
+        (node.input.schema,),
+        node.schema,
+        (Grouping(node.by, None),),
+        node.by,
+        tuple((name, f.sql) for name, f in node.functions),
+        tuple(f.text for _, f in node.functions),
+        node.last,
+        node.every,
+    )
+    return sofar.add(operator, flows)

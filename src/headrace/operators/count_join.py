@@ -16,8 +16,11 @@ from headrace.kernels.join import Band
 from headrace.kernels.pairs import numbers
 from headrace.moments import FOREVER
 from headrace.operators.base import Results, Sequential, Slot
-from headrace.operators.joins import JoinOperator
-from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.operators.joins import JoinOperator, join_groupings
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan import Grouping
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
@@ -106,11 +109,11 @@ class CountJoinOperator(JoinOperator):
     def trims_by_arrival(self) -> bool:
         return False
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
         pairs = rates[1] * self.n1 + rates[0] * self.n2
         results = pairs * figures.matching.get(self.name, 1 / max(self.n1, self.n2))
-        return Load(rates, rates, (self.n1, self.n2), pairs, results), Flow(results, lag, lag)
+        return Load(rates, rates, (self.n1, self.n2), pairs, results), Pace(results, lag, lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         left, right = counted.arrived
@@ -124,3 +127,32 @@ class CountJoinOperator(JoinOperator):
     @property
     def owner(self) -> str:
         return self.ranker
+
+
+def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:
+    left, right = sofar.flows(node.left), sofar.flows(node.right)
+    ranker = RankOperator(
+        sofar.name("rank"),
+        stage_after(left, right),
+        (node.left.schema, node.right.schema),
+        node.schema,
+        (Grouping((), None), Grouping((), None)),
+    )
+    sofar.add(ranker, left, right)
+    ranked = [
+        Flow(ranker.name, side, ranker.stage, (), pa.schema([*source.schema, *RANK_COLUMNS]))
+        for side, source in enumerate((node.left, node.right))
+    ]
+    operator = CountJoinOperator(
+        sofar.name("join"),
+        ranker.stage + 1,
+        (ranked[0].schema, ranked[1].schema),
+        node.schema,
+        join_groupings(node.left.schema, node.right.schema, node.on),
+        node.on,
+        node.columns,
+        node.n1,
+        node.n2,
+        ranker.name,
+    )
+    return sofar.add(operator, [ranked[0]], [ranked[1]])

@@ -14,7 +14,7 @@ from headrace.operators.base import Operator, Results, Routing, Slot, State
 from headrace.operators.placing import Placement
 from headrace.plan import Grouping, MapStep, Step, step_words
 from headrace.plan.columns import Names, before
-from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.plan.figures import Counted, Figures, Load, Pace
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class StatelessOperator(Operator):
         for rows in slot.rows(0):
             yield 0, run_steps(rows, self.steps)
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rate = inputs[0].rate
         results = rate * figures.matching.get(self.name, 1.0)
-        return Load((rate,), (rate,), (), 0.0, results), Flow(results, inputs[0].lag, inputs[0].delay)
+        return Load((rate,), (rate,), (), 0.0, results), Pace(results, inputs[0].lag, inputs[0].delay)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 1.0}

@@ -16,8 +16,10 @@ from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Band
 from headrace.kernels.pairs import numbers
 from headrace.moments import minus
-from headrace.operators.joins import JoinOperator
-from headrace.plan.figures import Counted, Figures, Flow, Load
+from headrace.operators.joins import JoinOperator, join_groupings
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
 from headrace.query.durations import format_duration
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class TimeJoinOperator(JoinOperator):
     def trims_by_arrival(self) -> bool:
         return True
 
-    def load(self, inputs: Sequence[Flow], figures: Figures) -> tuple[Load, Flow]:
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         left, right = inputs
         w1, w2 = self.w1 / 1e6, self.w2 / 1e6
         pairs = left.rate * right.rate * (w1 + w2)
@@ -88,7 +90,7 @@ class TimeJoinOperator(JoinOperator):
         )
         behind = max(left.lag + w2, right.lag + w1)
         rates = (left.rate, right.rate)
-        return Load(rates, rates, state, pairs, results), Flow(results, behind, max(left.delay, right.delay))
+        return Load(rates, rates, state, pairs, results), Pace(results, behind, max(left.delay, right.delay))
 
     def measured(self, counted: Counted) -> dict[str, float]:
         left, right = counted.arrived
@@ -99,6 +101,22 @@ class TimeJoinOperator(JoinOperator):
     def words(self) -> str:
         on = " ".join(self.text.split())
         return f"join on {on} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+
+
+def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow:
+    left, right = sofar.flows(node.left), sofar.flows(node.right)
+    operator = TimeJoinOperator(
+        sofar.name("join"),
+        stage_after(left, right),
+        (node.left.schema, node.right.schema),
+        node.schema,
+        join_groupings(node.left.schema, node.right.schema, node.on),
+        node.on,
+        node.columns,
+        node.w1,
+        node.w2,
+    )
+    return sofar.add(operator, left, right)
 
 
 def meeting(span: float, w1: float, w2: float) -> float:

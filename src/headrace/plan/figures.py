@@ -105,7 +105,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Flow:
+class Pace:
     """Tuples per second; how far their watermark, and their newest tuple, are behind the present, in seconds."""
 
     rate: float
@@ -134,7 +134,7 @@ class Forecast:
 
 
 def forecast(plan: p.Plan, figures: Figures) -> Forecast:
-    flows = {s.name: Flow(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
+    flows = {s.name: Pace(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
     found: dict[str, Load] = {}
     for operator in plan.operators:
         inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
@@ -143,17 +143,17 @@ def forecast(plan: p.Plan, figures: Figures) -> Forecast:
     return Forecast(found, edges)
 
 
-def _united(plan: p.Plan, operator: Operator, side: int, flows: Mapping[str, Flow], figures: Figures) -> Flow:
+def _united(plan: p.Plan, operator: Operator, side: int, flows: Mapping[str, Pace], figures: Figures) -> Pace:
     edges = plan.entering(operator.name, side)
     before = [_output(plan, edge, flows, figures) for edge in edges]
     rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
-    return Flow(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
+    return Pace(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
 
 
-def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, Flow], figures: Figures) -> Flow:
+def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, Pace], figures: Figures) -> Pace:
     """What a producer puts out on one edge; one with several outputs gives each of its inputs on."""
     producer = plan.by_name.get(edge.producer)
     if producer is not None and producer.outputs > 1:
         own = _united(plan, producer, edge.output, flows, figures)
-        return Flow(own.rate, flows[producer.name].lag, flows[producer.name].lag)
+        return Pace(own.rate, flows[producer.name].lag, flows[producer.name].lag)
     return flows[edge.producer]

@@ -35,6 +35,11 @@ class Node:
         """What this operator means, as JSON: part of the query's fingerprint."""
         raise QueryError("a node describes itself")
 
+    @property
+    def words(self) -> str:
+        """Itself on one line, for people."""
+        raise QueryError("a node has words")
+
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
@@ -52,6 +57,10 @@ class Source(Node):
     @property
     def schema(self) -> pa.Schema:
         return self.schema_
+
+    @property
+    def words(self) -> str:
+        return f"({_columns(self.schema)})"
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -86,6 +95,10 @@ class Map(Node):
     def schema(self) -> pa.Schema:
         return pa.schema([(TS, TS_TYPE), *((name, e.type) for name, e in self.columns)])
 
+    @property
+    def words(self) -> str:
+        return "map " + ", ".join(n if e.text == n else f"{n} = {e.text}" for n, e in self.columns)
+
     def describe(self) -> dict[str, Any]:
         return {"operator": "map", "columns": [[name, e.sql] for name, e in self.columns]}
 
@@ -106,6 +119,10 @@ class Filter(Node):
     def schema(self) -> pa.Schema:
         return self.input.schema
 
+    @property
+    def words(self) -> str:
+        return f"filter {_flat(self.predicate.text)}"
+
     def describe(self) -> dict[str, Any]:
         return {"operator": "filter", "predicate": self.predicate.sql}
 
@@ -125,6 +142,11 @@ class Case(Node):
     @property
     def schema(self) -> pa.Schema:
         return self.input.schema
+
+    @property
+    def words(self) -> str:
+        predicates = ", ".join(p.text for p in self.predicates)
+        return f"case {self.branch + 1} of {len(self.predicates) + 1}: {predicates}"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "case", "predicates": [p.sql for p in self.predicates], "branch": self.branch}
@@ -151,6 +173,10 @@ class Union(Node):
     @property
     def schema(self) -> pa.Schema:
         return self.streams[0].schema
+
+    @property
+    def words(self) -> str:
+        return "union"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "union"}
@@ -190,6 +216,10 @@ class TimeJoin(Join):
     w1: int
     w2: int
 
+    @property
+    def words(self) -> str:
+        return f"join on {_flat(self.on.text)} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+
     def describe(self) -> dict[str, Any]:
         return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2]}
 
@@ -200,6 +230,10 @@ class CountJoin(Join):
 
     n1: int
     n2: int
+
+    @property
+    def words(self) -> str:
+        return f"join on {_flat(self.on.text)} last {self.n1}, {self.n2}"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "join", "on": self.on.sql, "last": [self.n1, self.n2]}
@@ -269,6 +303,11 @@ class TimeAggregate(Aggregation):
         bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
 
+    @property
+    def words(self) -> str:
+        window = f"window {format_duration(self.window)} every {format_duration(self.every)}"
+        return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {_functions(self)}"
+
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "window": self.window, "every": self.every}
 
@@ -283,6 +322,10 @@ class CountAggregate(Aggregation):
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *self._computed()])
+
+    @property
+    def words(self) -> str:
+        return f"aggregate by {', '.join(self.by) or 'nothing'} last {self.last} every {self.every}: {_functions(self)}"
 
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "last": self.last, "every": self.every}
@@ -342,32 +385,9 @@ def show(*roots: Node) -> list[str]:
 
 
 def _outline(node: Node, names: dict[int, str], depth: int = 0) -> Iterator[str]:
-    yield "  " * depth + _line(node, names)
+    yield "  " * depth + (f"source {names[id(node)]} {node.words}" if id(node) in names else node.words)
     for child in node.inputs:
         yield from _outline(child, names, depth + 1)
-
-
-def _line(node: Node, names: dict[int, str]) -> str:
-    match node:
-        case Source():
-            return f"source {names[id(node)]} ({_columns(node.schema)})"
-        case Map():
-            return "map " + ", ".join(n if e.text == n else f"{n} = {e.text}" for n, e in node.columns)
-        case Filter():
-            return f"filter {_flat(node.predicate.text)}"
-        case Case():
-            return f"case {node.branch + 1} of {len(node.predicates) + 1}: {', '.join(p.text for p in node.predicates)}"
-        case TimeJoin():
-            return f"join on {_flat(node.on.text)} within {format_duration(node.w1)}, {format_duration(node.w2)}"
-        case CountJoin():
-            return f"join on {_flat(node.on.text)} last {node.n1}, {node.n2}"
-        case TimeAggregate():
-            window = f"window {format_duration(node.window)} every {format_duration(node.every)}"
-            return f"aggregate by {', '.join(node.by) or 'nothing'} {window}: {_functions(node)}"
-        case CountAggregate():
-            return f"aggregate by {', '.join(node.by) or 'nothing'} last {node.last} every {node.every}: {_functions(node)}"
-        case _:
-            return str(node.describe()["operator"])
 
 
 def _flat(text: str) -> str:
