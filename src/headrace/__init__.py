@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
 from headrace.control.policy import Policy
+from headrace.durations import parse_duration
 from headrace.errors import (
     CorruptState,
     DataError,
@@ -25,11 +26,10 @@ from headrace.errors import (
     WriterConflict,
 )
 from headrace.limits import check_slots
-from headrace.query.durations import parse_duration
 from headrace.query.nodes import Source
-from headrace.query.types import stream_schema
 from headrace.reference import reference
 from headrace.stream import Stream
+from headrace.types import stream_schema
 from headrace.version import __version__
 
 if TYPE_CHECKING:

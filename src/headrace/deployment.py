@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.durations import parse_duration
 from headrace.errors import DeploymentError, EngineError, QueryError
 from headrace.limits import MOST_SLOTS, check_slots
-from headrace.query.durations import parse_duration
 from headrace.reading import read_toml
 from headrace.version import __version__
 

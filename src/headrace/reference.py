@@ -27,8 +27,8 @@ from headrace import duck
 from headrace.errors import DataError, QueryError, SourceError
 from headrace.expressions import Expression, Predicate
 from headrace.query import nodes
-from headrace.query.types import TS, TS_TYPE, has_float
 from headrace.stream import Stream, node_of
+from headrace.types import TS, TS_TYPE, has_float
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Numbers = npt.NDArray[np.int64]
@@ -193,6 +193,8 @@ def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
             return _time_aggregate(node, inputs[0])
         case nodes.CountAggregate():
             return _count_aggregate(node, inputs[0])
+        case nodes.Distinct():
+            return _distinct(node, inputs[0])
         case _:
             raise QueryError(f"reference has no meaning for {type(node).__name__}; write it there first")
 
@@ -206,6 +208,18 @@ def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
             return rest.filter(taken)
         rest = rest.filter(pc.invert(taken))
     return rest
+
+
+def _distinct(node: nodes.Distinct, given: Answer) -> pa.Table:
+    """A tuple is kept unless one with the same key was kept at most so long before it."""
+    tuples = _in_sequence(_before(given.watermark, given.table))
+    kept_at: dict[Key, int] = {}
+    rows = []
+    for row, (key, ts) in enumerate(zip(_keys(tuples, node.by), _times(tuples).tolist(), strict=True)):
+        if key not in kept_at or ts - kept_at[key] > node.within:
+            kept_at[key] = ts
+            rows.append(row)
+    return tuples.take(_row_numbers(rows))
 
 
 # --- joins --------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.durations import parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
-from headrace.query.durations import parse_duration
 from headrace.screen import printable
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
+    def distinct(self, by: list[str] | tuple[str, ...], within: str) -> Stream:
+        """The first tuple of each key, and then none of that key for so long after one that was kept."""
+        grouped = self._grouping(by)
+        return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
+
     def plan(
         self,
         slots: int = 2,
@@ -140,7 +145,7 @@ class Stream:
         costs: Mapping[str, float] | None = None,
     ) -> str:
         """The query and its plan with what each way of routing costs, as text."""
-        from headrace.compile.explain import explain
+        from headrace.showing.explain import explain
 
         return explain(nodes.show(self._node), self.plan(slots, strategy, figures, costs))
 

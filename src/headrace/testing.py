@@ -19,15 +19,15 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
+from headrace.durations import parse_duration
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.query import nodes
-from headrace.query.durations import parse_duration
-from headrace.query.types import refuse_finer, stream_schema
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.types import refuse_finer, stream_schema
 
 
 def table_stream(

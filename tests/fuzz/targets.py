@@ -26,8 +26,6 @@ from headrace import deployment
 from headrace.cli import deciding, explaining, loading
 from headrace.compile import plan_of
 from headrace.compile.deploy import deploy
-from headrace.compile.explain import explain
-from headrace.compile.picture import svg
 from headrace.compile.subqueries import RANGES, Plan, Router
 from headrace.control.policy import Policy, policy
 from headrace.engine import plan_file, stored
@@ -36,6 +34,8 @@ from headrace.engine.position import admit, check_alignment
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
 from headrace.routing.layout import from_json as layout_of
+from headrace.showing.explain import explain
+from headrace.showing.picture import svg
 from headrace.state.manifest import _seal, digest
 from headrace.state.store import StateStore
 from headrace.stream import node_of

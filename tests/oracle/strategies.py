@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.query import nodes
-from headrace.query.types import TS_TYPE
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
+from headrace.types import TS_TYPE
 
 SECOND = 1_000_000
 MOST_RESULTS = 1500  # of an operator inside a query: keeps a case short
@@ -358,6 +358,11 @@ class Maker:
         last, every = self.pick([(1, None), (3, None), (5, 2), (4, 3), (10, 1), (7, 7), (2, 1)])
         return Part(part.stream.aggregate(by=self.by(part), last=last, every=every, **functions), inexact)
 
+    def distinct(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
+        return Part(part.stream.distinct(by=self.by(part), within=within), part.inexact)
+
 
 def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     node = node_of(joined)
@@ -369,7 +374,7 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
 STATELESS = ("map", "filter", "case", "union")
 JOINS = ("time_join", "time_join", "count_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate")
-ALL = (*STATELESS, *JOINS, *AGGREGATES)
+ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
 
 
 def make_case(

@@ -23,11 +23,11 @@ from headrace.engine import outlet
 from headrace.kernels import join, pairs
 from headrace.operators import joins
 from headrace.query import nodes
-from headrace.query.types import TS_TYPE
 from headrace.reference import _leftover, difference, late_tuples, reference
 from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
+from headrace.types import TS_TYPE
 
 from .driving import SLOTS, Driven, drive, driven, random_layouts, shrink
 from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_case, make_table

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile.subqueries import RANGES, Plan, Router
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from headrace.types import TS_TYPE
 
 ODD = [float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e308, -1e308, 5e-324, None]
 BANDS = {

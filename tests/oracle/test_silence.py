@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream
 from headrace.testing import table_stream
+from headrace.types import TS_TYPE
 
 from .driving import SLOTS, driven
 

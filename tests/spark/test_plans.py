@@ -17,9 +17,9 @@ import headrace as hr
 from headrace.cli import explaining
 from headrace.compile.subqueries import Plan
 from headrace.engine import plan_file
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.state.store import StateStore
+from headrace.types import TS_TYPE
 
 from .test_exactness import read_results, until
 

@@ -22,9 +22,9 @@ SHARED = {
     "headrace.expressions.tree": "as above",
     "headrace.paths": "paths that users give",
     "headrace.query": "the query itself",
-    "headrace.query.durations": "lengths of windows, as the query has them",
+    "headrace.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
-    "headrace.query.types": "which types a stream carries, and which of them hold doubles",
+    "headrace.types": "which types a stream carries, and which of them hold doubles",
     "headrace.screen": "how names are shown",
     "headrace.stream": "the handle of a query",
 }

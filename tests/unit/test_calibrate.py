@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.compile.subqueries import Measured, Plan
+from headrace.durations import parse_duration
 from headrace.engine.calibrate import calibrate, take_sample
 from headrace.engine.measured import measured
 from headrace.errors import QueryError, SourceError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
-from headrace.query.durations import parse_duration
-from headrace.query.types import TS_TYPE, stream_schema
 from headrace.reference import difference, reference
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun
+from headrace.types import TS_TYPE, stream_schema
 
 SECONDS, SLOTS, SAMPLE = 45, 3, 8_000
 

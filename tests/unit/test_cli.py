@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import cli
-from headrace.cli import live, loading
-from headrace.cli.stopping import stoppable
+from headrace.cli import loading
 from headrace.engine.progress import EpochProgress, Progress
+from headrace.showing import live
+from headrace.showing.stopping import stoppable
 
 runner = CliRunner()
 

@@ -16,10 +16,10 @@ import pytest
 
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
+from headrace.types import TS_TYPE
 
 T = pa.array([0, 1_000_000], pa.int64()).cast(TS_TYPE)
 ROWS = pa.table(

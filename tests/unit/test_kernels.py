@@ -21,10 +21,10 @@ from headrace.kernels import aggregate, join, order
 from headrace.kernels.stateless import sequence
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
+from headrace.types import TS_TYPE
 
 SECOND = 1_000_000
 BIGGEST = 2**63 - 1

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from headrace.errors import DataError, QueryError
 from headrace.expressions import join_predicate
 from headrace.query import nodes
-from headrace.query.types import TS_TYPE, stream_schema
 from headrace.reference import difference, late_tuples, reference
 from headrace.sources import TableOrigin
 from headrace.stream import Stream, node_of
+from headrace.types import TS_TYPE, stream_schema
 
 SECOND = 1_000_000
 NAN = math.nan

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import headrace as hr
-from headrace.cli import deciding, live
-from headrace.compile.explain import explain
-from headrace.compile.picture import svg
+from headrace.cli import deciding
 from headrace.engine.progress import EpochProgress, Progress
 from headrace.screen import printable
+from headrace.showing import live
+from headrace.showing.explain import explain
+from headrace.showing.picture import svg
 from headrace.sinks import Delivery
 from headrace.testing import table_stream
 

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace import cli
-from headrace.cli import streams
 from headrace.engine import plan_file
+from headrace.showing import streams
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
 

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
-from headrace.cli import streams
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
+from headrace.showing import streams
 from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.cli.loading import Results
-    from headrace.cli.stopping import Stop
     from headrace.deployment import Descriptor
     from headrace.engine.run import Run
     from headrace.query.nodes import Node
+    from headrace.showing.stopping import Stop
 
 app = typer.Typer(
     name="headrace",
@@ -202,8 +202,8 @@ def deploy(
     """
     from headrace import deployment
     from headrace.cli.loading import load, read_plan
+    from headrace.durations import MICROSECONDS, parse_duration
     from headrace.engine.spark import executors
-    from headrace.query.durations import MICROSECONDS, parse_duration
 
     with (
         _reporting(traceback),
@@ -504,7 +504,7 @@ def _dim(console: Console, text: str) -> None:
 @contextmanager
 def _reporting(traceback: bool) -> Iterator[None]:
     """Errors as one message, and exit code 1; being stopped is no error."""
-    from headrace.cli.stopping import terminable
+    from headrace.showing.stopping import terminable
 
     try:
         with terminable():
@@ -596,7 +596,7 @@ def _go(
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
     """When a run has done what was asked."""
-    from headrace.cli.live import After, Idle
+    from headrace.showing.live import After, Idle
 
     idle, ends = Idle(), After(seconds)
     return lambda run: ends(run) or (until_idle and idle(run))
@@ -607,8 +607,8 @@ def _follow(
 ) -> None:
     """Start, show, stop, and say how far it came."""
     import headrace
-    from headrace.cli import live
-    from headrace.cli.stopping import stoppable
+    from headrace.showing import live
+    from headrace.showing.stopping import stoppable
 
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headrace.compile import plan_of
-from headrace.compile.explain import explain
-from headrace.compile.picture import svg
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine import plan_file, stored
 from headrace.engine.measured import measured, seconds
@@ -17,6 +15,8 @@ from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.reading import read_json
+from headrace.showing.explain import explain
+from headrace.showing.picture import svg
 from headrace.state.store import StateStore
 
 

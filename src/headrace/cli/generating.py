@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headrace.cli.streams import say
+from headrace.durations import MICROSECONDS, parse_duration
 from headrace.errors import WorkloadError
-from headrace.query.durations import MICROSECONDS, parse_duration
+from headrace.showing.streams import say
 from headrace.workloads import BModel, Hot, Uniform, Workload, Written
 from headrace.workloads.keys import COUNT, Keys
 from headrace.workloads.stream import BEGIN

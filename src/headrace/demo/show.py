@@ -15,8 +15,6 @@ from rich.columns import Columns
 from rich.console import Console
 
 import headrace as hr
-from headrace.cli import live
-from headrace.cli.stopping import Stop, stoppable
 from headrace.demo import report
 from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed, generate
 from headrace.demo.query import fraud
@@ -24,6 +22,8 @@ from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError
 from headrace.reference import difference, references
+from headrace.showing import live
+from headrace.showing.stopping import Stop, stoppable
 from headrace.sources.files import FilesOrigin
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}

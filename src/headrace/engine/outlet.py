@@ -30,8 +30,8 @@ from headrace.engine.writing import (
 from headrace.kernels.equijoin import hashes
 from headrace.kernels.stateless import run_steps
 from headrace.operators.base import Appended, Operator, Routing, State
-from headrace.query.types import shown
 from headrace.state.blocks import Block, Offsets
+from headrace.types import shown
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch, Inbox

@@ -25,6 +25,7 @@ from headrace.compile.route import can_be_ranged
 from headrace.compile.subqueries import RANGES, Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
+from headrace.durations import parse_duration
 from headrace.engine import plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
@@ -35,7 +36,6 @@ from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
-from headrace.query.durations import parse_duration
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import keep_to_ourselves
@@ -144,7 +144,7 @@ def start(
         store.close()
         raise
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed
-        from headrace.cli import live
+        from headrace.showing import live
 
         live.beside(run)
     return run

@@ -14,7 +14,7 @@ from sqlglot import exp
 from headrace import duck
 from headrace.errors import ExpressionError
 from headrace.expressions.tree import Tree, columns_of, nested, parse, to_sql, walk
-from headrace.query.types import plain_type
+from headrace.types import plain_type
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
 _SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")  # planned with the clock in reach

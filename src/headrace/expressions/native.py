@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.expressions.tree import Tree, columns_of
-from headrace.query.types import TS_TYPE
+from headrace.types import TS_TYPE
 
 LARGEST = 1e30
 DEEPEST = 6  # products of this many factors of LARGEST are still finite

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.native import Native, constant, is_constant, native, native_part
 from headrace.expressions.tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
-from headrace.query.types import has_float
+from headrace.types import has_float
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 

@@ -20,7 +20,7 @@ from headrace import arrow, duck
 from headrace.arrow import Numbers
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform, sequence
-from headrace.query.types import TS_TYPE
+from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
     from headrace.operators.aggregates import GroupedOperator, WindowAggregate

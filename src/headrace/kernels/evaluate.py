@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.errors import DataError, EngineError
-from headrace.query.types import shown
+from headrace.types import shown
 
 
 def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: bool = False) -> pa.Table:

@@ -14,7 +14,7 @@ from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import conform
-from headrace.query.types import TS_TYPE
+from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headrace.operators import count_aggregate, count_join, time_aggregate, time_join
+from headrace.operators import count_aggregate, count_join, distinct, time_aggregate, time_join
 from headrace.operators.base import Operator, Routing, State
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
@@ -20,6 +20,7 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.CountJoin: count_join.plan,
     nodes.TimeAggregate: time_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
+    nodes.Distinct: distinct.plan,
 }
 
 __all__ = [

@@ -1,83 +1,23 @@
-"""What aggregates share: one input, grouped by columns, each group in one slot."""
+"""What aggregates share, and what those over time windows do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-import pyarrow as pa
-
+from headrace.durations import format_duration
 from headrace.moments import FOREVER, NEVER, minus
-from headrace.operators.base import Appended, Operator, Routing
-from headrace.operators.placing import Placement
-from headrace.plan import Grouping, Named
-from headrace.plan.columns import Names
+from headrace.operators.base import Appended
+from headrace.operators.keyed import Keyed
+from headrace.plan import Named
 from headrace.plan.figures import Counted, Figures, Load, Pace
-from headrace.query.durations import format_duration
 
 
 @dataclass(frozen=True)
-class GroupedOperator(Operator):
-    by: tuple[str, ...]
+class GroupedOperator(Keyed):
     functions: Named
     texts: tuple[str, ...]
-
-    @property
-    def routing(self) -> Routing:
-        return Routing.KEY  # of no columns too: all tuples have one key then
-
-    @property
-    def key_words(self) -> tuple[str, ...]:
-        return self.groupings[0].columns
-
-    @property
-    def band(self) -> None:
-        return None
-
-    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        return replace(self, schemas=schemas)
-
-    @property
-    def takes_whole(self) -> bool:
-        return False
-
-    @property
-    def may_follow(self) -> bool:
-        return True
-
-    @property
-    def placement(self) -> Placement | None:
-        grouping = self.groupings[0]
-        placed = tuple(frozenset([name]) for name in grouping.columns)
-        return Placement(self.follows or self.name, placed, grouping.types) if self.by else None
-
-    def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
-        places = len(next(placed for side in handed for placed in side).columns)
-        types_of = {placed.types for placed in handed[0]}
-        names = [
-            next((c for c in self.by if all(c in placed.columns[place] for placed in handed[0])), None)
-            for place in range(places)
-        ]
-        if len(types_of) != 1 or not names or None in names:
-            return None
-        return (Grouping(tuple(name for name in names if name), types_of.pop()),)
-
-    @property
-    def outputs(self) -> int:
-        return 1
-
-    @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
-    def owner(self) -> str:
-        return self.name
 
     def _words(self, window: str) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {', '.join(self.texts)}"

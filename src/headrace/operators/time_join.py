@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.arrow import Numbers
+from headrace.durations import format_duration
 from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Band
 from headrace.kernels.pairs import numbers
@@ -20,7 +21,6 @@ from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
-from headrace.query.durations import format_duration
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.expressions.tree import parse, walk
 from headrace.plan import MapStep, Step
-from headrace.query.types import TS
+from headrace.types import TS
 
 Names = frozenset[str]
 

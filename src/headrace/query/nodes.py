@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
-from headrace.query.durations import format_duration
-from headrace.query.types import TS, TS_TYPE, check_names, describe
+from headrace.types import TS, TS_TYPE, check_names, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +329,30 @@ class CountAggregate(Aggregation):
 
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "last": self.last, "every": self.every}
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct(Node):
+    """In sequence, a tuple is kept unless one with the same key was kept at most `within` before it; null is a value."""
+
+    input: Node
+    by: tuple[str, ...]
+    within: int
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def words(self) -> str:
+        return f"distinct by {', '.join(self.by) or 'nothing'} within {format_duration(self.within)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "distinct", "by": list(self.by), "within": self.within}
 
 
 def walk(*roots: Node) -> Iterator[Node]:

@@ -21,7 +21,7 @@ import xxhash
 
 from headrace import duck
 from headrace.arrow import SAFE
-from headrace.query.types import has_float
+from headrace.types import has_float
 
 Hashes = npt.NDArray[np.uint64]
 Groups = npt.NDArray[np.int32]

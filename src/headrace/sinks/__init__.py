@@ -21,8 +21,8 @@ import xxhash
 
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
-from headrace.query.types import shown
 from headrace.screen import printable
+from headrace.types import shown
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryTypeError, SourceError
-from headrace.query.types import TS, plain_type
+from headrace.types import TS, plain_type
 
 
 class Origin(Protocol):

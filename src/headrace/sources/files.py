@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.paths import given_path
-from headrace.query.types import refuse_finer
+from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
 ENDINGS = (".parquet", ".arrow", ".feather")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.compile.explain import explain
 from headrace.compile.subqueries import Measured
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
+from headrace.showing.explain import explain
 from headrace.stream import node_of
 from headrace.testing import table_stream
 

@@ -9,10 +9,10 @@ import pytest
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
+from headrace.types import TS_TYPE
 
 from . import queries
 

@@ -13,13 +13,13 @@ from headrace.compile import STRATEGIES, compile_query
 from headrace.errors import DataError, QueryChanged
 from headrace.kernels.equijoin import HASH
 from headrace.operators.joins import JoinOperator
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.routing.hashing import hash_rows, scale
 from headrace.state import runs
 from headrace.state.blocks import BlockReader, OpenBlock
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream
+from headrace.types import TS_TYPE
 
 from . import queries
 

@@ -7,9 +7,9 @@ import pytest
 
 from headrace.compile.subqueries import Subquery
 from headrace.plan.figures import Figures
-from headrace.query.types import TS_TYPE
 from headrace.stream import Stream
 from headrace.testing import table_stream
+from headrace.types import TS_TYPE
 
 from . import queries
 

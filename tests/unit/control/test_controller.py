@@ -16,11 +16,11 @@ from headrace.control.controller import Controller, Measured, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
-from headrace.query.types import TS_TYPE
 from headrace.reference import difference, reference
 from headrace.routing.layout import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
+from headrace.types import TS_TYPE
 from headrace.workloads import BModel, Hot, Workload
 
 SCHEMA = pa.schema([("ts", TS_TYPE), ("k", pa.int64()), ("x", pa.float64())])

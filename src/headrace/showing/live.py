@@ -25,10 +25,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.streams import on_stderr
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.screen import printable, seen
+from headrace.showing.streams import on_stderr
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table

@@ -1,0 +1,64 @@
+"""Of tuples with the same key, those that are kept: none was kept at most so long before.
+
+Whether a tuple is kept depends on which earlier ones were, so a key's tuples are walked in sequence. What was kept in
+earlier epochs comes first in that walk: no tuple below a watermark arrives after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import arrow, duck
+from headrace.kernels.aggregate import times
+from headrace.kernels.stateless import conform, sequence
+
+KEPT = "__kept"  # of a row of the state: it was put out; else it still waits
+_KEY, _SEQ = "__key", "__seq"
+
+
+def keep_first(by: Sequence[str], within: int, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+    """(the tuples below `bound` that are kept now, the rows to hold on to); `held` has the columns and `__kept`."""
+    known = np.asarray(held.column(KEPT))
+    waiting = ~known & (times(held) >= bound)
+    walked = _walk_order(by, held.filter(pa.array(~waiting)))
+    keep = _walk(np.asarray(walked.column(_KEY)), times(walked), np.asarray(walked.column(KEPT)), within)
+    kept = walked.filter(pa.array(keep)).select(held.column_names)
+    results = kept.filter(pa.array(~np.asarray(kept.column(KEPT)))).drop_columns([KEPT])
+    needed = kept.filter(pa.array(times(kept) >= bound - within))  # a tuple to come has `ts` >= bound
+    return results, pa.concat_tables([_noted(needed), held.filter(pa.array(waiting))])
+
+
+def _walk_order(by: Sequence[str], rows: pa.Table) -> pa.Table:
+    """With a number for the key of each, keys together, in sequence within a key. Null is a value."""
+    columns = [name for name in rows.column_names if name != KEPT]
+    ordered = sequence(rows, columns)
+    ordered = ordered.append_column(_SEQ, pa.array(np.arange(ordered.num_rows)))
+    keys = ", ".join(duck.quote(name) for name in by) or "1"
+    found = duck.run(
+        f"SELECT {_SEQ}, min({_SEQ}) OVER (PARTITION BY {keys}) AS {_KEY} FROM __tuples", {duck.TUPLES: ordered}
+    )
+    numbers, first = (np.asarray(found.column(name)).astype(np.int64) for name in (_SEQ, _KEY))
+    order = np.lexsort((numbers, first))
+    return conform(arrow.take(ordered, numbers[order]), ordered.schema).append_column(_KEY, pa.array(first[order]))
+
+
+def _walk(
+    keys: npt.NDArray[np.int64], at: arrow.Numbers, known: npt.NDArray[np.bool_], within: int
+) -> npt.NDArray[np.bool_]:
+    keep, key, last = [], None, 0
+    for here, ts, kept in zip(keys.tolist(), at.tolist(), known.tolist(), strict=True):
+        taken = kept or here != key or ts - last > within
+        if taken:
+            key, last = here, ts
+        keep.append(taken)
+    return np.array(keep, dtype=bool)
+
+
+def _noted(kept: pa.Table) -> pa.Table:
+    """Rows that were put out, marked as such. They are held whole: the sequence of the next walk is of whole tuples."""
+    index = kept.schema.get_field_index(KEPT)
+    return kept.set_column(index, kept.schema.field(index), pa.array(np.ones(kept.num_rows, dtype=bool)))

@@ -1,0 +1,76 @@
+"""The first tuple of a key, and then none of that key for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.durations import format_duration
+from headrace.kernels.distinct import KEPT, keep_first
+from headrace.operators.base import Replaced, Results, Slot
+from headrace.operators.keyed import Keyed
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan import Grouping
+from headrace.plan.columns import Names, names_of
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
+
+
+@dataclass(frozen=True)
+class DistinctOperator(Replaced, Keyed):
+    """Tuples wait for the watermark; of those that were put out, the ones that can still keep another out are held."""
+
+    within: int
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)  # the sequence is that of whole tuples
+
+    def stored(self, side: int) -> set[str]:
+        return {*self.schemas[side].names, KEPT}
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def longest_window(self) -> int:
+        return self.within
+
+    def run(self, slot: Slot) -> Results:
+        if not (groups := slot.groups(0)):
+            return
+        held = slot.held(0, self.schemas[0].append(pa.field(KEPT, pa.bool_())), groups)
+        waits = held.column(KEPT).fill_null(False)  # what arrived has no mark yet
+        held = held.set_column(held.num_columns - 1, pa.field(KEPT, pa.bool_()), waits)
+        results, kept = keep_first(self.by, self.within, held, min(slot.after))  # best effort changes nothing
+        slot.hold(0, kept, grouped=True)
+        yield 0, results
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        rate, lag = inputs[0].rate, inputs[0].lag
+        results = rate * figures.matching.get(self.name, 1.0)
+        held = figures.held.get(self.name, results * self.within / 1e6 + rate * max(lag - inputs[0].delay, 0.0))
+        return Load((rate,), (rate,), (held,), 0.0, results), Pace(results, lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        kept = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
+        return {"matching": kept, "held": counted.held}
+
+    @property
+    def words(self) -> str:
+        return f"distinct by {', '.join(self.by) or 'nothing'} within {format_duration(self.within)}"
+
+
+def plan(node: nodes.Distinct, sofar: PlanSoFar) -> Flow:
+    flows = sofar.flows(node.input)
+    operator = DistinctOperator(
+        sofar.name("distinct"),
+        stage_after(flows),
+        (node.schema,),
+        node.schema,
+        (Grouping(node.by, None),),
+        node.by,
+        node.within,
+    )
+    return sofar.add(operator, flows)

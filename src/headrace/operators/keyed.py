@@ -1,0 +1,77 @@
+"""What operators share that have one input and keep the tuples of a key together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+
+from headrace.operators.base import Operator, Routing
+from headrace.operators.placing import Placement
+from headrace.plan import Grouping
+from headrace.plan.columns import Names
+
+
+@dataclass(frozen=True)
+class Keyed(Operator):
+    """One input, by the values of some columns: each key in one slot."""
+
+    by: tuple[str, ...]
+
+    @property
+    def routing(self) -> Routing:
+        return Routing.KEY  # of no columns too: all tuples have one key then
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        return self.groupings[0].columns
+
+    @property
+    def band(self) -> None:
+        return None
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        return replace(self, schemas=schemas)
+
+    @property
+    def takes_whole(self) -> bool:
+        return False
+
+    @property
+    def may_follow(self) -> bool:
+        return True
+
+    @property
+    def placement(self) -> Placement | None:
+        grouping = self.groupings[0]
+        placed = tuple(frozenset([name]) for name in grouping.columns)
+        return Placement(self.follows or self.name, placed, grouping.types) if self.by else None
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
+        places = len(next(placed for side in handed for placed in side).columns)
+        types_of = {placed.types for placed in handed[0]}
+        names = [
+            next((c for c in self.by if all(c in placed.columns[place] for placed in handed[0])), None)
+            for place in range(places)
+        ]
+        if len(types_of) != 1 or not names or None in names:
+            return None
+        return (Grouping(tuple(name for name in names if name), types_of.pop()),)
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def can_split(self) -> bool:
+        return False
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return False
+
+    @property
+    def owner(self) -> str:
+        return self.name
