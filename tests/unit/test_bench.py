@@ -18,7 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from headrace.bench import (
+from headrace.cli import app
+from headrace.compile import STRATEGIES
+from headrace.errors import HeadraceError
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+from headrace_bench import (
     answers,
     compare,
     feed,
@@ -31,20 +36,15 @@ from headrace.bench import (
     theta,
     workload,
 )
-from headrace.bench import join as join_bench
-from headrace.bench.answers import Answer
-from headrace.bench.measure import Meter, Spread, end, span
-from headrace.bench.options import Options
-from headrace.bench.running import OK, Outcome, judged
-from headrace.bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST, System, strategy
-from headrace.bench.systems.headrace_job import figure_8
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import CLOSING, Streams
-from headrace.cli import app
-from headrace.compile import STRATEGIES
-from headrace.errors import HeadraceError
-from headrace.stream import Stream
-from headrace.testing import LocalRun, table_stream
+from headrace_bench import join as join_bench
+from headrace_bench.answers import Answer
+from headrace_bench.measure import Meter, Spread, end, span
+from headrace_bench.options import Options
+from headrace_bench.running import OK, Outcome, judged
+from headrace_bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST, System, strategy
+from headrace_bench.systems.headrace_job import figure_8
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import CLOSING, Streams
 
 STREAMS = Streams(("left", "right"), 20, 2, 5, 10, gap=100)
 JOIN = Case("small", STREAMS, Query("join", on="l.key = r.key", within=3), 2)

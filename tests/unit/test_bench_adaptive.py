@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from headrace.bench import adaptive, report
-from headrace.bench.adaptive import claims, degree, diffusion, elasticity, hot_key, local
-from headrace.bench.adaptive.claims import Found
-from headrace.bench.adaptive.degree import Epoch
-from headrace.bench.options import Options
-from headrace.bench.systems import HEADRACE_STATIC
-from headrace.bench.systems.headrace_job import Seen, watched
-from headrace.bench.workload import Streams
 from headrace.control.policy import policy
 from headrace.engine.progress import EpochProgress
 from headrace.routing.layout import Diagonal, Split
 from headrace.workloads import BModel
+from headrace_bench import adaptive, report
+from headrace_bench.adaptive import claims, degree, diffusion, elasticity, hot_key, local
+from headrace_bench.adaptive.claims import Found
+from headrace_bench.adaptive.degree import Epoch
+from headrace_bench.options import Options
+from headrace_bench.systems import HEADRACE_STATIC
+from headrace_bench.systems.headrace_job import Seen, watched
+from headrace_bench.workload import Streams
 
 OPTIONS = Options(1, True, False, False, lambda text: None)
 

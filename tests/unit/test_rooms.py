@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floo
     ("compile", "control"),
     ("engine",),
     ("showing", "testing"),
-    ("deployment", "demo", "bench"),
+    ("deployment", "demo"),
     ("cli",),
     ("__main__", "headrace"),
 )
@@ -36,7 +39,6 @@ LAZY = {  # what is loaded only when it is asked for
     ("stream", "engine"): "verbs that run a query need Spark",
     ("stream", "showing"): "verbs that show a query",
     ("engine", "showing"): "a run on a terminal shows itself",
-    ("cli", "bench"): "a command of its own, with its own dependencies",
     ("cli", "demo"): "a command of its own",
     ("headrace", "engine"): "importing headrace does not load Spark",
     ("headrace", "sources"): "as above",
@@ -56,7 +58,7 @@ class Import:
 
 def room(module: str) -> str:
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
+    return parts[1] if len(parts) > 1 and parts[0] == "headrace" else parts[0]
 
 
 def modules() -> dict[str, Path]:
@@ -71,7 +73,7 @@ def imports() -> Iterator[Import]:
     known = modules()
     for module, path in known.items():
         for node, lazy in statements(ast.parse(path.read_text()).body):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "headrace":
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("headrace", "headrace_bench"):
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
                     yield Import(module, inner if inner in known else str(node.module), lazy)
@@ -103,10 +105,10 @@ def test_imports_go_down() -> None:
     wrong = [
         f"{found.module} imports {found.target}"
         for found in imports()
-        if found.rooms[0] != found.rooms[1]
+        if found.rooms[0] != found.rooms[1] != "headrace_bench"
         and floor[found.rooms[0]] <= floor[found.rooms[1]]
         and not (found.lazy and found.rooms in LAZY)
-        and found.target != "headrace"  # the examples of demo and bench use it as users do
+        and found.target != "headrace"  # the demo uses it as users do
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -115,10 +117,27 @@ def test_what_is_allowed_to_be_lazy_is() -> None:
     assert {found.rooms for found in imports() if found.lazy} >= set(LAZY)
 
 
+def test_benchmarks_are_a_package_of_their_own() -> None:
+    """They are not shipped to executors, and what they need is no dependency of everybody."""
+    assert not [found for found in imports() if room(found.target) == "headrace_bench" and not found.lazy]
+    declared = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["project"]
+    assert not [name for name in declared["dependencies"] if name.startswith(("psutil", "matplotlib"))]
+
+
+def test_every_example_in_a_docstring_is_true() -> None:
+    tried = 0
+    for module, path in modules().items():
+        if ">>>" in path.read_text():
+            found = doctest.testmod(import_module(module))
+            assert not found.failed, module
+            tried += found.attempted
+    assert tried >= 10
+
+
 def test_only_the_engine_knows_spark() -> None:
     for path in ROOT.rglob("*.py"):
         top = path.relative_to(ROOT).parts[0]
-        if top not in ("engine", "bench", "cli"):
+        if top not in ("engine", "cli"):
             names = [
                 n for n, _ in statements(ast.parse(path.read_text()).body) if isinstance(n, ast.Import | ast.ImportFrom)
             ]

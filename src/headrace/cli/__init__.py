@@ -486,10 +486,14 @@ def bench(
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.
     """
-    from headrace.bench.options import Options
-    from headrace.bench.show import BENCHMARKS, show
-
     with _reporting(traceback):
+        try:
+            from headrace_bench.options import Options
+            from headrace_bench.show import BENCHMARKS, show
+        except ModuleNotFoundError as error:
+            raise HeadraceError(
+                f"benchmarks need {error.name}, which is not there; pip install 'headrace[bench]'"
+            ) from None
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
         options = Options(rounds, quick, full, flink, lambda text: _dim(console, text), only)
         names = list(BENCHMARKS) if name.value == "all" else [name.value]

@@ -312,7 +312,7 @@ def _sync(descriptor: int, path: Path) -> None:
 
 
 def _link(temporary: Path, final: Path) -> bool:
-    """Whether this call made `final`. A reported failure is not believed: the files decide (F17)."""
+    """Whether this call made `final`. A reported failure is not believed, since the operation may have been done all the same: the files decide."""
     try:
         os.link(temporary, final, follow_symlinks=False)
     except OSError as error:

@@ -228,7 +228,7 @@ class StateStore:
             raise StateError(f"blocks of epoch {manifest.number} are not safe: {error}. {_INTACT}") from error
 
     def _publish(self, number: int, data: bytes) -> None:
-        """Afterwards the file is there and ours. What publish reports is a hint, the file decides (F17)."""
+        """Afterwards the file is there and ours. What publish reports is a hint, the file decides: it may have been done though an error came."""
         name = manifest_name(number)
         failure: OSError | None = None
         try:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from headrace.bench import compare, summary, systems
-from headrace.bench.measure import Spread
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Report, Series, number, size
-from headrace.bench.running import Measured, run_case
-from headrace.bench.summary import Line
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import Streams
+from headrace_bench import compare, summary, systems
+from headrace_bench.measure import Spread
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Report, Series, number, size
+from headrace_bench.running import Measured, run_case
+from headrace_bench.summary import Line
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
 ORDER = ("subquery", "query", "operator")  # by the number of stages

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.bench.measure import Spread
-from headrace.bench.running import OK, TIME_LIMIT, Measured, Outcome
+from headrace_bench.measure import Spread
+from headrace_bench.running import OK, TIME_LIMIT, Measured, Outcome
 
 FIGURES = ("tuples_per_second", "cpu_per_million", "peak_mb")
 

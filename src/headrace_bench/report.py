@@ -16,8 +16,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from headrace.bench import running
 from headrace.errors import HeadraceError
+from headrace_bench import running
 
 OURS, OTHERS = "#1f6fb2", "#9aa5b1"
 SHADES = ("#d98032", "#7fb0d6", "#c9d3dc")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.workload import Streams
+from headrace_bench.workload import Streams
 
 
 @dataclass(frozen=True)

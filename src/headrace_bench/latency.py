@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.bench import systems
-from headrace.bench.feed import Latency, run_live
-from headrace.bench.measure import Spread
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Report, Series, number
-from headrace.bench.running import alternating
-from headrace.bench.systems import System
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import Streams
+from headrace_bench import systems
+from headrace_bench.feed import Latency, run_live
+from headrace_bench.measure import Spread
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Report, Series, number
+from headrace_bench.running import alternating
+from headrace_bench.systems import System
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
 EPOCH = "500 milliseconds"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.bench.adaptive import claims, degree, diffusion, elasticity, hot_key
-from headrace.bench.adaptive.claims import Found
-from headrace.bench.options import Options
-from headrace.bench.report import Report
+from headrace_bench.adaptive import claims, degree, diffusion, elasticity, hot_key
+from headrace_bench.adaptive.claims import Found
+from headrace_bench.options import Options
+from headrace_bench.report import Report
 
 
 @dataclass(frozen=True)

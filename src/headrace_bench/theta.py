@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 
-from headrace.bench import compare, systems
-from headrace.bench.options import Options
-from headrace.bench.report import Panel, Report, Series
-from headrace.bench.running import CORES, Measured, run_case
-from headrace.bench.summary import Line, lines
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import AREA, Streams, admitted_pairs
+from headrace_bench import compare, systems
+from headrace_bench.options import Options
+from headrace_bench.report import Panel, Report, Series
+from headrace_bench.running import CORES, Measured, run_case
+from headrace_bench.summary import Line, lines
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import AREA, Streams, admitted_pairs
 
 SIDES = ("left", "right")
 WITHIN = 10  # seconds

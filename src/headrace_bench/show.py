@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.bench import adaptive, aggregate, growth, join, latency, report, running, strategies, theta
-from headrace.bench.options import Options
-from headrace.bench.report import Report
-from headrace.bench.systems import flink
+from headrace_bench import adaptive, aggregate, growth, join, latency, report, running, strategies, theta
+from headrace_bench.options import Options
+from headrace_bench.report import Report
+from headrace_bench.systems import flink
 
 BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "join": join.run,

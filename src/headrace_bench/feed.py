@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.bench import workload
-from headrace.bench.running import points_in, process, scratch
-from headrace.bench.systems import System
-from headrace.bench.task import Case
-from headrace.bench.workload import Streams
+from headrace_bench import workload
+from headrace_bench.running import points_in, process, scratch
+from headrace_bench.systems import System
+from headrace_bench.task import Case
+from headrace_bench.workload import Streams
 
 TAIL = 1.5  # seconds at the end that are fed and not measured
 GRACE = 12.0  # seconds that a system may take to catch up after the last file

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.bench.running import scratch
 from headrace.control.policy import Policy
 from headrace.engine.names import WORK
 from headrace.state.manifest import Manifest
@@ -20,6 +19,7 @@ from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from headrace.workloads import SCHEMA, Workload
+from headrace_bench.running import scratch
 
 COLUMNS = ("ts", "key", "value")
 SIDES = ("left", "right")

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench import workload
-from headrace.bench.measure import Spread
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Report, Series, number
-from headrace.bench.running import OK, Outcome, run_once, scratch
-from headrace.bench.systems import HEADRACE
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import Streams
+from headrace_bench import workload
+from headrace_bench.measure import Spread
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Report, Series, number
+from headrace_bench.running import OK, Outcome, run_once, scratch
+from headrace_bench.systems import HEADRACE
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
 MEASURED = 8  # epochs

@@ -13,20 +13,20 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headrace.bench import compare, summary, systems
-from headrace.bench.adaptive import claims, local
-from headrace.bench.adaptive.claims import Claim, Found
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Series
-from headrace.bench.running import Measured, run_case
-from headrace.bench.systems import System
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import Streams
 from headrace.control import elastic
 from headrace.routing.hashing import groups_of
 from headrace.routing.layout import Diagonal, from_json
 from headrace.state.manifest import Manifest
 from headrace.workloads import Hot, Uniform, Workload
+from headrace_bench import compare, summary, systems
+from headrace_bench.adaptive import claims, local
+from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Series
+from headrace_bench.running import Measured, run_case
+from headrace_bench.systems import System
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import Streams
 
 SHARE = 0.5  # of all tuples
 KEYS = 100_000  # of the others

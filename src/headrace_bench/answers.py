@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import CLOSING
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import CLOSING
 
 MOST_PAIRS = 5e10  # that DuckDB may look at for an expected answer
 COLUMNS = {

@@ -1,4 +1,4 @@
-"""A benchmark query in headrace: `python -m headrace.bench.systems.headrace_job task.json`."""
+"""A benchmark query in headrace: `python -m headrace_bench.systems.headrace_job task.json`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.bench.systems import counting, jobs
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
+from headrace_bench.systems import counting, jobs
 
 POLL = 0.005
 

@@ -1,4 +1,4 @@
-"""A benchmark query in Spark Structured Streaming: `python -m headrace.bench.systems.spark_job task.json`."""
+"""A benchmark query in Spark Structured Streaming: `python -m headrace_bench.systems.spark_job task.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.bench.systems import jobs
+from headrace_bench.systems import jobs
 
 POLL = 0.2
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.bench import compare, systems
-from headrace.bench.options import Options
-from headrace.bench.report import Report
-from headrace.bench.running import run_case
-from headrace.bench.task import Case, Query
-from headrace.bench.workload import Streams
+from headrace_bench import compare, systems
+from headrace_bench.options import Options
+from headrace_bench.report import Report
+from headrace_bench.running import run_case
+from headrace_bench.task import Case, Query
+from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
 MEASURED = 12  # epochs

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.bench.adaptive import claims, local
-from headrace.bench.adaptive.claims import Claim, Found
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Series, number
 from headrace.control.policy import Policy
 from headrace.routing.layout import Rectangles, from_json
 from headrace.stream import Stream
 from headrace.workloads import Workload
+from headrace_bench.adaptive import claims, local
+from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Series, number
 
 POLICIES = ("ssp", "adaptive-ssp", "grid", "ragged")
 TIMES = 8  # as many tuples in the faster stream

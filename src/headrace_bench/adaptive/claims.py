@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headrace.bench.report import Grid, Panel
+from headrace_bench.report import Grid, Panel
 
 
 @dataclass(frozen=True)

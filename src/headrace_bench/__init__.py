@@ -1,5 +1,5 @@
 """Benchmarks: headrace beside Spark's own streaming operators and beside Flink, on the same files and cores.
 
 Every system and every round runs in a fresh process; the answers are compared before anything is ranked.
-`headrace.bench.running` says what a run is, `headrace.bench.systems` how each system is driven.
+`headrace_bench.running` says what a run is, `headrace_bench.systems` how each system is driven.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.systems import flink
+from headrace_bench.systems import flink
 
 STORES = "org.apache.spark.sql.execution.streaming.state."
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -30,7 +30,7 @@ class System:
         """What to run, and its environment."""
         if self.family == "Flink":
             return flink.command(task), flink.environment(heap)
-        return [sys.executable, "-m", f"headrace.bench.systems.{self.module}", str(task)], dict(os.environ)
+        return [sys.executable, "-m", f"headrace_bench.systems.{self.module}", str(task)], dict(os.environ)
 
     @property
     def reads_one_file(self) -> bool:

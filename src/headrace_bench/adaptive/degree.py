@@ -16,18 +16,18 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from headrace.bench import feed
-from headrace.bench.adaptive import claims
-from headrace.bench.adaptive.claims import Claim, Found
-from headrace.bench.adaptive.local import SIDES
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Series, number
-from headrace.bench.running import CORES, OK, at_work, scratch
-from headrace.bench.systems import HEADRACE
-from headrace.bench.task import Query
 from headrace.control.policy import Policy
 from headrace.errors import HeadraceError
 from headrace.workloads import Uniform, Workload, ramp
+from headrace_bench import feed
+from headrace_bench.adaptive import claims
+from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench.adaptive.local import SIDES
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Series, number
+from headrace_bench.running import CORES, OK, at_work, scratch
+from headrace_bench.systems import HEADRACE
+from headrace_bench.task import Query
 
 TIMES, STEPS = 8, 6
 PER_SECOND = 2  # files of each stream, and epochs

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.bench import report, summary
-from headrace.bench.report import Grid, Panel, Series, number
-from headrace.bench.running import Measured
-from headrace.bench.summary import Line
+from headrace_bench import report, summary
+from headrace_bench.report import Grid, Panel, Series, number
+from headrace_bench.running import Measured
+from headrace_bench.summary import Line
 
 Extra = tuple[str, str, Callable[[Measured, Line], float]]  # heading, name in the JSON, figure
 RULES = (

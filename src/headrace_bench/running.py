@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import workload
-from headrace.bench.answers import Answer, agreed, answer_in, expected
-from headrace.bench.measure import Meter, Point, end, span
-from headrace.bench.systems import System
-from headrace.bench.task import Case, write_task
 from headrace.errors import HeadraceError
+from headrace_bench import workload
+from headrace_bench.answers import Answer, agreed, answer_in, expected
+from headrace_bench.measure import Meter, Point, end, span
+from headrace_bench.systems import System
+from headrace_bench.task import Case, write_task
 
 CORES = 2
 OK = "ok"

@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.bench.adaptive import claims, local
-from headrace.bench.adaptive.claims import Claim, Found
-from headrace.bench.adaptive.local import EVERY
-from headrace.bench.options import Options
-from headrace.bench.report import Grid, Panel, Series
 from headrace.control import elastic
 from headrace.control.policy import Policy
 from headrace.routing.hashing import groups_of
 from headrace.routing.layout import Diagonal, Split, from_json
 from headrace.testing import LocalRun
 from headrace.workloads import BModel, Workload
+from headrace_bench.adaptive import claims, local
+from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench.adaptive.local import EVERY
+from headrace_bench.options import Options
+from headrace_bench.report import Grid, Panel, Series
 
 GROUPS, SLOTS, TURNS = 60, 4, 5
 BY_TUPLES, BY_PAIRS = 0.9, 0.8  # bias of the keys
