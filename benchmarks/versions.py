@@ -1,0 +1,177 @@
+"""Two versions of headrace beside each other: processor seconds of all processes, in alternating pairs.
+
+    git worktree add ../before SOME_COMMIT
+    python benchmarks/versions.py --before ../before --pairs 11
+
+Each measurement is a process of its own with the sources of one version: an equality join, a join on any predicate and
+an aggregate, with epochs of 200 and of 200,000 tuples, over the same files. What is printed is the ratio of this version
+to the one before, per case: the mean of the pairs (geometric) and the interval that holds 95 of 100 means of such pairs.
+Run it alone: whatever runs beside it is measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+SIZES = {200: 40, 200_000: 6}  # tuples of an epoch: epochs that are measured
+KINDS = ("equality join", "theta join", "aggregate")
+BEYOND = 1.05  # an upper end above this is a loss
+RESAMPLED = 10_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--before", type=Path, help="a checkout of the version to compare with")
+    parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument("--json", type=Path, help="where to leave the figures")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        print(json.dumps(measure(given.measure)))
+        return
+    if given.before is None or not (given.before / "src" / "headrace").is_dir():
+        parser.error("--before must be a checkout of headrace")
+    raise SystemExit(compare(given.before.resolve(), given.pairs, given.json))
+
+
+def compare(before: Path, pairs: int, out: Path | None) -> int:
+    data = Path(tempfile.mkdtemp(prefix="headrace-versions-"))
+    try:
+        write_files(data)
+        found: dict[str, list[tuple[float, float]]] = {}
+        for pair in range(pairs):
+            sides = {"before": before, "after": HERE}
+            order = ("before", "after") if pair % 2 else ("after", "before")
+            seconds = {side: one(sides[side], data) for side in order}
+            for case in seconds["before"]:
+                found.setdefault(case, []).append((seconds["before"][case], seconds["after"][case]))
+            print(f"pair {pair + 1} of {pairs} done", file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+    figures = {case: ratio(measured) for case, measured in found.items()}
+    show(figures)
+    if out:
+        out.write_text(json.dumps({"pairs": pairs, "seconds": found, "ratios": figures}, indent=1))
+    return int(any(figure["high"] > BEYOND for figure in figures.values()))
+
+
+def one(checkout: Path, data: Path) -> dict[str, float]:
+    """Processor seconds of every case with the sources of one version."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(data)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise SystemExit(f"{checkout} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def ratio(measured: list[tuple[float, float]]) -> dict[str, float]:
+    """Geometric mean of after / before, and the interval by drawing pairs again and again."""
+    logs = [math.log(after / before) for before, after in measured]
+    draw = random.Random(1)  # noqa: S311
+    means = sorted(statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLED))
+    low, high = means[int(RESAMPLED * 0.025)], means[int(RESAMPLED * 0.975)]
+    return {"mean": math.exp(statistics.fmean(logs)), "low": math.exp(low), "high": math.exp(high)}
+
+
+def show(figures: dict[str, dict[str, float]]) -> None:
+    print("processor seconds, this version / the one before")
+    for case, found in figures.items():
+        verdict = "" if found["high"] <= BEYOND else f"   above {BEYOND}"
+        print(f"  {case:<32} {found['mean']:.3f}   ({found['low']:.3f} .. {found['high']:.3f}){verdict}")
+
+
+# --- one version -----------------------------------------------------------------------------------------------------
+
+
+def write_files(data: Path) -> None:
+    """Two sources for every size; a file is an epoch and a second of event time."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    r = np.random.default_rng(1)
+    for size, epochs in SIZES.items():
+        for source in "ab":
+            folder = data / str(size) / source
+            folder.mkdir(parents=True)
+            for number in range(epochs):
+                ts = np.sort(r.integers(number * 1_000_000, (number + 1) * 1_000_000, size // 2))
+                columns = {"ts": pa.array(ts).cast(pa.timestamp("us", "UTC")), "k": r.integers(0, 50_000, size // 2)}
+                columns |= {"x": r.random(size // 2), "v": r.integers(0, 1_000, size // 2)}
+                pq.write_table(pa.table(columns), folder / f"{number:05d}.parquet", compression="none")
+
+
+def measure(data: Path) -> dict[str, float]:
+    import headrace as hr
+
+    spark = hr.session(slots=2)
+    found = {}
+    for size in SIZES:
+        for kind in KINDS:
+            drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])  # workers start, loops are compiled
+            before = processor_seconds()
+            drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])
+            found[f"{kind}, epochs of {size:,}"] = processor_seconds() - before
+    spark.stop()
+    return found
+
+
+def query(spark: Any, folder: Path, kind: str) -> Any:
+    import headrace as hr
+
+    a, b = (hr.files(spark, folder / side, time="ts", files_per_epoch=1, name=side) for side in "ab")
+    if kind == "equality join":
+        return a.join(b, on="l.k = r.k and l.v < r.v", within="3 seconds")
+    if kind == "theta join":
+        return a.join(b, on="l.x + r.x > 1.9999", within="3 milliseconds")
+    return a.union(b).aggregate(by=["v"], window="3 seconds", every="1 second", n="count(*)", mean="avg(x)")
+
+
+def drain(asked: Any, size: int, epochs: int) -> None:
+    import headrace as hr
+
+    folder = Path(tempfile.mkdtemp(prefix="headrace-versions-"))
+    try:
+        sink = hr.sinks.foreach(lambda table, epoch: None)
+        run = asked.start(sink, checkpoint=folder / "checkpoint", epoch="0 seconds", slots=2, show=False)
+        while run.progress.tuples_in < size * epochs:
+            if run.wait(0.05):
+                break
+            time.sleep(0.01)
+        run.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def processor_seconds() -> float:
+    """Of this process and everything it started, dead or alive."""
+    import psutil
+
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+if __name__ == "__main__":
+    main()
