@@ -259,25 +259,13 @@ class Replaced(Operator):
         return [NEVER] * len(inputs)
 
     @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
     def trims_by_arrival(self) -> bool:
         return False
 
 
 @dataclass(frozen=True)
-class Sequential(Replaced):
-    """All in one slot, in sequence; whole tuples wait for the watermark."""
-
-    @property
-    def routing(self) -> Routing:
-        return Routing.ONE
+class Unkeyed(Operator):
+    """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
 
     @property
     def key_words(self) -> tuple[str, ...]:
@@ -286,15 +274,6 @@ class Sequential(Replaced):
     @property
     def band(self) -> None:
         return None
-
-    def needs(self, side: int, live: Names) -> Names:
-        return names_of(self.schemas[side].names)
-
-    def stored(self, side: int) -> set[str]:
-        return set(self.schemas[side].names)
-
-    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        return replace(self, schemas=schemas)
 
     @property
     def takes_whole(self) -> bool:
@@ -311,12 +290,42 @@ class Sequential(Replaced):
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
         return None
 
-    def watermark(self, inputs: Sequence[int]) -> int:
-        return min(inputs)
+    @property
+    def can_split(self) -> bool:
+        return False
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return False
 
     @property
     def longest_window(self) -> None:
         return None
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def owner(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Sequential(Unkeyed, Replaced):
+    """All in one slot, in sequence; whole tuples wait for the watermark."""
+
+    @property
+    def routing(self) -> Routing:
+        return Routing.ONE
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        return replace(self, schemas=schemas)
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         from headrace.plan.figures import Load, Pace
@@ -327,7 +336,3 @@ class Sequential(Replaced):
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {}
-
-    @property
-    def owner(self) -> str:
-        return self.name

@@ -10,15 +10,14 @@ import pyarrow as pa
 
 from headrace.kernels.stateless import run_steps
 from headrace.moments import NEVER
-from headrace.operators.base import Operator, Results, Routing, Slot, State
-from headrace.operators.placing import Placement
+from headrace.operators.base import Results, Routing, Slot, State, Unkeyed
 from headrace.plan import Grouping, MapStep, Step, step_words
 from headrace.plan.columns import Names, before
 from headrace.plan.figures import Counted, Figures, Load, Pace
 
 
 @dataclass(frozen=True)
-class StatelessOperator(Operator):
+class StatelessOperator(Unkeyed):
     steps: tuple[Step, ...]
 
     state: ClassVar[State] = State.NONE
@@ -26,14 +25,6 @@ class StatelessOperator(Operator):
     @property
     def routing(self) -> Routing:
         return Routing.ANYWHERE
-
-    @property
-    def key_words(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def band(self) -> None:
-        return None
 
     def needs(self, side: int, live: Names) -> Names:
         return before(self.steps, live)
@@ -44,30 +35,8 @@ class StatelessOperator(Operator):
         groupings = (Grouping(tuple(schemas[0].names), None),)
         return replace(self, schemas=schemas, schema=[*schemas, *made][-1], groupings=groupings)
 
-    @property
-    def takes_whole(self) -> bool:
-        return False
-
-    @property
-    def may_follow(self) -> bool:
-        return False
-
-    @property
-    def placement(self) -> None:
-        return None
-
-    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
-        return None
-
-    def watermark(self, inputs: Sequence[int]) -> int:
-        return min(inputs)
-
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return [NEVER]
-
-    @property
-    def longest_window(self) -> None:
-        return None
 
     @property
     def trims_by_arrival(self) -> bool:
@@ -97,17 +66,5 @@ class StatelessOperator(Operator):
         return 1
 
     @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
     def words(self) -> str:
         return ", ".join(map(step_words, self.steps)) or "union"
-
-    @property
-    def owner(self) -> str:
-        return self.name
