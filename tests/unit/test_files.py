@@ -317,7 +317,7 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
 
 def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int] | None = None) -> Any:
     """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
-    operators = [] if window is None else [SimpleNamespace(window=window)]
+    operators = [] if window is None else [SimpleNamespace(longest_window=window)]
     sources = {name: {"watermark": mark} for name, mark in watermarks.items()}
     driver = SimpleNamespace(store=SimpleNamespace(last=SimpleNamespace(sources=sources)), plan=None)
     driver.plan = SimpleNamespace(operators=operators)
