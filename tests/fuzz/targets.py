@@ -26,14 +26,15 @@ from headrace import deployment
 from headrace.cli import deciding, explaining, loading
 from headrace.compile import plan_of
 from headrace.compile.deploy import deploy
-from headrace.compile.subqueries import RANGES, Plan, Router
+from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy, policy
 from headrace.engine import plan_file, stored
 from headrace.engine.calibrate import calibrate
 from headrace.engine.position import admit, check_alignment
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
-from headrace.routing.layout import from_json as layout_of
+from headrace.routing import RangesRouter
+from headrace.routing import layout_from_json as layout_of
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
 from headrace.state.manifest import _seal, digest
@@ -264,7 +265,7 @@ def options(name: str, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"store": StateStore.open(folder / "state", fsync=False), "slots": 3, "groups": 16}
     if name == "band":  # by ranges, which only a plan can ask for here
         plan = queries()[name].plan(slots=3)
-        router = Router(RANGES, ("r.w",), bounds=(2.0, 5.0, 7.0))
+        router = RangesRouter(("r.w",), (2.0, 5.0, 7.0), points=1)
         found["plan"] = replace(plan, subqueries=(replace(plan.subqueries[0], router=router),))
         return found
     return {**found, "auto": name == "equality", "limit": 4, "policy": Policy(every=1), "ordered": name == "tuples"}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace import sinks
 from headrace.operators import Operator
 from headrace.operators.joins import JoinOperator
-from headrace.routing.layout import Diagonal, Layout, Rectangles, Split
+from headrace.routing import Diagonal, Layout, Rectangles, Split
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream

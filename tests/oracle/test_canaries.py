@@ -17,8 +17,7 @@ from headrace.moments import NEVER
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import difference, reference
-from headrace.routing import hashing
-from headrace.routing.layout import Rectangles
+from headrace.routing import Rectangles, hashing
 from headrace.state import runs
 
 from .driving import drive

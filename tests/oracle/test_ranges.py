@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.compile.subqueries import RANGES, Plan, Router
+from headrace.compile.subqueries import Plan
 from headrace.reference import difference, reference
+from headrace.routing import RangesRouter
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from headrace.types import TS_TYPE
@@ -50,7 +51,7 @@ def rows(rng: random.Random, count: int) -> pa.Table:
 
 def ranged(query: Stream, slots: int, column: str, bounds: tuple[float, ...], side: str = "") -> Plan:
     plan = query.plan(slots=slots)
-    only = replace(plan.subqueries[0], router=Router(RANGES, (column,), bounds=bounds))
+    only = replace(plan.subqueries[0], router=RangesRouter((column,), bounds, "lr".index(column[0])))
     return replace(plan, subqueries=(only, *plan.subqueries[1:]))
 
 

@@ -65,7 +65,7 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
         with StateStore.open(checkpoint / "state", read_only=True) as store:
             assert store.last is not None
             kinds.append(store.last.layouts["join-1"]["kind"])
-            bounds.append(store.last.query["bounds"]["join-1"])
+            bounds.append(store.last.query["routers"]["join-1"])
         assert plan_file.read(checkpoint)[1].subqueries[0].router.kind == "ranges"
     assert kinds == ["ranges", "ranges"] and bounds[0] == bounds[1]
     found = read_results(tmp_path / "out", query.schema)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.control.policy import policy
 from headrace.engine.progress import EpochProgress
-from headrace.routing.layout import Diagonal, Split
+from headrace.routing import Diagonal, Split
 from headrace.workloads import BModel
 from headrace_bench import adaptive, report
 from headrace_bench.adaptive import claims, degree, diffusion, elasticity, hot_key, local

@@ -15,7 +15,7 @@ from headrace.expressions.tree import parse
 from headrace.kernels import equijoin, native, near
 from headrace.kernels import join as joins
 from headrace.reference import difference, reference
-from headrace.routing.hashing import hash_rows
+from headrace.routing.hashing import HASH, hash_rows
 from headrace.stream import node_of
 from headrace.testing import table_stream
 
@@ -155,7 +155,7 @@ def test_oracle_awkward_numbers_fall_back(compile_always, on):
 
 
 def _run(table: pa.Table, columns: list[str]) -> pa.Table:
-    table = table.append_column(equijoin.HASH, pa.array(hash_rows(table, columns)))
+    table = table.append_column(HASH, pa.array(hash_rows(table, columns)))
     return equijoin.one_run([table, table.slice(0, 0)])
 
 

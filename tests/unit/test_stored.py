@@ -119,7 +119,11 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "decisions": (at("decisions", to=[{}]), r"decisions\[0\] should be an object"),
     "a query": (at("query", to={}), "query should be an object with operators"),
     "operators of a query": (at("query", "operators", to=[{}]), r"query.operators\[0\]"),
-    "bounds": (at("query", "bounds", to={"join-1": [2, 1]}), "query.bounds.join-1 should be numbers that rise"),
+    "bounds": (
+        at("query", "routers", to={"join-1": {"kind": "ranges", "columns": ["l.x"], "bounds": [2, 1], "points": 0}}),
+        "query.routers.join-1.bounds should be numbers that rise",
+    ),
+    "router": (at("query", "routers", to={"join-1": {"kind": "magic"}}), "query.routers.join-1.kind should be one of"),
     "history": (at("operators", "control:", "extra", "history", to=[7]), r"control:.history\[0\]"),
     "a decision": (
         at("operators", "control:", "extra", "history", to=[{**DECISION, "measured": "much"}]),

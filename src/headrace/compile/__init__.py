@@ -24,7 +24,7 @@ from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
 from headrace.compile.normalise import normalise
 from headrace.compile.prune import prune
-from headrace.compile.route import Bounds, by_ranges, route
+from headrace.compile.route import Routers, route, routed
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
 from headrace.limits import check_slots
@@ -64,12 +64,12 @@ def compile_query(
     roots: Sequence[nodes.Node],
     ordered: Sequence[bool] | None = None,
     strategy: str = "subquery",
-    bounds: Bounds | None = None,
+    routers: Routers | None = None,
 ) -> p.Plan:
     """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence."""
     draft = Draft(roots, ordered or [False] * len(roots), strategy)
     found = reduce(lambda done, step: step(done), PASSES[:4], draft)
-    return by_ranges(found.physical, bounds or {})
+    return routed(found.physical, routers or {})
 
 
 def plan_of(

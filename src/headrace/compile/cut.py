@@ -14,6 +14,7 @@ from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
 from headrace.operators.planning import Flow, stage_after
 from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 
 def cut(
@@ -92,13 +93,13 @@ class _Cutter:
 
     def _stateless(self, kind: str, node: nodes.Node, flows: Sequence[Flow], steps: tuple[p.Step, ...]) -> Flow:
         schema = node.inputs[0].schema
-        grouping = p.Grouping(tuple(schema.names), None)
+        grouping = HashGrouping(tuple(schema.names))
         operator = StatelessOperator(self.name(kind), stage_after(flows), (schema,), node.schema, (grouping,), steps)
         return self.add(operator, flows)
 
     def _order(self, root: nodes.Node, flows: Sequence[Flow]) -> Flow:
         operator = OrderOperator(
-            self.name("order"), stage_after(flows), (root.schema,), root.schema, (p.Grouping((), None),)
+            self.name("order"), stage_after(flows), (root.schema,), root.schema, (HashGrouping(()),)
         )
         return self.add(operator, flows)
 

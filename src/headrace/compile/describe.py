@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from headrace import plan as p
 from headrace.compile.draft import Draft
-from headrace.compile.subqueries import ONE, WINDOWS, Input, Numbers, Option, Plan, Router, Subquery
+from headrace.compile.subqueries import Input, Option, Plan, Subquery
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
+from headrace.routing import Numbers, WindowsRouter
 
 Options = Callable[[Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
 
@@ -66,7 +67,7 @@ class _Describer:
         slots = self.draft.slots
         return [
             Subquery(
-                "subquery-1", texts, Router(WINDOWS), slots, cost, tuple(used), members=tuple(used), numbers=numbers
+                "subquery-1", texts, WindowsRouter(), slots, cost, tuple(used), members=tuple(used), numbers=numbers
             )
         ]
 
@@ -91,7 +92,7 @@ class _Describer:
             name,
             tuple(texts),
             taken.router,
-            1 if taken.router.kind == ONE else slots,
+            taken.router.slots(slots),
             self._cost(group, numbers.arriving),
             tuple(inputs),
             first=first,
@@ -139,7 +140,7 @@ class _Describer:
 
 def _beside(option: Option, taken: Numbers, whole: Numbers, slots: int) -> Option:
     """A rejected way for the leader, together with what the subquery's other operators need anyway."""
-    times = slots if option.router.kind == ONE else 1  # all that is spread would be in one slot
+    times = slots / option.router.slots(slots)  # all that is spread would be in one slot, where it uses one
     numbers = replace(
         option.numbers,
         arriving=whole.arriving,

@@ -8,67 +8,16 @@ slots. The records are plain values: they can be saved, compared and read back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from headrace.errors import QueryError
-from headrace.limits import MOST_GROUPS, MOST_SLOTS, check_slots
-from headrace.plan.figures import is_number, rise
+from headrace.errors import CorruptState, QueryError
+from headrace.limits import check_slots
+from headrace.plan.figures import is_number
+from headrace.routing import Numbers, Router, router_from_json
 from headrace.screen import printable
 
-FORMAT = 2
-WINDOWS, HASH, GRID, RANGES, ONE, CONTENT = "windows", "hash", "grid", "ranges", "one", "content"
-ROUTERS = (WINDOWS, HASH, GRID, RANGES, ONE, CONTENT)
-
-
-@dataclass(frozen=True)
-class Router:
-    """How tuples find the slots of a subquery.
-
-    windows: whole windows as they come; hash: by columns; grid: one side by rows, the other by columns of a rectangle;
-    ranges: by the range that a number lies in; one: all to one slot, in sequence; content: anywhere, by a hash of the
-    whole tuple.
-    """
-
-    kind: str
-    columns: tuple[str, ...] = ()
-    shape: tuple[int, ...] = ()  # of a grid: cells in each row
-    transposed: bool = False
-    bounds: tuple[float, ...] = ()  # of ranges: where each but the first begins
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "hash":
-                return f"hash of {', '.join(self.columns)}"
-            case "grid":
-                sides = "right by rows" if self.transposed else "left by rows"
-                return f"grid of {_cells(self.shape)}, {sides}"
-            case "ranges":
-                return f"{len(self.bounds) + 1} ranges of {', '.join(self.columns)}"
-            case "one":
-                return "one slot, in sequence"
-            case "content":
-                return "hash of the whole tuple"
-            case _:
-                return "whole windows, as they come"
-
-
-def _cells(shape: tuple[int, ...]) -> str:
-    if len(shape) > 3 and len(set(shape)) == 1:
-        return f"{len(shape)} x {shape[0]} cells"
-    return f"{' + '.join(map(str, shape))} cells"
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """What a way of routing costs when windows are full: per second, or tuples."""
-
-    arriving: float = 0.0  # tuples that come in
-    sent: float = 0.0  # tuples sent to slots, a tuple for each slot that gets it
-    state: float = 0.0  # tuples held
-    opened: float = 0.0  # tuples that the busiest slot must read: new ones and those held
-    compared: float = 0.0  # pairs that the busiest slot looks at
-    results: float = 0.0
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -102,7 +51,7 @@ class Subquery:
     share: int | None = None  # slots in proportion to its cost, if every subquery had slots of its own
     stage: int = 0  # subqueries of one stage run side by side
     members: tuple[str, ...] = ()  # what its operators are called in figures
-    numbers: Numbers = Numbers()
+    numbers: Numbers = field(default_factory=Numbers)
     rejected: tuple[Option, ...] = ()
 
 
@@ -135,7 +84,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for `json.dumps`."""
-        return {"format": FORMAT, **asdict(self, dict_factory=_with_lists)}
+        return {"format": FORMAT, **_plain(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
@@ -156,8 +105,13 @@ class Plan:
         return "\n".join(map(printable, _lines(self)))
 
 
-def _with_lists(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+def _plain(value: Any) -> Any:
+    """Records as objects, tuples as lists."""
+    if isinstance(value, Router):
+        return value.to_json()
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _lines(plan: Plan) -> Iterable[str]:
@@ -191,17 +145,10 @@ def _subquery(data: Any, where: str) -> Subquery:
 
 
 def _router(data: Any, where: str) -> Router:
-    kinds = {"kind": str, "columns": list, "shape": list, "transposed": bool, "bounds": list}
-    _demand(data, f"{where}: router", kinds)
-    _demand_texts(data, f"{where}: router", "columns")
-    if data["kind"] not in ROUTERS:
-        raise QueryError(f"{where}: there is no router {data['kind']!r}; there are {', '.join(ROUTERS)}")
-    if not all(type(cells) is int and 1 <= cells <= MOST_SLOTS for cells in data["shape"]):
-        raise QueryError(f"{where}: the shape must be whole numbers, at least 1 each; found {data['shape']!r:.100}")
-    if len(data["bounds"]) >= MOST_GROUPS or not rise(data["bounds"]):
-        raise QueryError(f"{where}: the bounds of ranges must be numbers that rise; found {data['bounds']!r:.100}")
-    made: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
-    return Router(**made)
+    try:
+        return router_from_json(data, f"{where}: router")
+    except CorruptState as error:
+        raise QueryError(str(error)) from None
 
 
 def _option(data: Any, where: str) -> Option:

@@ -20,9 +20,9 @@ from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
 from headrace.errors import QueryError
 from headrace.limits import MOST_SLOTS, check_slots
-from headrace.operators.base import Operator, Routing
+from headrace.operators.base import Operator
+from headrace.routing import Adapts, Diagonal, Layout, Rectangles, layout_from_json
 from headrace.routing.hashing import scale
-from headrace.routing.layout import Diagonal, Layout, Rectangles, from_json
 
 Counts = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ DECISION = form.record(
     measured=form.optional(form.real),
 )
 STORED = form.record(  # what `to_json` gives
-    active=form.whole(1, MOST_SLOTS), layouts=form.each(from_json), history=form.items(DECISION)
+    active=form.whole(1, MOST_SLOTS), layouts=form.each(layout_from_json), history=form.items(DECISION)
 )
 
 
@@ -113,8 +113,19 @@ class Controller:
 
     # --- layouts -------------------------------------------------------------------------------------------------------
 
-    def layout(self, operator: Operator, groups: int, slots: int) -> Layout | None:
-        """What was decided, if it fits so many groups and slots; None: nothing was."""
+    def layout(self, operator: Operator, groups: int, slots: int, held: Sequence[int]) -> Layout:
+        """What was decided, if it fits so many groups and slots; else what its router begins with, for the tuples held."""
+        decided = self._decided(operator, groups, slots)
+        if decided is not None:
+            return decided
+        if not self._can_shape(operator):
+            return operator.router.layout(groups, slots)
+        left, right = (rows + 1.0 for rows in held or (0, 0))
+        found = diffusion.shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
+        self.layouts[operator.name] = found  # stays until something better is decided
+        return found
+
+    def _decided(self, operator: Operator, groups: int, slots: int) -> Layout | None:
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
             if operator.name in self._followed or not self._splits:  # it may have been split under other rules
@@ -127,11 +138,10 @@ class Controller:
 
     def can_place(self, operator: Operator) -> bool:
         """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
-        return not operator.follows and operator.routing is Routing.KEY and bool(operator.key_words)
+        return not operator.follows and operator.router.adapts is Adapts.PLACE
 
     def _can_shape(self, operator: Operator) -> bool:
-        ranged = any(g.bounds is not None for g in operator.groupings)
-        return operator.routing is Routing.PAIRS and not ranged
+        return operator.router.adapts is Adapts.SHAPE
 
     # --- measuring -----------------------------------------------------------------------------------------------------
 

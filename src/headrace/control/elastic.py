@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.routing.layout import Split
+from headrace.routing import Split
 
 ENTER, LEAVE = 1.0, 0.6  # a group is split above the first and joined again below the second, in fair shares of a slot
 LEAST = 0.01  # of the mean load: moves that gain less are not worth it

@@ -25,7 +25,7 @@ from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures
 from headrace.query import nodes
-from headrace.routing.ranges import even_bounds, numbers, range_of
+from headrace.routing.ranges import as_numbers, even_bounds, range_of
 from headrace.sources import conform
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.state.blocks import BlockReader
@@ -237,7 +237,7 @@ def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str,
         points, intervals = ([reader.open(b).table for b in blocks] for blocks in (state[side], state[1 - side]))
         if not points or not intervals or _drifts(points, band.point[1]):
             continue
-        bounds[operator.name] = even_bounds(numbers(_valid(points, band.point[1:]).column(0)), RANGES)
+        bounds[operator.name] = even_bounds(as_numbers(_valid(points, band.point[1:]).column(0)), RANGES)
         ends = _valid(intervals, band.interval)
         if bounds[operator.name] and ends.num_rows:
             low = range_of(ends, ends.column_names[0], bounds[operator.name], -band.width)
@@ -249,7 +249,7 @@ def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str,
 def _drifts(tables: Sequence[pa.Table], column: str) -> bool:
     """Whether later values lie elsewhere than earlier ones, as times do: ranges of today would be empty tomorrow."""
     table = _valid(tables, [column, "ts"])
-    values = numbers(table.column(0))[np.argsort(np.asarray(table.column(1)), kind="stable")]
+    values = as_numbers(table.column(0))[np.argsort(np.asarray(table.column(1)), kind="stable")]
     bounds = even_bounds(values, 8)
     halves = (values[: len(values) // 2], values[len(values) // 2 :])
     shares = [

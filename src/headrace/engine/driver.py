@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.control.controller import Controller, Decision
-from headrace.control.diffusion import shape
 from headrace.control.policy import Policy, check_pins
 from headrace.engine import stored
 from headrace.engine import time as wm
@@ -32,8 +31,8 @@ from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
 from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.limits import check_slots
-from headrace.operators.base import Operator, Routing, State
-from headrace.routing.layout import Diagonal, Layout, Ranges
+from headrace.operators.base import Operator, State
+from headrace.routing import Layout
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
@@ -81,7 +80,7 @@ class Driver:
             **self.query,
             "grouped": _grouped(self.plan),
             "held": _held(self.plan),
-            "bounds": bounds_of(self.plan),
+            "routers": _chosen(self.plan),
         }
         last = self.store.last
         self.progress.sources = {s.name: 0 for s in self.plan.sources}
@@ -190,9 +189,9 @@ class Driver:
         )
 
     def _groups(self) -> int:
-        ranges = [len(g.bounds) + 1 for o in self.plan.operators for g in o.groupings if g.bounds is not None]
+        needed = [operator.router.groups for operator in self.plan.operators]
         for_slots = max(GROUPS_PER_SLOT * self.settings.slots, LATER_PER_SLOT * (self.settings.limit or 0))
-        return max(self.settings.groups or max(FEWEST_GROUPS, for_slots), *ranges, 1)
+        return max(self.settings.groups or max(FEWEST_GROUPS, for_slots), *needed, 1)
 
     def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
         return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
@@ -202,26 +201,15 @@ class Driver:
         found: dict[str, Layout] = {}
         for operator in self.plan.operators:
             leader = found.get(operator.follows)
-            own = leader.diagonal() if leader else self._layout(operator, groups, state.get(operator.name))
+            own = leader.handed_on() if leader else self._layout(operator, groups, state.get(operator.name))
             found[operator.name] = own
         return found
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.settings.slots, groups)
         chosen = self.settings.layouts and self.settings.layouts(operator, groups, slots)
-        chosen = chosen or (None if self.settings.layouts else self.control.layout(operator, groups, slots))
-        if chosen:
-            return chosen
-        ranges = [g for g in operator.groupings if g.bounds is not None]
-        if ranges:
-            points = 0 if len(operator.groupings[0].columns) == 1 else 1
-            return Ranges(len(ranges[0].bounds or ()) + 1, slots, points)
-        if operator.routing is Routing.PAIRS:
-            rows = [sum(b.rows for b in blocks) + 1.0 for blocks in state.inputs] if state else [1.0, 1.0]
-            found = shape(self.settings.policy.diffusion, groups, slots, (rows[0], rows[1]), (0.0, 0.0))
-            self.control.layouts[operator.name] = found  # stays until something better is decided
-            return found
-        return Diagonal.even(groups, slots)
+        held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
+        return chosen or self.control.layout(operator, groups, slots, held)
 
     def _merges(self, state: Mapping[str, OperatorState]) -> tuple[tuple[Merge, ...], ...]:
         planned = [
@@ -464,9 +452,9 @@ def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 
-def bounds_of(plan: p.Plan) -> dict[str, list[float]]:
-    """Where the ranges of band joins begin: fixed with the first epoch, since blocks are grouped by them."""
-    return {o.name: list(o.groupings[0].bounds) for o in plan.operators if o.groupings[0].bounds is not None}
+def _chosen(plan: p.Plan) -> dict[str, Any]:
+    """Routers that were chosen with the first epoch, for good: blocks are grouped by them."""
+    return {o.name: o.router.to_json() for o in plan.operators if o.router.chosen}
 
 
 def _held(plan: p.Plan) -> dict[str, list[list[str]]]:
@@ -479,8 +467,8 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found = _changed_operators(old["operators"], new["operators"])
     if not found and old.get("grouped") != new.get("grouped"):
         return ["its operators are the same, but another version grouped their state by other columns"]
-    if not found and old.get("bounds") != new.get("bounds"):
-        return ["its operators are the same, but the state of a band join is grouped by other ranges"]
+    if not found and old.get("routers") != new.get("routers"):
+        return ["its operators are the same, but their state is grouped in other ways, such as by other ranges"]
     if not found and old.get("held") != new.get("held"):
         return ["its operators are the same, but another version kept other columns of their tuples"]
     return found or ["its fingerprint differs"]

@@ -26,7 +26,7 @@ from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
 from headrace.moments import FOREVER, FURTHEST
 from headrace.operators.base import Appended
-from headrace.routing.layout import Layout
+from headrace.routing import Layout
 from headrace.sources import check_text, conform
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.compile.subqueries import WINDOWS, Measured, Plan, Subquery
+from headrace.compile.subqueries import Measured, Plan, Subquery
 from headrace.engine.names import WORK
 from headrace.state.manifest import Manifest
 
@@ -12,7 +12,7 @@ def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
     if WORK not in last.operators or not seconds(last):
         return {}
     found = _Counts(last)
-    if any(name not in last.operators for s in plan.subqueries if s.router.kind != WINDOWS for name in s.members):
+    if any(name not in last.operators for s in plan.subqueries if s.router.sends for name in s.members):
         return {}
     sources = {source.name: found.source(source.name) for source in plan.sources}
     return sources | {subquery.name: found.subquery(subquery) for subquery in plan.subqueries}
@@ -43,7 +43,7 @@ class _Counts:
         leaving = [
             (name, producer) for name, producer, target in self.edges if producer in members and target not in members
         ]
-        if subquery.router.kind == WINDOWS:
+        if not subquery.router.sends:
             tuples = sent = sum(self.work["out"].get(name, 0) for name in members)
             results = sum(
                 max((self._passed(n) for n, producer in leaving if producer == name), default=0) for name in members

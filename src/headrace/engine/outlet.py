@@ -22,15 +22,15 @@ from headrace.engine.time import Seen
 from headrace.engine.work import Work
 from headrace.engine.writing import (
     Task,
-    group_numbers,
-    reach,
+    Written,
     write_grouped,
     write_rows,
 )
-from headrace.kernels.equijoin import hashes
 from headrace.kernels.stateless import run_steps
-from headrace.operators.base import Appended, Operator, Routing, State
-from headrace.state.blocks import Block, Offsets
+from headrace.operators.base import Appended, Operator
+from headrace.routing import Adapts
+from headrace.routing.hashing import hashes
+from headrace.state.blocks import Offsets
 from headrace.types import shown
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Outlet:
         self._write_late()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[Any, tuple[Block, Offsets, Heavy]] = {}
+        shared: dict[Any, tuple[Written, Heavy]] = {}
         done: dict[tuple[p.Step, ...], pa.Table] = {}
         for edge in self.epoch.plan.leaving(producer, output):
             if edge.steps not in done:
@@ -120,9 +120,7 @@ class Outlet:
 
     # --- one edge --------------------------------------------------------------------------------------------------
 
-    def _send(
-        self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
-    ) -> Iterator[Message]:
+    def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             block = write_rows(self.epoch, self.task, table)
@@ -133,17 +131,18 @@ class Outlet:
             yield from self._by_value(edge, operator, table.select(edge.schema.names))
 
     def _by_reference(
-        self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Block, Offsets, Heavy]]
+        self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]
     ) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
         if key not in shared:
             held = operator.as_state(edge.input, table, edge.schema.names)
             shared[key] = (
-                *write_grouped(self.epoch, self.task, operator, edge.input, held),
+                write_grouped(self.epoch, self.task, operator, edge.input, held),
                 heavy_keys(operator, edge, held),
             )
-        block, offsets, heavy = shared[key]
+        written, heavy = shared[key]
+        block = written.block
         if not block.rows:
             return
         self.report["blocks"].append([operator.name, edge.input, block.to_json()])
@@ -152,12 +151,11 @@ class Outlet:
             self.inbox.blocks.setdefault((operator.name, edge.input), []).append(block)
             return
         head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
-        counts = np.diff(offsets)
+        counts = np.diff(written.offsets)
         self._loaded(operator, edge.input, counts, heavy)
         layout = self.epoch.layouts[operator.name]
-        far = reach(self.task.reader.open(block).table) if operator.groupings[edge.input].bounds else 0
         for slot in range(layout.slots):
-            rows = int(counts[layout.groups(slot, edge.input, far)].sum())
+            rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
             rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
@@ -182,15 +180,11 @@ class Outlet:
                 yield self._count(Message(slot, "rows", head, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        if operator.routing is Routing.ONE:
-            yield 0, table
-            return
-        groups = group_numbers(self.epoch, operator, side, table)
-        if operator.state is not State.NONE:
-            self._loaded(operator, side, np.bincount(groups, minlength=self.epoch.groups), [])
-        owner = np.array(_owners(self.epoch, operator))[groups]
-        for slot in np.unique(owner):
-            yield int(slot), table.filter(pa.array(owner == slot))
+        groups = operator.groupings[side].groups(table, self.epoch.groups)
+        if operator.router.adapts is not Adapts.NOTHING:
+            self._loaded(operator, side, np.bincount(groups[groups >= 0], minlength=self.epoch.groups), [])
+        for slot, mine in self.epoch.layouts[operator.name].shares(groups, side):
+            yield slot, table if mine.all() else table.filter(pa.array(mine))
 
     def _write_late(self) -> None:
         for (source, reason), tables in self._late.items():
@@ -219,11 +213,6 @@ def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
 
 def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
     return ", ".join(shown(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
-
-
-def _owners(epoch: Epoch, operator: Operator) -> tuple[int, ...]:
-    layout = epoch.layouts[operator.name]
-    return layout.owner  # type: ignore[union-attr]  # by value only along the diagonal
 
 
 def _part(rows: int, which: int, parts: int) -> int:

@@ -25,7 +25,7 @@ from headrace.engine.position import admit, check_alignment, make_durable, spark
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
 from headrace.query import nodes
-from headrace.routing.layout import from_json as layout_from_json
+from headrace.routing import layout_from_json
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
 

@@ -84,7 +84,7 @@ class EpochSlot:
             return
         if grouped:
             assert isinstance(self.operator, Replaced)
-            block, _ = write_grouped(self.epoch, self.task, self.operator, side, table)
+            block = write_grouped(self.epoch, self.task, self.operator, side, table).block
         else:
             block = write_rows(self.epoch, self.task, table)
         self.report["replaced"].append([self.operator.name, side, block.to_json()])

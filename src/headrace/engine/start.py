@@ -20,9 +20,8 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace import scratch, sinks
 from headrace.compile import check_strategy, compile_query, plan_of
-from headrace.compile.deploy import Layouts, deploy, with_bounds
-from headrace.compile.route import can_be_ranged
-from headrace.compile.subqueries import RANGES, Plan
+from headrace.compile.deploy import Layouts, deploy, with_routers
+from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.durations import parse_duration
@@ -36,6 +35,7 @@ from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
+from headrace.routing import Router, router_from_json
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import keep_to_ourselves
@@ -201,15 +201,23 @@ def compiled(
         figures = replace(figures, bounds={})
     shown = plan_of(roots, ordered, strategy, slots, figures)
     if last is None:
-        bounds = {name: s.router.bounds for s in shown.subqueries if s.router.kind == RANGES for name in s.members}
+        routers = {name: s.router for s in shown.subqueries if s.router.chosen for name in s.members}
     else:
-        ranged = {o.name for o in compile_query(roots, ordered, strategy).operators if can_be_ranged(o)}
-        bounds = {name: tuple(b) for name, b in last.query.get("bounds", {}).items() if name in ranged}
-    physical = compile_query(roots, ordered, strategy, bounds)
-    shown = with_bounds(shown, physical, bounds)
+        routers = _chosen(last, compile_query(roots, ordered, strategy))
+    physical = compile_query(roots, ordered, strategy, routers)
+    shown = with_routers(shown, routers)
     if strategy == "operator" and figures is not None:  # slots by share
         return *deploy(shown, roots, ordered), shown
     return physical, None, shown
+
+
+def _chosen(last: Manifest, physical: p.Plan) -> dict[str, Router]:
+    """The routers that state is grouped by, where these operators can be routed so; else the query is another."""
+    stored = {
+        name: router_from_json(data, f"query.routers.{name}") for name, data in last.query.get("routers", {}).items()
+    }
+    known = physical.by_name
+    return {name: router for name, router in stored.items() if name in known and known[name].routed(router)}
 
 
 def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str, slots: int) -> Figures | None:
@@ -217,7 +225,7 @@ def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str
     try:
         if strategy == "operator" and slots >= len(compile_query(roots, ordered, strategy).operators):
             return calibrate(roots, ordered, slots=slots, tuples=SAMPLE)
-        if any(map(can_be_ranged, compile_query(roots, ordered).operators)):
+        if any(o.band is not None for o in compile_query(roots, ordered).operators):
             return glance(roots, ordered, slots=slots, tuples=SAMPLE)
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
         pass

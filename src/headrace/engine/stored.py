@@ -9,7 +9,6 @@ again. The store knows blocks and numbers; what stands in the other sections is 
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from headrace import form
@@ -21,8 +20,7 @@ from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
 from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Operator, State
-from headrace.routing.layout import Diagonal, Rectangles
-from headrace.routing.layout import from_json as layout
+from headrace.routing import layout_from_json, router_from_json
 from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
 
 COUNTS = ("in", "accepted", "late", "rejected")
@@ -44,7 +42,7 @@ def check(last: Manifest) -> None:
         _position(last.position)
         _sources(last)
         form.having(operators=form.items(form.having(operator=form.text)))(last.query, "query")
-        form.each(_rising)(last.query.get("bounds", {}), "query.bounds")
+        form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
         form.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
         form.items(controller.DECISION)(last.decisions, "decisions")
@@ -98,19 +96,10 @@ def _sources(last: Manifest) -> None:
     form.each(form.count)(last.totals, "totals")
 
 
-def _rising(value: Any, key: str) -> Any:
-    bounds = form.items(form.real)(value, key)
-    if not bounds or any(after <= before for before, after in pairwise(bounds)):
-        raise form.refuse(key, "numbers that rise, at least one", value)
-    return bounds
-
-
 def _layouts(last: Manifest) -> None:
     for name, data in last.layouts.items():
-        found = layout(data, f"layouts.{name:.100}")
-        groups = len(found.owner) if isinstance(found, Diagonal) else found.total
-        if groups != last.groups and isinstance(found, Diagonal | Rectangles):
-            raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", groups)
+        if not layout_from_json(data, f"layouts.{name:.100}").fits(last.groups):
+            raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", data)
 
 
 def _operator(operator: Operator, state: OperatorState) -> None:

@@ -16,12 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
-from headrace import plan as p
 from headrace.errors import CorruptState
-from headrace.kernels.equijoin import HASH, hashes
 from headrace.operators.base import Appended, Operator, Replaced
-from headrace.routing.hashing import Groups, groups_of, scale
-from headrace.routing.ranges import range_of
+from headrace.routing import EVERYWHERE
+from headrace.routing.hashing import hashes
 from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
 from headrace.state.storage import Storage
 
@@ -43,15 +41,6 @@ class Task:
     reader: BlockReader
 
 
-def group_numbers(epoch: Epoch, operator: Operator, side: int, table: pa.Table) -> Groups:
-    if HASH in table.column_names:
-        return scale(hashes(table), epoch.groups)
-    grouping = operator.groupings[side]
-    if grouping.bounds is not None:
-        return range_of(table, grouping.columns[0], grouping.bounds, -grouping.width)
-    return groups_of(table, grouping.columns, epoch.groups, grouping.types)
-
-
 def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
     """A block of an operator's state; refuses one that is whole, but holds something else than this operator keeps."""
     found = task.reader.open(block)
@@ -63,17 +52,8 @@ def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock
 
 
 def reach(table: pa.Table) -> int:
-    """Of a block that is grouped by ranges: how many groups after its own an interval in it extends to."""
+    """How many groups after its own a tuple of a block can find what it meets in: a slot looks as far before its own."""
     return int((table.schema.metadata or {}).get(REACH, 0))
-
-
-def _with_reach(table: pa.Table, grouping: p.Grouping, groups: Groups) -> pa.Table:
-    """A block of intervals says how far they reach, so that a slot knows where to look for those that meet its points."""
-    if grouping.bounds is None or len(grouping.columns) == 1:
-        return table
-    ends = range_of(table, grouping.columns[1], grouping.bounds, grouping.width)
-    furthest = max(int((ends - groups).max()), 0) if len(groups) else 0
-    return table.replace_schema_metadata({REACH: str(furthest)})
 
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
@@ -82,19 +62,34 @@ def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     return write_block(task.storage, name, table, None, None, None)
 
 
-def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> tuple[Block, Offsets]:
-    """State of one input of an operator."""
+@dataclass(frozen=True)
+class Written:
+    """A block of state; where its groups lie, and how far its tuples reach over others."""
+
+    block: Block
+    offsets: Offsets
+    reach: int
+
+
+def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> Written:
+    """State of one input of an operator; tuples whose group is nowhere are left out."""
+    grouping = operator.groupings[side]
+    groups = grouping.groups(table, epoch.groups)
+    if len(groups) and groups.min() < 0:
+        assert not (groups == EVERYWHERE).any(), "state has no group that every slot reads"
+        table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
-    groups = group_numbers(epoch, operator, side, table)
+    far = grouping.reach(table, groups)
     order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
-    table = _with_reach(table, operator.groupings[side], groups)
+    if far:
+        table = table.replace_schema_metadata({REACH: str(far)})
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
-    return write_block(task.storage, name, arrow.take(table, order), offsets, low, high), offsets
+    return Written(write_block(task.storage, name, arrow.take(table, order), offsets, low, high), offsets, far)
 
 
 def write_merged(epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several."""
     table = pa.concat_tables([opened(task, operator, side, block).table for block in blocks])
-    return write_grouped(epoch, task, operator, side, operator.merged(table))[0]
+    return write_grouped(epoch, task, operator, side, operator.merged(table)).block

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
@@ -24,13 +23,10 @@ from headrace.arrow import Numbers
 from headrace.kernels import native
 from headrace.kernels.aggregate import times
 from headrace.kernels.pairs import expand_ranges, satisfying
+from headrace.routing.hashing import Hashes, hashes
 
 if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator
-
-HASH = "__h"
-
-Hashes = npt.NDArray[np.uint64]
 
 
 def one_run(runs: Sequence[pa.Table]) -> pa.Table:
@@ -39,11 +35,6 @@ def one_run(runs: Sequence[pa.Table]) -> pa.Table:
         return runs[0]
     table = pa.concat_tables(runs)
     return arrow.take(table, np.argsort(hashes(table), kind="stable"))
-
-
-def hashes(table: pa.Table) -> Hashes:
-    column = table.column(HASH)
-    return np.asarray(column.chunk(0) if column.num_chunks == 1 else column)
 
 
 def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:

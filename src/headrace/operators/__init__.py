@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.operators import count_aggregate, count_join, distinct, time_aggregate, time_join
-from headrace.operators.base import Operator, Routing, State
+from headrace.operators.base import Operator, State
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
 from headrace.operators.order import OrderOperator
@@ -31,7 +31,6 @@ __all__ = [
     "OrderOperator",
     "PaneAggregateOperator",
     "RankOperator",
-    "Routing",
     "State",
     "StatelessOperator",
     "TimeJoinOperator",

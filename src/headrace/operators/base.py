@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 
 from headrace.moments import NEVER
-from headrace.plan import Grouping
 from headrace.plan.columns import Names, names_of
+from headrace.routing import Grouping, OneSlotRouter, Router
 
 if TYPE_CHECKING:
     from headrace.expressions.predicates import Near
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
-
-
-class Routing(Enum):
-    """How the tuples of an operator may be spread over slots."""
-
-    ONE = "all in one slot"
-    ANYWHERE = "wherever there is room"
-    KEY = "by the hash of a key"
-    PAIRS = "every pair of groups in one slot"
 
 
 class State(Enum):
@@ -104,7 +95,16 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def routing(self) -> Routing: ...
+    def router(self) -> Router:
+        """How its tuples find their slots, unless a plan says otherwise."""
+
+    @abstractmethod
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        """All the ways that there are, to compare what they cost."""
+
+    @abstractmethod
+    def routed(self, router: Router) -> Self | None:
+        """The same, its state in the groups that a router wants; None: it cannot be routed so."""
 
     @property
     @abstractmethod
@@ -315,8 +315,14 @@ class Sequential(Unkeyed, Replaced):
     """All in one slot, in sequence; whole tuples wait for the watermark."""
 
     @property
-    def routing(self) -> Routing:
-        return Routing.ONE
+    def router(self) -> Router:
+        return OneSlotRouter()
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        return [self.router]
+
+    def routed(self, router: Router) -> Self | None:
+        return self if router.way == self.router.way else None
 
     def needs(self, side: int, live: Names) -> Names:
         return names_of(self.schemas[side].names)

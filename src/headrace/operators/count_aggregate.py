@@ -11,10 +11,10 @@ from headrace.kernels import aggregate
 from headrace.operators.aggregates import GroupedOperator
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan import Grouping
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def plan(node: nodes.CountAggregate, sofar: PlanSoFar) -> Flow:
         stage_after(flows),
         (node.input.schema,),
         node.schema,
-        (Grouping(node.by, None),),
+        (HashGrouping(node.by),),
         node.by,
         tuple((name, f.sql) for name, f in node.functions),
         tuple(f.text for _, f in node.functions),

@@ -18,9 +18,9 @@ from headrace.moments import FOREVER
 from headrace.operators.base import Results, Sequential, Slot
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan import Grouping
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
@@ -113,7 +113,8 @@ class CountJoinOperator(JoinOperator):
         rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
         pairs = rates[1] * self.n1 + rates[0] * self.n2
         results = pairs * figures.matching.get(self.name, 1 / max(self.n1, self.n2))
-        return Load(rates, rates, (self.n1, self.n2), pairs, results), Pace(results, lag, lag)
+        reach = figures.reach.get(self.name, 0)
+        return Load(rates, rates, (self.n1, self.n2), pairs, results, reach), Pace(results, lag, lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         left, right = counted.arrived
@@ -136,7 +137,7 @@ def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:
         stage_after(left, right),
         (node.left.schema, node.right.schema),
         node.schema,
-        (Grouping((), None), Grouping((), None)),
+        (HashGrouping(()), HashGrouping(())),
     )
     sofar.add(ranker, left, right)
     ranked = [

@@ -12,10 +12,10 @@ from headrace.kernels.distinct import KEPT, keep_first
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.keyed import Keyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan import Grouping
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def plan(node: nodes.Distinct, sofar: PlanSoFar) -> Flow:
         stage_after(flows),
         (node.schema,),
         node.schema,
-        (Grouping(node.by, None),),
+        (HashGrouping(node.by),),
         node.by,
         node.within,
     )

@@ -17,13 +17,23 @@ import pyarrow as pa
 from headrace.arrow import Numbers
 from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
-from headrace.kernels.equijoin import HASH, equijoin, one_run
+from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Band, join
-from headrace.operators.base import Appended, Results, Routing, Slot
+from headrace.operators.base import Appended, Results, Slot
 from headrace.operators.placing import Placement, holds
-from headrace.plan import Grouping
 from headrace.plan.columns import Names, names_of, narrow, paths
-from headrace.routing.hashing import hash_rows
+from headrace.plan.figures import Figures
+from headrace.routing import (
+    GridRouter,
+    Grouping,
+    HashGrouping,
+    HashRouter,
+    OneSlotRouter,
+    RangeGrouping,
+    RangesRouter,
+    Router,
+)
+from headrace.routing.hashing import HASH, hash_rows
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
@@ -89,8 +99,32 @@ class JoinOperator(Appended):
     # --- inputs --------------------------------------------------------------------------------------------------------
 
     @property
-    def routing(self) -> Routing:
-        return Routing.KEY if self.keys else Routing.PAIRS
+    def router(self) -> Router:
+        if self.keys:
+            return HashRouter(self.key_words)
+        left = self.groupings[0]
+        return self._by_ranges(left.bounds) if isinstance(left, RangeGrouping) else GridRouter()
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        others = (*GridRouter.all(slots), OneSlotRouter())
+        if self.keys:
+            return [HashRouter(self.key_words), *others]
+        bounds = figures.bounds.get(self.name) if self.band else None
+        return [self._by_ranges(bounds), *others] if bounds else others
+
+    def _by_ranges(self, bounds: tuple[float, ...]) -> RangesRouter:
+        assert self.band is not None
+        return RangesRouter(self.key_words, tuple(bounds), "lr".index(self.band.point[0]))
+
+    def routed(self, router: Router) -> Self | None:
+        band = self.band
+        if band is None or not isinstance(router, RangesRouter):
+            return self if router.way == self.router.way else None
+        if router.way != self._by_ranges(router.bounds).way:
+            return None
+        point = RangeGrouping(band.point[1:], router.bounds)
+        interval = RangeGrouping(band.interval, router.bounds, band.width)
+        return replace(self, groupings=(interval, point) if router.points else (point, interval))
 
     @property
     def key_words(self) -> tuple[str, ...]:
@@ -125,9 +159,11 @@ class JoinOperator(Appended):
     def placement(self) -> Placement | None:
         if not self.keys:
             return None
-        pairs = list(zip(self.groupings[0].columns, self.groupings[1].columns, strict=True))
+        left = self.groupings[0]
+        assert isinstance(left, HashGrouping)
+        pairs = list(zip(left.columns, self.groupings[1].columns, strict=True))
         named = [{out for out, s, c in self.columns if c == (l if s == "l" else r)} for l, r in pairs]
-        return Placement(self.follows or self.name, tuple(map(frozenset, named)), self.groupings[0].types)
+        return Placement(self.follows or self.name, tuple(map(frozenset, named)), left.types)
 
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
         places = len(next(placed for side in handed for placed in side).columns)
@@ -136,8 +172,8 @@ class JoinOperator(Appended):
             return None
         types = tuple(key.type for key in keys)
         return (
-            Grouping(tuple(key.left for key in keys), types, drop_null=True),
-            Grouping(tuple(key.right for key in keys), types, drop_null=True),
+            HashGrouping(tuple(key.left for key in keys), types, drop_null=True),
+            HashGrouping(tuple(key.right for key in keys), types, drop_null=True),
         )
 
     def _key_at(self, handed: Sequence[Sequence[Placement]], place: int) -> Key | None:
@@ -162,14 +198,13 @@ class JoinOperator(Appended):
         grouping = self.groupings[side]
         if grouping.drop_null:
             tuples = _without_null(tuples, grouping.columns)
-        if grouping.bounds is not None:
+        if not isinstance(grouping, HashGrouping):
             return tuples.select(names)
         hashed = hash_rows(tuples, grouping.columns, grouping.types)  # before columns are dropped: it may be of all
         return tuples.select(names).append_column(HASH, pa.array(hashed))
 
     def stored(self, side: int) -> set[str]:
-        ranged = self.groupings[side].bounds is not None
-        return {*self.schemas[side].names, *(() if ranged else (HASH,))}
+        return {*self.schemas[side].names, *((HASH,) if self.groupings[side].keeps_hash else ())}
 
     def merged(self, state: pa.Table) -> pa.Table:
         return state
@@ -222,11 +257,11 @@ class JoinOperator(Appended):
 def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[Grouping, ...]:
     """By the columns of the equalities, or by the whole content."""
     if not on.keys:
-        return tuple(Grouping(tuple(schema.names), None) for schema in (left, right))
+        return tuple(HashGrouping(tuple(schema.names)) for schema in (left, right))
     types = tuple(key.type for key in on.keys)
     return (
-        Grouping(tuple(key.left for key in on.keys), types, drop_null=True),
-        Grouping(tuple(key.right for key in on.keys), types, drop_null=True),
+        HashGrouping(tuple(key.left for key in on.keys), types, drop_null=True),
+        HashGrouping(tuple(key.right for key in on.keys), types, drop_null=True),
     )
 
 

@@ -8,10 +8,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from headrace.operators.base import Operator, Routing
+from headrace.operators.base import Operator
 from headrace.operators.placing import Placement
-from headrace.plan import Grouping
 from headrace.plan.columns import Names
+from headrace.plan.figures import Figures
+from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, Router
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,14 @@ class Keyed(Operator):
     by: tuple[str, ...]
 
     @property
-    def routing(self) -> Routing:
-        return Routing.KEY  # of no columns too: all tuples have one key then
+    def router(self) -> Router:
+        return HashRouter(self.key_words) if self.key_words else OneSlotRouter()  # of no columns: all have one key
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        return [self.router, OneSlotRouter()] if self.key_words else [self.router]
+
+    def routed(self, router: Router) -> Self | None:
+        return self if router.way == self.router.way else None
 
     @property
     def key_words(self) -> tuple[str, ...]:
@@ -46,6 +53,7 @@ class Keyed(Operator):
     @property
     def placement(self) -> Placement | None:
         grouping = self.groupings[0]
+        assert isinstance(grouping, HashGrouping)
         placed = tuple(frozenset([name]) for name in grouping.columns)
         return Placement(self.follows or self.name, placed, grouping.types) if self.by else None
 
@@ -58,7 +66,7 @@ class Keyed(Operator):
         ]
         if len(types_of) != 1 or not names or None in names:
             return None
-        return (Grouping(tuple(name for name in names if name), types_of.pop()),)
+        return (HashGrouping(tuple(name for name in names if name), types_of.pop()),)
 
     @property
     def outputs(self) -> int:

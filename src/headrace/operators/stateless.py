@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from headrace.kernels.stateless import run_steps
 from headrace.moments import NEVER
-from headrace.operators.base import Results, Routing, Slot, State, Unkeyed
-from headrace.plan import Grouping, MapStep, Step, step_words
+from headrace.operators.base import Results, Slot, State, Unkeyed
+from headrace.plan import MapStep, Step, step_words
 from headrace.plan.columns import Names, before
 from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.routing import ContentRouter, HashGrouping, Router
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,14 @@ class StatelessOperator(Unkeyed):
     state: ClassVar[State] = State.NONE
 
     @property
-    def routing(self) -> Routing:
-        return Routing.ANYWHERE
+    def router(self) -> Router:
+        return ContentRouter()
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        return [self.router]
+
+    def routed(self, router: Router) -> Self | None:
+        return self if router.way == self.router.way else None
 
     def needs(self, side: int, live: Names) -> Names:
         return before(self.steps, live)
@@ -32,7 +39,7 @@ class StatelessOperator(Unkeyed):
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         """It has no state: its tuples lie by whatever they still have."""
         made = [step.schema for step in self.steps if isinstance(step, MapStep)]
-        groupings = (Grouping(tuple(schemas[0].names), None),)
+        groupings = (HashGrouping(tuple(schemas[0].names)),)
         return replace(self, schemas=schemas, schema=[*schemas, *made][-1], groupings=groupings)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:

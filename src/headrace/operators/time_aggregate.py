@@ -8,8 +8,8 @@ from typing import Any
 from headrace.operators.pane_aggregate import PaneAggregateOperator
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.operators.tuple_aggregate import TupleAggregateOperator
-from headrace.plan import Grouping
 from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 
 def plan(node: nodes.TimeAggregate, sofar: PlanSoFar) -> Flow:
@@ -20,7 +20,7 @@ def plan(node: nodes.TimeAggregate, sofar: PlanSoFar) -> Flow:
         "stage": stage_after(flows),
         "schemas": (node.input.schema,),
         "schema": node.schema,
-        "groupings": (Grouping(node.by, None),),
+        "groupings": (HashGrouping(node.by),),
         "by": node.by,
         "window": node.window,
         "every": node.every,

@@ -90,7 +90,8 @@ class TimeJoinOperator(JoinOperator):
         )
         behind = max(left.lag + w2, right.lag + w1)
         rates = (left.rate, right.rate)
-        return Load(rates, rates, state, pairs, results), Pace(results, behind, max(left.delay, right.delay))
+        reach = figures.reach.get(self.name, 0)
+        return Load(rates, rates, state, pairs, results, reach), Pace(results, behind, max(left.delay, right.delay))
 
     def measured(self, counted: Counted) -> dict[str, float]:
         left, right = counted.arrived

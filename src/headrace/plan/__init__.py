@@ -58,21 +58,6 @@ def step_words(step: Step) -> str:
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """How the tuples of an input find their group: by key columns brought to types, or by their whole content.
-
-    With bounds: by the range that a number lies in, or (two columns) in which the interval from the first, less the
-    width, to the second, plus the width, begins.
-    """
-
-    columns: tuple[str, ...]
-    types: tuple[pa.DataType, ...] | None
-    drop_null: bool = False  # a null key meets nothing
-    bounds: tuple[float, ...] | None = None
-    width: float = 0.0
-
-
-@dataclass(frozen=True)
 class SourceInput:
     """A source as the splitters see it."""
 

@@ -102,6 +102,7 @@ class Load:
     state: tuple[float, ...]
     pairs: float  # within the windows
     results: float
+    reach: int = 0  # of a band join by ranges: how many of them an interval extends over
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from headrace.types import has_float
 Hashes = npt.NDArray[np.uint64]
 Groups = npt.NDArray[np.int32]
 
+HASH = "__h"  # the column of tuples in state that holds the hash of their key
 NULL = np.uint64(0x9AE16A3B2F90404F)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,6 +42,12 @@ def scale(hashes: Hashes, groups: int) -> Groups:
     """Groups are equal ranges of the upper half of the hash, so tuples sorted by hash are sorted by group."""
     scaled = ((hashes >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
     return scaled.astype(np.int32)
+
+
+def hashes(table: pa.Table) -> Hashes:
+    """Those that stand beside the tuples."""
+    column = table.column(HASH)
+    return np.asarray(column.chunk(0) if column.num_chunks == 1 else column)
 
 
 def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataType] | None = None) -> Hashes:

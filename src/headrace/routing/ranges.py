@@ -1,19 +1,29 @@
-"""Groups that are ranges of a number: for joins that keep two numbers near each other.
+"""By ranges of a number: for joins that keep two numbers near each other.
 
 Invariant: the group of a value rises with the value (NaN is the largest, as DuckDB has it), so a point between the two
 ends of an interval is in a group between theirs. An interval that is made wider by a distance d is made wider by a
 little more, so that a point whose computed distance is d lies in it, however the computation was rounded.
+
+A pair belongs to the group of its point; the interval that must hold the point begins in that group or in one before it,
+at most `reach` groups before. A slot owns neighbouring groups of points and reads intervals from as many groups before
+its own as any of them can reach over. Bounds are chosen from a sample, once: state is grouped by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.routing.hashing import Groups
+from headrace import form
+from headrace.errors import QueryError
+from headrace.limits import MOST_GROUPS
+from headrace.plan.figures import Load, rise
+from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Grouping, Groups, Layout, Numbers, Router, numbers
 
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 _MORE = 1 + 2.0**-50  # a computed distance of d can be one of d * (1 + 2^-53)
@@ -21,13 +31,13 @@ _MORE = 1 + 2.0**-50  # a computed distance of d can be one of d * (1 + 2^-53)
 
 def range_of(table: pa.Table, column: str, bounds: Sequence[float], move: float = 0.0) -> Groups:
     """The range of every value, moved by a distance; no value is null."""
-    values = numbers(table.column(column))
+    values = as_numbers(table.column(column))
     if move:
         values = np.nextafter(values + move * _MORE, np.inf if move > 0 else -np.inf)
     return np.searchsorted(np.asarray(bounds, dtype=values.dtype), values, side="right").astype(np.int32)
 
 
-def numbers(column: pa.ChunkedArray) -> Values:
+def as_numbers(column: pa.ChunkedArray) -> Values:
     """Numbers and times as 64-bit integers or doubles that order alike."""
     kind = column.type
     if pa.types.is_floating(kind):
@@ -50,3 +60,141 @@ def even_bounds(values: Values, ranges: int) -> tuple[float, ...]:
         return ()
     cuts = ordered[[len(ordered) * i // ranges for i in range(1, ranges)]]
     return tuple(np.unique(cuts[cuts > ordered[0]]).tolist())
+
+
+@dataclass(frozen=True)
+class RangeGrouping(Grouping):
+    """By the range that a number lies in, or (two columns) in which the interval from the first, less the width, to the
+    second, plus the width, begins."""
+
+    bounds: tuple[float, ...]  # where each range but the first begins
+    width: float = 0.0
+    drop_null: ClassVar[bool] = True
+    keeps_hash: ClassVar[bool] = False
+
+    @property
+    def is_point(self) -> bool:
+        return len(self.columns) == 1
+
+    def groups(self, table: pa.Table, total: int) -> Groups:
+        return range_of(table, self.columns[0], self.bounds, -self.width)
+
+    def reach(self, table: pa.Table, groups: Groups) -> int:
+        if self.is_point or not len(groups):
+            return 0
+        return max(int((range_of(table, self.columns[1], self.bounds, self.width) - groups).max()), 0)
+
+
+@dataclass(frozen=True)
+class Ranges(Layout):
+    """Every slot owns neighbouring groups of points; intervals are on the other side."""
+
+    total: int  # groups
+    busy: int  # slots that own some
+    points: int  # side of the points: 0 left, 1 right
+    first: int = 0
+
+    kind: ClassVar[str] = "ranges"
+    FORM: ClassVar[form.Form] = form.record(
+        kind=form.text, groups=GROUPS, busy=SLOTS, points=form.whole(0, 1), first=SLOT
+    )
+
+    def __post_init__(self) -> None:
+        if self.total < 1 or self.busy < 1 or self.points not in (0, 1):
+            raise QueryError(f"ranges need groups, slots and a side, 0 or 1; found {self}")
+
+    @property
+    def slots(self) -> int:
+        return self.first + self.busy
+
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+        if slot < self.first:
+            return []
+        start, stop = (self.total * (slot - self.first + end) // self.busy for end in (0, 1))
+        if start == stop:
+            return []
+        return list(range(start if side == self.points else max(start - reach, 0), stop))
+
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return []
+
+    def handed_on(self) -> Layout:
+        raise QueryError("no operator can share the slots of a join by ranges")
+
+    def fits(self, groups: int) -> bool:
+        return self.total <= groups
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "groups": self.total, "busy": self.busy, "points": self.points, "first": self.first}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Ranges:
+        return cls(data["groups"], data["busy"], data["points"], data["first"])
+
+
+def _rising(value: Any, key: str) -> Any:
+    if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not rise(value):
+        raise form.refuse(key, "numbers that rise, at least one", value)
+    return value
+
+
+@dataclass(frozen=True)
+class RangesRouter(Router):
+    """By the range that a number lies in."""
+
+    columns: tuple[str, ...]
+    bounds: tuple[float, ...]  # where each range but the first begins
+    points: int  # side that has the number; the other has intervals
+
+    kind: ClassVar[str] = "ranges"
+    FORM: ClassVar[dict[str, form.Form]] = {
+        "columns": form.items(form.text),
+        "bounds": _rising,
+        "points": form.whole(0, 1),
+    }
+    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    chosen: ClassVar[bool] = True
+    sends: ClassVar[bool] = True
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return self.kind, self.columns, self.points
+
+    @property
+    def preference(self) -> tuple[int, ...]:
+        return (1, 0, 0)  # a grid's shape can change later, ranges are for good
+
+    @property
+    def extreme(self) -> bool:
+        return False
+
+    @property
+    def groups(self) -> int:
+        return len(self.bounds) + 1
+
+    def slots(self, given: int) -> int:
+        return given
+
+    def wrong(self, slots: int) -> str | None:
+        if self.bounds and rise(self.bounds):
+            return None
+        return f"ranges need bounds that rise, at least one; found {list(self.bounds)!r:.100}"
+
+    def cost(self, load: Load, slots: int) -> Numbers:
+        used = self.groups
+        parts = [((used * s // slots), (used * (s + 1) // slots)) for s in range(slots)]
+        # an interval that begins in a range before a slot's own may extend into it
+        point = [(stop - start) / used for start, stop in parts]
+        interval = [(stop - max(start - load.reach, 0)) / used if stop > start else 0.0 for start, stop in parts]
+        whole = [a + b for a, b in zip(load.sending, load.state, strict=True)]
+        mine, other = self.points, 1 - self.points
+        opened = max(p * whole[mine] + i * whole[other] for p, i in zip(point, interval, strict=True))
+        sent = load.sending[mine] + sum(interval) * load.sending[other]
+        compared = max(a * b for a, b in zip(point, interval, strict=True)) * load.pairs
+        return numbers(load, sent, opened, compared)
+
+    def layout(self, groups: int, slots: int, first: int = 0) -> Ranges:
+        return Ranges(self.groups, slots, self.points, first)
+
+    def __str__(self) -> str:
+        return f"{self.groups} ranges of {', '.join(self.columns)}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.compile.allocate import shares, work
-from headrace.compile.subqueries import WINDOWS, Measured, Numbers, Plan, Subquery
+from headrace.compile.subqueries import Measured, Plan, Subquery
 from headrace.plan.figures import ASSUMED_RATE
+from headrace.routing import Numbers
 from headrace.screen import printable
 
 HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
@@ -40,7 +41,7 @@ def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
 def _subquery(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
     yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
     yield from (f"  {text}" for text in subquery.operators)
-    if subquery.router.kind == WINDOWS:
+    if not subquery.router.sends:
         yield f"  routed by: {subquery.router}"
     else:
         yield from (f"  {line}" for line in _table(subquery, measured))
@@ -84,7 +85,7 @@ def _work(plan: Plan) -> Iterator[str]:
     """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
     loads = [work(s) for s in plan.subqueries]
     splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
-    own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.kind != WINDOWS]
+    own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.sends]
     total = max([splitting + sum(own), *loads])  # what is done before the first exchange is part of the splitting
     if plan.measured and total and loads:
         worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.control.policy import Policy
-from headrace.routing.layout import Rectangles, from_json
+from headrace.routing import Rectangles, layout_from_json
 from headrace.stream import Stream
 from headrace.workloads import Workload
 from headrace_bench.adaptive import claims, local
@@ -97,7 +97,7 @@ def course(policy: str, size: Size) -> Course:
 
 
 def _rectangles(data: dict[str, Any]) -> Rectangles:
-    layout = from_json(data)
+    layout = layout_from_json(data)
     assert isinstance(layout, Rectangles)
     return layout
 

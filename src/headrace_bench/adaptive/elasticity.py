@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.control import elastic
 from headrace.control.policy import Policy
+from headrace.routing import Diagonal, Split, layout_from_json
 from headrace.routing.hashing import groups_of
-from headrace.routing.layout import Diagonal, Split, from_json
 from headrace.testing import LocalRun
 from headrace.workloads import BModel, Workload
 from headrace_bench.adaptive import claims, local
@@ -77,7 +77,7 @@ def by_tuples(name: str, rate: int, owner: Sequence[int] | None = None) -> Cours
     query = local.stream("stream").aggregate(by=["key"], window="1 second", middle="median(value)")
     found = local.drive(query, tables, begin=begin, slots=SLOTS, groups=GROUPS)
     loads = [counts(each["stream"]["key"]) for each in tables]
-    layouts = [from_json(layout) for layout in local.layouts(found)]
+    layouts = [layout_from_json(layout) for layout in local.layouts(found)]
     turns = range(0, len(tables), EVERY)
     return Course(name, [_ratio(layouts[turn], np.sum(loads[turn : turn + EVERY], axis=0)) for turn in turns])
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.control import elastic
+from headrace.routing import Diagonal, layout_from_json
 from headrace.routing.hashing import groups_of
-from headrace.routing.layout import Diagonal, from_json
 from headrace.state.manifest import Manifest
 from headrace.workloads import Hot, Uniform, Workload
 from headrace_bench import compare, summary, systems
@@ -124,7 +124,7 @@ def group(key: int) -> int:
 
 
 def _layouts(found: Sequence[Manifest]) -> list[Diagonal]:
-    layouts = [from_json(layout) for layout in local.layouts(found)]
+    layouts = [layout_from_json(layout) for layout in local.layouts(found)]
     return [layout for layout in layouts if isinstance(layout, Diagonal)]
 
 

@@ -13,7 +13,7 @@ from headrace.operators import Operator
 from headrace.operators.joins import JoinOperator
 from headrace.query.nodes import named_sources
 from headrace.reference import difference, reference
-from headrace.routing.layout import Layout, Rectangles
+from headrace.routing import Layout, Rectangles
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream
 from headrace.types import TS_TYPE

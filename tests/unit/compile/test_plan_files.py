@@ -30,7 +30,7 @@ def broken(change: Any) -> dict[str, Any]:
     ("change", "message"),
     [
         (lambda d: d.pop("slots"), "the plan has no 'slots'"),
-        (lambda d: d.update(format=99), "format 99, this version reads 2"),
+        (lambda d: d.update(format=99), "format 99, this version reads 3"),
         (lambda d: d.update(colour="red"), "unknown entries: colour"),
         (lambda d: d.update(slots=True), "slots must be int; found True"),
         (
@@ -38,9 +38,18 @@ def broken(change: Any) -> dict[str, Any]:
             r"subquery 2 \(subquery-2\): slots must be a whole number, at least 1",
         ),
         (lambda d: d["subqueries"][0].update(cost="much"), "cost must be a number"),
-        (lambda d: d["subqueries"][0]["router"].update(kind="magic"), "there is no router 'magic'"),
-        (lambda d: d["subqueries"][0]["router"].update(columns=[1]), r"columns must be a list of texts; found \[1\]"),
-        (lambda d: d["subqueries"][0]["router"].update(bounds=[1, float("nan")]), "must be numbers that rise"),
+        (
+            lambda d: d["subqueries"][0]["router"].update(kind="magic"),
+            "subquery 1 .*: router.kind should be one of windows, hash, grid, ranges, one, content, found 'magic'",
+        ),
+        (lambda d: d["subqueries"][0]["router"].update(columns=[1]), r"router.columns\[0\] should be a str, found 1"),
+        (
+            lambda d: d["subqueries"][0].update(
+                router={"kind": "ranges", "columns": ["l.x"], "points": 0, "bounds": [1, float("nan")]}
+            ),
+            "router.bounds should be numbers that rise",
+        ),
+        (lambda d: d["subqueries"][0]["router"].update(shape=[2]), "router should be an object with the fields"),
         (lambda d: d["subqueries"][0].update(inputs=[None]), "inputs must be a list of texts"),
         (lambda d: d["subqueries"][0].update(cost=float("inf")), "cost must be a number"),
         (lambda d: d["subqueries"].append(7), "subquery 3 must be an object; found 7"),

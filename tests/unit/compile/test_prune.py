@@ -11,10 +11,9 @@ import pytest
 from headrace import compile as compiler
 from headrace.compile import STRATEGIES, compile_query
 from headrace.errors import DataError, QueryChanged
-from headrace.kernels.equijoin import HASH
 from headrace.operators.joins import JoinOperator
 from headrace.reference import difference, reference
-from headrace.routing.hashing import hash_rows, scale
+from headrace.routing.hashing import HASH, hash_rows, scale
 from headrace.state import runs
 from headrace.state.blocks import BlockReader, OpenBlock
 from headrace.stream import Stream, node_of

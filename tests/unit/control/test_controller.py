@@ -17,7 +17,7 @@ from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
 from headrace.reference import difference, reference
-from headrace.routing.layout import Diagonal, Split
+from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.types import TS_TYPE
@@ -155,7 +155,7 @@ def test_splits_of_before_are_not_kept_by_a_policy_without_them(rules: dict[str,
     control.layouts["join-1"] = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
     later = Controller(control.plan, Policy(**rules), 16, 16)
     later.restore(control.to_json())
-    layout = later.layout(control.plan.operators[0], 64, 16)
+    layout = later.layout(control.plan.operators[0], 64, 16, [0, 0])
     assert isinstance(layout, Diagonal) and not layout.splits
 
 

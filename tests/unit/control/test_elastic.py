@@ -19,7 +19,7 @@ from headrace.control.elastic import (
     slot_loads,
     splits_for,
 )
-from headrace.routing.layout import Diagonal, Split
+from headrace.routing import Diagonal, Split
 
 LOADS = st.lists(st.floats(0, 1000), min_size=4, max_size=40)
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import QueryError
+from headrace.routing import Diagonal, Layout, Rectangles, layout_from_json
 from headrace.routing.hashing import groups_of
-from headrace.routing.layout import Diagonal, Layout, Rectangles, best_rectangles, from_json, reads, shapes
+from headrace.routing.rectangles import best_rectangles, reads, shapes
 
 
 @st.composite
@@ -56,7 +57,7 @@ def test_every_group_of_a_diagonal_has_exactly_one_slot(layout: Diagonal) -> Non
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.one_of(rectangles(), diagonals()))
 def test_json_round_trip(layout: Layout) -> None:
-    assert from_json(json.loads(json.dumps(layout.to_json()))) == layout
+    assert layout_from_json(json.loads(json.dumps(layout.to_json()))) == layout
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 5, 7, 12, 60])

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import QueryError
-from headrace.routing.layout import Ranges, from_json
-from headrace.routing.ranges import even_bounds, numbers, range_of
+from headrace.routing import Ranges, layout_from_json
+from headrace.routing.ranges import as_numbers, even_bounds, range_of
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
@@ -43,7 +43,7 @@ def test_groups_rise_with_values_and_nan_is_the_largest(values: list[float], bou
 def test_times_and_whole_numbers_keep_their_order() -> None:
     for kind in (pa.int8(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.date32()):
         column = pa.chunked_array([pa.array([-3, 0, 7], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)])
-        assert numbers(column).tolist() == [-3, 0, 7]
+        assert as_numbers(column).tolist() == [-3, 0, 7]
     largest = pa.table({"x": pa.array([2**63 - 1, 2**63 - 2], pa.int64())})
     assert range_of(largest, "x", [2**63 - 1]).tolist() == [1, 0]
 
@@ -58,7 +58,7 @@ def test_bounds_rise_and_no_range_is_empty(values: list[int], ranges: int) -> No
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 1), st.integers(0, 3), st.data())
 def test_every_pair_is_met_in_one_slot(total: int, busy: int, points: int, first: int, data: st.DataObject) -> None:
-    layout = from_json(Ranges(total, busy, points, first).to_json())
+    layout = layout_from_json(Ranges(total, busy, points, first).to_json())
     point = data.draw(st.integers(0, total - 1))
     start = data.draw(st.integers(0, point))
     reach = data.draw(st.integers(point - start, total))

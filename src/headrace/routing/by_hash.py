@@ -1,0 +1,218 @@
+"""By hash: tuples with equal values are in one group, and a group belongs to one slot.
+
+Invariant of `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates). Group g belongs to one
+slot, or, where a hot key makes it too much for one, to a small grid of slots of its own: the rows that each block holds of
+the group are cut into parts, the left ones by the grid's rows, the right ones by its columns. Blocks never change, so a row
+is in exactly one part, and a pair of rows in exactly one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import form
+from headrace.errors import QueryError
+from headrace.plan.figures import Load
+from headrace.routing.base import (
+    EVERYWHERE,
+    GROUP,
+    SLOT,
+    SLOTS,
+    Adapts,
+    Grouping,
+    Groups,
+    Layout,
+    Numbers,
+    Router,
+    Rows,
+    numbers,
+)
+from headrace.routing.hashing import HASH, groups_of, hashes, scale
+
+
+@dataclass(frozen=True)
+class HashGrouping(Grouping):
+    """By columns, each brought to its type; of no columns all tuples are in one group."""
+
+    types: tuple[pa.DataType, ...] | None = None
+    drop_null: bool = False
+    keeps_hash: ClassVar[bool] = True
+
+    def groups(self, table: pa.Table, total: int) -> Groups:
+        if HASH in table.column_names:  # taken once, before columns were dropped
+            return scale(hashes(table), total)
+        return groups_of(table, self.columns, total, self.types)
+
+    def reach(self, table: pa.Table, groups: Groups) -> int:
+        return 0
+
+
+# --- which slot ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """A group that has a grid of slots: `rows` parts of its left tuples, `columns` parts of its right ones."""
+
+    group: int
+    rows: int
+    columns: int
+    slots: tuple[int, ...]  # row by row
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1 or len(set(self.slots)) != self.rows * self.columns:
+            raise QueryError(f"a split group needs rows x columns different slots; found {self}")
+
+    def part(self, slot: int, side: int) -> tuple[int, int]:
+        """Which part of one side's rows a slot reads, of how many."""
+        cell = self.slots.index(slot)
+        return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
+
+
+@dataclass(frozen=True)
+class Diagonal(Layout):
+    """Group g and its pairs (g, g) belong to slot `owner[g]`, or to the slots of its split."""
+
+    owner: tuple[int, ...]
+    among: int  # slots
+    splits: tuple[Split, ...] = ()
+
+    kind: ClassVar[str] = "diagonal"
+    FORM: ClassVar[form.Form] = form.record(
+        kind=form.text,
+        owner=form.items(SLOT),
+        slots=SLOTS,
+        splits=form.items(form.row(GROUP, SLOTS, SLOTS, form.items(SLOT))),
+    )
+
+    def __post_init__(self) -> None:
+        used = {*self.owner, *(slot for split in self.splits for slot in split.slots)}
+        if any(not 0 <= slot < self.slots for slot in used):
+            raise QueryError(f"a layout of {self.slots} slots gives a group to another slot; found {sorted(used)}")
+        if len({split.group for split in self.splits}) != len(self.splits):
+            raise QueryError(f"a group is split twice; found {self.splits}")
+        if any(not 0 <= split.group < len(self.owner) for split in self.splits):
+            raise QueryError(f"a layout of {len(self.owner)} groups splits another; found {self.splits}")
+
+    @staticmethod
+    def even(groups: int, slots: int, first: int = 0) -> Diagonal:
+        """Neighbouring groups together, so that a slot reads one range of every block; slots from `first` on."""
+        return Diagonal(tuple(first + group * slots // groups for group in range(groups)), first + slots)
+
+    @property
+    def slots(self) -> int:
+        return self.among
+
+    @cached_property
+    def split(self) -> dict[int, Split]:
+        return {split.group: split for split in self.splits}
+
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+        return [g for g, owner in enumerate(self.owner) if owner == slot and g not in self.split]
+
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return [(split.group, *split.part(slot, side)) for split in self.splits if slot in split.slots]
+
+    def shares(self, groups: Groups, side: int) -> Iterator[tuple[int, Rows]]:
+        everywhere = groups == EVERYWHERE
+        owner = np.where(groups >= 0, np.array(self.owner)[groups], -1)
+        for slot in range(self.slots) if everywhere.any() else np.unique(owner[owner >= 0]).tolist():
+            yield slot, (owner == slot) | everywhere
+
+    def slot_of(self, left: int, right: int) -> int | None:
+        """The slot of a pair of groups that is in one."""
+        return self.owner[left] if left == right and left not in self.split else None
+
+    def handed_on(self) -> Diagonal:
+        """Results of a split group would lie in several slots."""
+        if self.splits:
+            raise QueryError("no operator can share the slots of a join with split groups")
+        return self
+
+    def fits(self, groups: int) -> bool:
+        return len(self.owner) == groups
+
+    def to_json(self) -> dict[str, Any]:
+        splits = [[s.group, s.rows, s.columns, list(s.slots)] for s in self.splits]
+        return {"kind": self.kind, "owner": list(self.owner), "slots": self.slots, "splits": splits}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Diagonal:
+        splits = tuple(Split(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
+        return cls(tuple(data["owner"]), data["slots"], splits)
+
+
+# --- in a plan -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread(Router):
+    """Every tuple to one slot, evenly; only pairs of one group are compared, of which the results are a part."""
+
+    chosen: ClassVar[bool] = False
+    sends: ClassVar[bool] = True
+
+    @property
+    def preference(self) -> tuple[int, ...]:
+        return (0, 0, 0)
+
+    @property
+    def extreme(self) -> bool:
+        return False
+
+    @property
+    def groups(self) -> int:
+        return 1
+
+    def slots(self, given: int) -> int:
+        return given
+
+    def wrong(self, slots: int) -> None:
+        return None
+
+    def cost(self, load: Load, slots: int) -> Numbers:
+        sent = sum(load.sending)
+        return numbers(load, sent, (sent + sum(load.state)) / slots, load.results / slots)
+
+    def layout(self, groups: int, slots: int, first: int = 0) -> Diagonal:
+        return Diagonal.even(groups, min(slots, groups), first)
+
+
+@dataclass(frozen=True)
+class HashRouter(Spread):
+    """By the hash of some columns."""
+
+    columns: tuple[str, ...]
+
+    kind: ClassVar[str] = "hash"
+    FORM: ClassVar[dict[str, form.Form]] = {"columns": form.items(form.text)}
+    adapts: ClassVar[Adapts] = Adapts.PLACE
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return self.kind, self.columns
+
+    def __str__(self) -> str:
+        return f"hash of {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True)
+class ContentRouter(Spread):
+    """Anywhere: by the hash of the whole tuple, so that the answer does not depend on who sent it."""
+
+    kind: ClassVar[str] = "content"
+    FORM: ClassVar[dict[str, form.Form]] = {}
+    adapts: ClassVar[Adapts] = Adapts.NOTHING
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return (self.kind,)
+
+    def __str__(self) -> str:
+        return "hash of the whole tuple"

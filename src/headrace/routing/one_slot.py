@@ -1,0 +1,52 @@
+"""All tuples to one slot, in sequence: for what cannot be done side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from headrace.form import Form
+from headrace.plan.figures import Load
+from headrace.routing.base import Adapts, Numbers, Router, numbers
+from headrace.routing.by_hash import Diagonal
+
+
+@dataclass(frozen=True)
+class OneSlotRouter(Router):
+    kind: ClassVar[str] = "one"
+    FORM: ClassVar[dict[str, Form]] = {}
+    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    chosen: ClassVar[bool] = False
+    sends: ClassVar[bool] = True
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return (self.kind,)
+
+    @property
+    def preference(self) -> tuple[int, ...]:
+        return (2, 0, 0)
+
+    @property
+    def extreme(self) -> bool:
+        return False
+
+    @property
+    def groups(self) -> int:
+        return 1
+
+    def slots(self, given: int) -> int:
+        return 1
+
+    def wrong(self, slots: int) -> str | None:
+        return None if slots == 1 else f"{slots} slots, but it is all done by one; write 1"
+
+    def cost(self, load: Load, slots: int) -> Numbers:
+        sent = sum(load.sending)
+        return numbers(load, sent, sent + sum(load.state), load.pairs or load.results)
+
+    def layout(self, groups: int, slots: int, first: int = 0) -> Diagonal:
+        return Diagonal.even(groups, 1, first)
+
+    def __str__(self) -> str:
+        return "one slot, in sequence"

@@ -1,0 +1,188 @@
+"""By rectangles: any pair of tuples can be a result, so every pair of groups is in exactly one slot.
+
+Invariant: the square of groups is cut into rows, row i into b_i cells, the b_i sum to N; a row's height is in proportion to
+b_i, so every cell is 1/N of the square for any N. One row of N cells, or N rows of one cell, replicates one side (load
+diffusion); sqrt(N) equal rows are StreamCloud's grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from headrace import form
+from headrace.errors import QueryError
+from headrace.plan.figures import Load
+from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Layout, Numbers, Router, numbers
+from headrace.routing.by_hash import Diagonal
+
+Interval = tuple[int, int]  # groups from .. to, the end excluded
+
+
+@dataclass(frozen=True)
+class Rectangles(Layout):
+    """The square of groups cut into cells; `transposed` makes the rows intervals of the right groups."""
+
+    total: int  # groups
+    rows: tuple[int, ...]  # cells in each row
+    transposed: bool = False
+    first: int = 0  # slot: those before it have nothing to do
+
+    kind: ClassVar[str] = "rectangles"
+    FORM: ClassVar[form.Form] = form.record(
+        kind=form.text, groups=GROUPS, rows=form.items(SLOTS), transposed=form.flag, first=SLOT
+    )
+
+    def __post_init__(self) -> None:
+        if not self.rows or min(self.rows) < 1:
+            raise QueryError(f"every row of a layout needs at least one cell; found {self.rows}")
+        if max(len(self.rows), max(self.rows)) > self.total:
+            raise QueryError(f"{sum(self.rows)} slots are too many for {self.total} groups")
+
+    @property
+    def slots(self) -> int:
+        return self.first + sum(self.rows)
+
+    @cached_property
+    def cells(self) -> tuple[tuple[Interval, Interval], ...]:
+        """(left groups, right groups) of every slot."""
+        found: list[tuple[Interval, Interval]] = [((0, 0), (0, 0))] * self.first
+        done, busy = 0, sum(self.rows)
+        for cells in self.rows:
+            row = (self.total * done // busy, self.total * (done + cells) // busy)
+            for cell in range(cells):
+                column = (self.total * cell // cells, self.total * (cell + 1) // cells)
+                found.append((column, row) if self.transposed else (row, column))
+            done += cells
+        return tuple(found)
+
+    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+        return list(range(*self.cells[slot][side]))
+
+    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return []
+
+    def slot_of(self, left: int, right: int) -> int | None:
+        for slot, ((l0, l1), (r0, r1)) in enumerate(self.cells):
+            if l0 <= left < l1 and r0 <= right < r1:
+                return slot
+        return None
+
+    def handed_on(self) -> Diagonal:
+        """Every group where its pair with itself is met: how the results of an equality join lie in these slots."""
+        owners = tuple(self.slot_of(group, group) for group in range(self.total))
+        return Diagonal(tuple(owner for owner in owners if owner is not None), self.slots)
+
+    def fits(self, groups: int) -> bool:
+        return self.total == groups
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "groups": self.total,
+            "rows": list(self.rows),
+            "transposed": self.transposed,
+            "first": self.first,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Rectangles:
+        return cls(data["groups"], tuple(data["rows"]), data["transposed"], data["first"])
+
+
+# --- shapes --------------------------------------------------------------------------------------------------------
+
+
+def shapes(slots: int) -> list[tuple[int, ...]]:
+    """Every way to cut N slots into rows that are as even as N allows."""
+    return [tuple(slots // a + (i < slots % a) for i in range(a)) for a in range(1, slots + 1)]
+
+
+def reads(rows: tuple[int, ...], left: float, right: float) -> float:
+    """The most that one slot must read of `left` and `right` tuples."""
+    slots = sum(rows)
+    return max(left * cells / slots + right / cells for cells in rows)
+
+
+def best_rectangles(groups: int, slots: int, left: float, right: float) -> Rectangles:
+    """The shape, or its transpose, whose busiest slot reads least; ties go to the fewest rows."""
+    options = [
+        (reads(rows, *sides), transposed, rows)
+        for rows in shapes(slots)
+        for transposed, sides in ((False, (left, right)), (True, (right, left)))
+    ]
+    _, transposed, rows = min(options, key=lambda o: (o[0], o[1], len(o[2])))
+    return Rectangles(groups, rows, transposed)
+
+
+# --- in a plan -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GridRouter(Router):
+    """One side by rows, the other by columns of a rectangle; without a shape, whichever the load asks for."""
+
+    shape: tuple[int, ...] = ()  # cells in each row
+    transposed: bool = False
+
+    kind: ClassVar[str] = "grid"
+    FORM: ClassVar[dict[str, form.Form]] = {"shape": form.items(SLOTS), "transposed": form.flag}
+    adapts: ClassVar[Adapts] = Adapts.SHAPE
+    chosen: ClassVar[bool] = False
+    sends: ClassVar[bool] = True
+
+    @staticmethod
+    def all(slots: int) -> Iterator[GridRouter]:
+        for shape in shapes(slots):
+            yield from (GridRouter(shape), GridRouter(shape, transposed=True))
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return (self.kind,)
+
+    @property
+    def preference(self) -> tuple[int, ...]:
+        return (0, int(self.transposed), len(self.shape))
+
+    @property
+    def extreme(self) -> bool:
+        return len(self.shape) == 1  # one side is replicated whole
+
+    @property
+    def groups(self) -> int:
+        return 1
+
+    def slots(self, given: int) -> int:
+        return given
+
+    def wrong(self, slots: int) -> str | None:
+        whole = self.shape and all(type(cells) is int and cells >= 1 for cells in self.shape)
+        if whole and sum(self.shape) == slots:
+            return None
+        return f"the shape {list(self.shape)!r} must be whole numbers, at least 1 each, with the sum {slots}"
+
+    def cost(self, load: Load, slots: int) -> Numbers:
+        across = sum(cells * cells for cells in self.shape) / slots  # copies of a tuple by rows
+        down = len(self.shape)  # and of one by columns
+        whole = tuple(a + b for a, b in zip(load.sending, load.state, strict=True))
+        turn = slice(None, None, -1) if self.transposed else slice(None)
+        by_rows, by_columns = load.sending[turn]
+        left, right = whole[turn]
+        return numbers(load, by_rows * across + by_columns * down, reads(self.shape, left, right), load.pairs / slots)
+
+    def layout(self, groups: int, slots: int, first: int = 0) -> Rectangles:
+        shape = self.shape or best_rectangles(groups, min(slots, groups), 1.0, 1.0).rows
+        return Rectangles(groups, shape, self.transposed, first)
+
+    def __str__(self) -> str:
+        if not self.shape:
+            return "grid"
+        return f"grid of {_cells(self.shape)}, {'right' if self.transposed else 'left'} by rows"
+
+
+def _cells(shape: tuple[int, ...]) -> str:
+    if len(shape) > 3 and len(set(shape)) == 1:
+        return f"{len(shape)} x {shape[0]} cells"
+    return f"{' + '.join(map(str, shape))} cells"

@@ -1,0 +1,122 @@
+"""Every way to route gives all its answers, and what it sends is what its layout reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.errors import CorruptState
+from headrace.plan.figures import Load
+from headrace.routing import (
+    EVERYWHERE,
+    NOWHERE,
+    ROUTERS,
+    ContentRouter,
+    Diagonal,
+    GridRouter,
+    Grouping,
+    HashGrouping,
+    HashRouter,
+    Layout,
+    OneSlotRouter,
+    RangeGrouping,
+    Ranges,
+    RangesRouter,
+    Rectangles,
+    Router,
+    WindowsRouter,
+    router_from_json,
+)
+
+ALL: list[Router] = [
+    WindowsRouter(),
+    HashRouter(("a", "b")),
+    GridRouter((2, 1)),
+    GridRouter((1, 1, 1), transposed=True),
+    RangesRouter(("l.x",), (1.0, 2.5, 7.0), points=0),
+    OneSlotRouter(),
+    ContentRouter(),
+]
+LOAD = Load((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
+
+
+def test_the_register_has_every_way() -> None:
+    assert {router.kind for router in ALL} == set(ROUTERS)
+
+
+@pytest.mark.parametrize("router", ALL, ids=str)
+def test_a_router_comes_back_from_json(router: Router) -> None:
+    assert router_from_json(json.loads(json.dumps(router.to_json()))) == router
+
+
+@pytest.mark.parametrize("router", ALL, ids=str)
+def test_json_with_more_or_less_is_refused(router: Router) -> None:
+    data = router.to_json()
+    with pytest.raises(CorruptState, match="router should be an object with"):
+        router_from_json({**data, "colour": "red"})
+    for name in data:
+        with pytest.raises(CorruptState, match="router should be an object with"):
+            router_from_json({key: value for key, value in data.items() if key != name})
+
+
+@pytest.mark.parametrize("router", ALL, ids=str)
+@pytest.mark.parametrize("first", [0, 2])
+def test_it_lays_out_the_slots_it_says_and_costs_no_less_than_its_share(router: Router, first: int) -> None:
+    slots = router.slots(3)
+    assert router.wrong(slots) is None
+    layout = router.layout(16, slots, first)
+    assert layout.fits(16) and layout.slots == first + slots
+    assert all(not layout.groups(slot, side) for slot in range(first) for side in (0, 1))
+    assert router.cost(LOAD, slots).opened >= sum(LOAD.sending) / 3
+
+
+def test_ways_that_cannot_route_to_so_many_slots_say_why() -> None:
+    assert "with the sum 4" in (GridRouter((2, 1)).wrong(4) or "")
+    assert "all done by one" in (OneSlotRouter().wrong(2) or "")
+    assert "bounds that rise" in (RangesRouter(("x",), (2.0, 1.0), 0).wrong(2) or "")
+
+
+LAYOUTS: list[Layout] = [
+    Diagonal.even(16, 5),
+    Diagonal.even(16, 3, first=1),
+    Rectangles(16, (2, 1, 2)),
+    Rectangles(16, (3,), transposed=True, first=1),
+    Ranges(16, 4, points=0),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("special", [(), (NOWHERE,), (EVERYWHERE,), (NOWHERE, EVERYWHERE)])
+def test_tuples_go_to_the_slots_that_read_their_group(layout: Layout, special: tuple[int, ...]) -> None:
+    """To one, several, all or no slots; held against one tuple after the other."""
+    rng = np.random.default_rng(7)
+    groups = rng.choice([*range(16), *(s for s in special for _ in range(9))], 200).astype(np.int32)
+    for side in (0, 1):
+        found = {slot: np.flatnonzero(mine).tolist() for slot, mine in layout.shares(groups, side)}
+        for slot in range(layout.slots):
+            reads = layout.groups(slot, side)
+            expected = [row for row, group in enumerate(groups) if group in reads or group == EVERYWHERE]
+            assert found.get(slot, []) == expected
+
+
+def test_a_way_that_lacks_an_answer_cannot_be_made() -> None:
+    @dataclass(frozen=True)
+    class Half(Grouping):
+        def groups(self, table: pa.Table, total: int) -> np.ndarray:
+            return np.zeros(table.num_rows, np.int32)
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(("a",))  # type: ignore[abstract]
+
+
+def test_reach_is_how_far_intervals_extend() -> None:
+    table = pa.table({"a": [0.0, 1.0, 5.0], "b": [0.5, 9.0, 5.0]})
+    interval = RangeGrouping(("a", "b"), (1.0, 2.0, 3.0, 8.0))
+    groups = interval.groups(table, 5)
+    assert groups.tolist() == [0, 1, 3] and interval.reach(table, groups) == 3
+    assert RangeGrouping(("a",), (1.0,)).reach(table, groups) == 0
+    assert HashGrouping(("a",)).reach(table, groups) == 0
