@@ -121,7 +121,7 @@ class Diagonal(Layout):
 
     def shares(self, groups: Groups, side: int) -> Iterator[tuple[int, Rows]]:
         everywhere = groups == EVERYWHERE
-        owner = np.where(groups >= 0, np.array(self.owner)[groups], -1)
+        owner = np.where(groups >= 0, np.array(self.owner)[np.maximum(groups, 0)], -1)
         for slot in range(self.slots) if everywhere.any() else np.unique(owner[owner >= 0]).tolist():
             yield slot, (owner == slot) | everywhere
 

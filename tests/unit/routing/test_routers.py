@@ -83,6 +83,7 @@ def test_ways_that_cannot_route_to_so_many_slots_say_why() -> None:
 LAYOUTS: list[Layout] = [
     Diagonal.even(16, 5),
     Diagonal.even(16, 3, first=1),
+    Diagonal.even(1, 1),
     Rectangles(16, (2, 1, 2)),
     Rectangles(16, (3,), transposed=True, first=1),
     Ranges(16, 4, points=0),
@@ -93,8 +94,8 @@ LAYOUTS: list[Layout] = [
 @pytest.mark.parametrize("special", [(), (NOWHERE,), (EVERYWHERE,), (NOWHERE, EVERYWHERE)])
 def test_tuples_go_to_the_slots_that_read_their_group(layout: Layout, special: tuple[int, ...]) -> None:
     """To one, several, all or no slots; held against one tuple after the other."""
-    rng = np.random.default_rng(7)
-    groups = rng.choice([*range(16), *(s for s in special for _ in range(9))], 200).astype(np.int32)
+    rng, total = np.random.default_rng(7), max(g for slot in range(layout.slots) for g in layout.groups(slot, 0)) + 1
+    groups = rng.choice([*range(total), *(s for s in special for _ in range(9))], 200).astype(np.int32)
     for side in (0, 1):
         found = {slot: np.flatnonzero(mine).tolist() for slot, mine in layout.shares(groups, side)}
         for slot in range(layout.slots):
