@@ -26,7 +26,7 @@ from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures
 from headrace.query import nodes
 from headrace.routing.ranges import as_numbers, even_bounds, range_of
-from headrace.sources import conform
+from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, OperatorState
@@ -118,7 +118,7 @@ def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table],
     for raw in _windows(name, source, tuples):
         if rows >= tuples:
             return tables, False
-        table = conform(raw, _Named(name, source))
+        table = as_tuples(raw, _Named(name, source))
         tables.append(table.slice(0, tuples - rows).filter(table.slice(0, tuples - rows).column("ts").is_valid()))
         rows += table.num_rows
     return tables, rows <= tuples
@@ -126,7 +126,7 @@ def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table],
 
 @dataclass(frozen=True)
 class _Named:
-    """A source as `conform` wants it: with its name."""
+    """A source as `as_tuples` wants it: with its name."""
 
     name: str
     source: nodes.Source

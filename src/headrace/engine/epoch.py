@@ -27,7 +27,7 @@ from headrace.errors import EngineError, SourceError
 from headrace.moments import FOREVER, FURTHEST
 from headrace.operators.base import Appended
 from headrace.routing import Layout
-from headrace.sources import check_text, conform
+from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 
@@ -121,7 +121,7 @@ def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
     try:
         if window.path is None:  # files are checked as they are read
             check_text(window.rows, source.name)
-        return conform(window.rows, source)
+        return as_tuples(window.rows, source)
     except SourceError as error:
         if window.path is None:
             raise

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace import arrow, duck
 from headrace.arrow import Numbers
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.stateless import conform, sequence
+from headrace.kernels.stateless import in_schema, sequence
 from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
 def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
-    return conform(_evaluate(operator, _grouping(operator, PANE, columns), partials), partials.schema)
+    return in_schema(_evaluate(operator, _grouping(operator, PANE, columns), partials), partials.schema)
 
 
 def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
@@ -135,7 +135,7 @@ def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
     starts = np.asarray(results.column(START))
     for name, values in (("window_start", starts), ("window_end", starts + operator.window)):
         results = results.append_column(name, pa.array(values).cast(TS_TYPE))
-    return conform(results.select(operator.schema.names), operator.schema)
+    return in_schema(results.select(operator.schema.names), operator.schema)
 
 
 # --- SQL -----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
     if expanded.num_rows == 0:
         return operator.schema.empty_table()
     sql = _grouping(operator, START, operator.functions, ts=f"arg_max(ts, {NUMBER})")
-    return conform(_evaluate(operator, sql, expanded), operator.schema)
+    return in_schema(_evaluate(operator, sql, expanded), operator.schema)
 
 
 def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:

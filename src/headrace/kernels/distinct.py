@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace import arrow, duck
 from headrace.kernels.aggregate import times
-from headrace.kernels.stateless import conform, sequence
+from headrace.kernels.stateless import in_schema, sequence
 
 KEPT = "__kept"  # of a row of the state: it was put out; else it still waits
 _KEY, _SEQ = "__key", "__seq"
@@ -43,7 +43,7 @@ def _walk_order(by: Sequence[str], rows: pa.Table) -> pa.Table:
     )
     numbers, first = (np.asarray(found.column(name)).astype(np.int64) for name in (_SEQ, _KEY))
     order = np.lexsort((numbers, first))
-    return conform(arrow.take(ordered, numbers[order]), ordered.schema).append_column(_KEY, pa.array(first[order]))
+    return in_schema(arrow.take(ordered, numbers[order]), ordered.schema).append_column(_KEY, pa.array(first[order]))
 
 
 def _walk(

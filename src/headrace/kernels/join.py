@@ -23,7 +23,7 @@ from headrace.arrow import Numbers
 from headrace.kernels import native, near
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import results, satisfying
-from headrace.kernels.stateless import conform
+from headrace.kernels.stateless import in_schema
 
 if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator
@@ -81,7 +81,7 @@ def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table
             l, r = (moving, still) if band.moving == 0 else (still, moving)
             yield from results(operator, left, right, l, r)
     else:
-        yield conform(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
+        yield in_schema(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
 
 
 def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -13,7 +13,7 @@ from headrace import arrow
 from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.stateless import conform
+from headrace.kernels.stateless import in_schema
 from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers
     pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
     ts = operator.result_ts(times(pairs["l"]), times(pairs["r"]))
     columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
-    return conform(pa.table(columns, names=operator.schema.names), operator.schema)
+    return in_schema(pa.table(columns, names=operator.schema.names), operator.schema)
 
 
 def satisfying(

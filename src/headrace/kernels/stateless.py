@@ -27,10 +27,10 @@ def _filter(table: pa.Table, step: FilterStep) -> pa.Table:
 
 def _map(table: pa.Table, step: MapStep) -> pa.Table:
     columns = ", ".join(f"{sql} AS {duck.quote(name)}" for name, sql in (("ts", "ts"), *step.columns))
-    return conform(evaluate(f"SELECT {columns} FROM __tuples", {duck.TUPLES: table}, step.text), step.schema)
+    return in_schema(evaluate(f"SELECT {columns} FROM __tuples", {duck.TUPLES: table}, step.text), step.schema)
 
 
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table in exactly the declared types (DuckDB names the items of a list its own way)."""
     return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
 
@@ -41,4 +41,4 @@ def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     if table.num_rows < 2:
         return table
     names = ", ".join(duck.quote(name) for name in table.column_names)
-    return conform(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)
+    return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)

@@ -30,7 +30,7 @@ class Origin(Protocol):
 
 
 class Described(Protocol):
-    """What `conform` must know of a source."""
+    """What `as_tuples` must know of a source."""
 
     @property
     def name(self) -> str | None: ...
@@ -55,7 +55,7 @@ class TableOrigin:
         return self._table
 
 
-def conform(raw: pa.Table, source: Described) -> pa.Table:
+def as_tuples(raw: pa.Table, source: Described) -> pa.Table:
     """Delivered rows as tuples of the stream: time renamed, types plain, columns in the order of the schema."""
     check_schema(raw.schema, source)
     columns = [_column(raw, _raw_name(name, source), kind, source) for name, kind in _fields(source.schema)]
