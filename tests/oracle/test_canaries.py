@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine import driver, epoch, outlet, slots
-from headrace.engine import time as wm
+from headrace.engine import driver, epoch, outlet, slots, watermarks
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
 from headrace.moments import NEVER
@@ -109,12 +108,12 @@ def cells_overlap(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
-    real = wm._moved
+    real = watermarks._moved
 
-    def ahead(clock: wm.Clock, seen: int | None, lateness: int) -> wm.Clock:
+    def ahead(clock: watermarks.Clock, seen: int | None, lateness: int) -> watermarks.Clock:
         return real(clock, seen, max(lateness - SECOND, 0))
 
-    patch.setattr(wm, "_moved", ahead)
+    patch.setattr(watermarks, "_moved", ahead)
 
 
 def ranks_start_again(patch: pytest.MonkeyPatch) -> None:

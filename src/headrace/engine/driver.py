@@ -21,8 +21,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.control.controller import Controller, Decision
 from headrace.control.policy import Policy, check_pins
-from headrace.engine import stored
-from headrace.engine import time as wm
+from headrace.engine import stored, watermarks
 from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.messages import Message
 from headrace.engine.names import CONTROL, WORK, ledger_name
@@ -193,8 +192,8 @@ class Driver:
         for_slots = max(GROUPS_PER_SLOT * self.settings.slots, LATER_PER_SLOT * (self.settings.limit or 0))
         return max(self.settings.groups or max(FEWEST_GROUPS, for_slots), *needed, 1)
 
-    def _clock(self, source: str, last: Manifest | None) -> wm.Clock:
-        return wm.Clock.from_json(last.sources[source]) if last else wm.Clock()
+    def _clock(self, source: str, last: Manifest | None) -> watermarks.Clock:
+        return watermarks.Clock.from_json(last.sources[source]) if last else watermarks.Clock()
 
     def _layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
         """One per operator; one that follows another lies as the other's results do."""
@@ -239,10 +238,10 @@ class Driver:
         ledgers: Mapping[str, Sequence[Block]],
         passed: float,
     ) -> Manifest:
-        seen: wm.Seen = {}
+        seen: watermarks.Seen = {}
         for report in reports:
-            wm.latest(seen, report.get("seen", {}))
-        clocks = wm.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
+            watermarks.latest(seen, report.get("seen", {}))
+        clocks = watermarks.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
         operators, held = self._operators(epoch, reports, clocks)
@@ -279,7 +278,7 @@ class Driver:
             return []
         return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
 
-    def _source(self, name: str, clock: wm.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _source(self, name: str, clock: watermarks.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         before = self.store.last.sources[name] if self.store.last else {}
         counted = [report.get("sources", {}).get(name, {}) for report in reports]
         counters = {
@@ -310,19 +309,19 @@ class Driver:
         return totals
 
     def _operators(
-        self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, wm.Clock]
+        self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, watermarks.Clock]
     ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
         """The state of every operator, and about how many tuples of it are still needed, by input."""
         extra = {name: data for report in reports for name, data in report["extra"].items()}
-        producers = wm.operator_watermarks(self.plan, clocks)
-        arrived = wm.operator_watermarks(self.plan, wm.arrivals(clocks))
+        producers = watermarks.operator_watermarks(self.plan, clocks)
+        arrived = watermarks.operator_watermarks(self.plan, watermarks.arrivals(clocks))
         found, held = {}, {}
         for operator in self.plan.operators:
             before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
             own = {**before.extra, **extra.get(operator.name, {})}
             ranks = extra.get(operator.owner, {})
             times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
-            bounds = operator.keep_from(wm.input_watermarks(self.plan, operator, times), ranks)
+            bounds = operator.keep_from(watermarks.input_watermarks(self.plan, operator, times), ranks)
             inputs = tuple(
                 _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
             )

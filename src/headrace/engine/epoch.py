@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace import plan as p
-from headrace.engine import time as wm
+from headrace.engine import watermarks
 from headrace.engine.messages import Message, unpack
 from headrace.engine.outlet import Outlet
 from headrace.engine.slots import EpochSlot
@@ -50,7 +50,7 @@ class Epoch:
     folder: str  # where the state is
     slots: int
     groups: int
-    clocks: Mapping[str, wm.Clock]  # after the last epoch
+    clocks: Mapping[str, watermarks.Clock]  # after the last epoch
     layouts: Mapping[str, Layout]
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
@@ -133,8 +133,8 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
     tuples = _tuples(source, window)
     ts = tuples.column("ts")
     times = np.asarray(ts.cast(pa.int64()).fill_null(FOREVER))
-    clock = wm.Clock() if epoch.bounded else epoch.clocks[source.name]
-    furthest = wm.accepts_until(clock, source.lateness, source.ahead)
+    clock = watermarks.Clock() if epoch.bounded else epoch.clocks[source.name]
+    furthest = watermarks.accepts_until(clock, source.lateness, source.ahead)
     rejected = np.asarray(ts.is_null()) | (times > furthest) | (times < -FURTHEST)
     late = ~rejected & (times < clock.watermark)
     accepted = ~(rejected | late)
@@ -163,7 +163,7 @@ class Inbox:
 
     blocks: dict[tuple[str, int], list[Block]] = field(default_factory=dict)
     rows: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
-    seen: wm.Seen = field(default_factory=dict)
+    seen: watermarks.Seen = field(default_factory=dict)
     heard: list[list[int]] = field(default_factory=list)
     promised: int = 0
     received: int = 0
@@ -178,7 +178,7 @@ class Inbox:
     def hear(self, control: Mapping[str, Any]) -> None:
         self.heard.append([control["stage"], control["partition"], control["attempt"]])
         self.promised += control["messages"]
-        wm.latest(self.seen, control["seen"])
+        watermarks.latest(self.seen, control["seen"])
 
 
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
@@ -197,7 +197,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
-    clocks = wm.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
+    clocks = watermarks.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()

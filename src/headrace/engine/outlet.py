@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.engine.messages import LARGEST_BODY, Message, pack
-from headrace.engine.time import Seen
+from headrace.engine.watermarks import Seen
 from headrace.engine.work import Work
 from headrace.engine.writing import (
     Task,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.engine import time as wm
+from headrace.engine import watermarks
 from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
@@ -27,15 +27,15 @@ class EpochSlot:
         operator: Operator,
         task: Task,
         inbox: Inbox,
-        clocks: Mapping[str, wm.Clock],
+        clocks: Mapping[str, watermarks.Clock],
         outlet: Outlet,
     ) -> None:
         self.epoch, self.operator, self.task, self.inbox = epoch, operator, task, inbox
         self.report, self.work = outlet.report, outlet.work
         self.number = task.partition
         plan = epoch.plan
-        self.before = wm.input_watermarks(plan, operator, wm.operator_watermarks(plan, epoch.clocks))
-        self.after = wm.input_watermarks(plan, operator, wm.operator_watermarks(plan, clocks))
+        self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
+        self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
         self.bound = FOREVER if epoch.best_effort else min(self.after)
 
     # --- reading ---------------------------------------------------------------------------------------------------
