@@ -23,10 +23,10 @@ from headrace.control.controller import Controller, Decision
 from headrace.control.policy import Policy, check_pins
 from headrace.engine import stored, watermarks
 from headrace.engine.epoch import Epoch, Merge
+from headrace.engine.merging import plan_merges
 from headrace.engine.messages import Message
 from headrace.engine.names import CONTROL, WORK, ledger_name
 from headrace.engine.progress import Progress
-from headrace.engine.runs import plan_merges
 from headrace.engine.work import total
 from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.limits import check_slots
