@@ -60,9 +60,9 @@ def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
-    real = join.Band.sql.fget
+    real = join.Strip.sql.fget
     assert real is not None
-    patch.setattr(join.Band, "sql", property(lambda band: real(band).replace("<=", "<")))
+    patch.setattr(join.Strip, "sql", property(lambda strip: real(strip).replace("<=", "<")))
 
 
 def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def test_arithmetic_on_aggregates_does_not_wrap() -> None:
         run(stream(table).aggregate(window="1 day", t="max(x) + min(x)"))
 
 
-# --- joins along the band --------------------------------------------------------------------------------------------
+# --- joins along the strip -------------------------------------------------------------------------------------------
 
 
 def together(operator: JoinOperator, found: Iterable[pa.Table]) -> pa.Table:
@@ -244,7 +244,7 @@ def test_count_joins_have_two_bands() -> None:
     table = rows([0, 1], x=[1, 2])
     operator = operator_of(stream(table).join(stream(table, "b"), on="true", last=(3, 5)))
     assert isinstance(operator, CountJoinOperator)
-    assert {band.moving for band in operator.bands} == {0, 1}
+    assert {strip.moving for strip in operator.strips} == {0, 1}
 
 
 # --- windows of aggregates -------------------------------------------------------------------------------------------

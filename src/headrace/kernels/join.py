@@ -3,9 +3,9 @@
 Invariant: of the pairs (l, r) of the two tables, exactly those are returned that the window admits and for which the
 predicate is true; the predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
 
-Both kinds of window are bands: a tuple meets those tuples of the other side whose position lies in an interval that
-moves with the tuple's own position. A time join is one band over `ts`; a count join is two, one for pairs in which L
-came first (over the ranks of L) and one for those in which R did. So one side is cut into slices along the band, and a
+Both kinds of window are strips: a tuple meets those tuples of the other side whose position lies in an interval that
+moves with the tuple's own position. A time join is one strip over `ts`; a count join is two, one for pairs in which L
+came first (over the ranks of L) and one for those in which R did. So one side is cut into slices along the strip, and a
 slice is compared only with the range of the other side that it can reach: the cost follows the window, not the epoch.
 """
 
@@ -35,7 +35,7 @@ MOST = 0.75  # of one side met by all of the other: not worth sorting
 
 
 @dataclass(frozen=True)
-class Band:
+class Strip:
     """Tuples of `moving` meet those of the other side with  position in [place - back, place + ahead]."""
 
     moving: int  # 0: L moves over R, 1: R moves over L
@@ -58,55 +58,55 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa
     sides = (_with_time(left), _with_time(right))
     look_up = operator.on.near is not None and near.usable(operator.on.near, left, right)
     kernel = _look_up if look_up and operator.time_window is not None else _compare
-    for band in operator.bands:
-        for l, r in slices(band, *sides):
-            yield from kernel(operator, band, l, r)
+    for strip in operator.strips:
+        for l, r in slices(strip, *sides):
+            yield from kernel(operator, strip, l, r)
 
 
-def _look_up(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
-    """The pairs of a slice that are near each other, found by binary search. (`band` is the whole window here.)"""
+def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+    """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)"""
     assert operator.on.near is not None
     return satisfying(operator, left, right, near.candidates(operator.on.near, left, right))
 
 
-def _compare(operator: JoinOperator, band: Band, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
     """Every pair of a slice: in a compiled loop where that pays and is exact, else in DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     if compiled and native.WORTH_COMPILING <= pairs < most and native.usable(compiled, left, right):
         sides = (left, right)
-        places, positions = sides[band.moving].column(band.place), sides[1 - band.moving].column(band.position)
-        reach = native.Reach.all(band.moving, np.asarray(places), np.asarray(positions), band.back, band.ahead)
+        places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
+        reach = native.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
         for moving, still in native.loop(compiled, left, right, reach):
-            l, r = (moving, still) if band.moving == 0 else (still, moving)
+            l, r = (moving, still) if strip.moving == 0 else (still, moving)
             yield from results(operator, left, right, l, r)
     else:
-        yield in_schema(evaluate(_sql(operator, band), {"l": left, "r": right}, operator.text), operator.schema)
+        yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)
 
 
-def slices(band: Band, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Pairs of parts of the two tables that together hold every pair the band admits, each once."""
-    moving, still = (left, right) if band.moving == 0 else (right, left)
-    if moving.num_rows * still.num_rows <= FEW_PAIRS or _all_in_reach(band, moving, still):
+def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Pairs of parts of the two tables that together hold every pair the strip admits, each once."""
+    moving, still = (left, right) if strip.moving == 0 else (right, left)
+    if moving.num_rows * still.num_rows <= FEW_PAIRS or _all_in_reach(strip, moving, still):
         yield left, right
         return
-    moving, places = _sorted(moving, band.place)
-    still, positions = _sorted(still, band.position)
-    for start, stop in _cuts(band, places, positions):
-        first = np.searchsorted(positions, places[start] - band.back, side="left")
-        last = np.searchsorted(positions, places[stop - 1] + band.ahead, side="right")
+    moving, places = _sorted(moving, strip.place)
+    still, positions = _sorted(still, strip.position)
+    for start, stop in _cuts(strip, places, positions):
+        first = np.searchsorted(positions, places[start] - strip.back, side="left")
+        last = np.searchsorted(positions, places[stop - 1] + strip.ahead, side="right")
         if first < last:
             parts = (moving.slice(start, stop - start), still.slice(first, last - first))
-            yield parts if band.moving == 0 else (parts[1], parts[0])
+            yield parts if strip.moving == 0 else (parts[1], parts[0])
 
 
-def _all_in_reach(band: Band, moving: pa.Table, still: pa.Table) -> bool:
+def _all_in_reach(strip: Strip, moving: pa.Table, still: pa.Table) -> bool:
     """Whether cutting would save little: the moving side is one slice, and most of the still side can be met."""
-    places, positions = np.asarray(moving.column(band.place)), np.asarray(still.column(band.position))
+    places, positions = np.asarray(moving.column(strip.place)), np.asarray(still.column(strip.position))
     low, high = places.min(), places.max()
-    if high - low > band.back + band.ahead:
+    if high - low > strip.back + strip.ahead:
         return False
-    met = np.count_nonzero((positions >= low - band.back) & (positions <= high + band.ahead))
+    met = np.count_nonzero((positions >= low - strip.back) & (positions <= high + strip.ahead))
     return bool(met >= MOST * len(positions))
 
 
@@ -118,14 +118,14 @@ def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
     return arrow.take(table, order), values[order]
 
 
-def _cuts(band: Band, places: Numbers, positions: Numbers) -> Iterator[tuple[int, int]]:
-    """Slices of the moving side: as long as the band is wide, longer where few tuples can be met."""
-    width = max(band.back + band.ahead, 1)
+def _cuts(strip: Strip, places: Numbers, positions: Numbers) -> Iterator[tuple[int, int]]:
+    """Slices of the moving side: as long as the strip is wide, longer where few tuples can be met."""
+    width = max(strip.back + strip.ahead, 1)
     start = 0
     while start < len(places):
         stop = int(np.searchsorted(places, places[start] + width, side="right"))
-        reach = np.searchsorted(positions, places[stop - 1] + band.ahead, side="right")
-        reach -= np.searchsorted(positions, places[start] - band.back, side="left")
+        reach = np.searchsorted(positions, places[stop - 1] + strip.ahead, side="right")
+        reach -= np.searchsorted(positions, places[start] - strip.back, side="left")
         stop = max(stop, start + FEW_PAIRS // max(int(reach), 1))
         yield start, min(stop, len(places))
         start = stop
@@ -135,14 +135,14 @@ def _with_time(table: pa.Table) -> pa.Table:
     return table.append_column(TIME, table.column("ts").cast(pa.int64()))
 
 
-def _sql(operator: JoinOperator, band: Band) -> str:
+def _sql(operator: JoinOperator, strip: Strip) -> str:
     columns = [f"{side}.{duck.quote(name)} AS {duck.quote(out)}" for out, side, name in operator.columns]
-    return f"SELECT {', '.join([f'{operator.ts_sql(band)} AS ts', *columns])} FROM l JOIN r ON {_condition(operator, band)}"
+    return f"SELECT {', '.join([f'{operator.ts_sql(strip)} AS ts', *columns])} FROM l JOIN r ON {_condition(operator, strip)}"
 
 
-def _condition(operator: JoinOperator, band: Band) -> str:
+def _condition(operator: JoinOperator, strip: Strip) -> str:
     """The join condition in the form that DuckDB runs fastest without changing what may be evaluated."""
-    window = band.sql
+    window = strip.sql
     if not operator.on.safe:
         return f"CASE WHEN {window} THEN {operator.sql} ELSE false END"
     if operator.on.ranges:  # a range join on the predicate; the window is kept out of the optimiser's sight

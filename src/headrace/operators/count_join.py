@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.arrow import Numbers
 from headrace.kernels import order
-from headrace.kernels.join import Band
+from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
 from headrace.moments import FOREVER
 from headrace.operators.base import Results, Sequential, Slot
@@ -66,9 +66,9 @@ class CountJoinOperator(JoinOperator):
         return None
 
     @property
-    def bands(self) -> tuple[Band, ...]:
+    def strips(self) -> tuple[Strip, ...]:
         # l before r: rank(l) in [nL(r) - n1, nL(r) - 1]; r before l the other way round
-        return (Band(1, "__other", "__rank", self.n1, -1), Band(0, "__other", "__rank", self.n2, -1))
+        return (Strip(1, "__other", "__rank", self.n1, -1), Strip(0, "__other", "__rank", self.n2, -1))
 
     def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
         since_l = numbers(right, "__other", r) - numbers(left, "__rank", l)
@@ -79,8 +79,8 @@ class CountJoinOperator(JoinOperator):
     def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
         return np.maximum(l, r)
 
-    def ts_sql(self, band: Band) -> str:
-        return ("l", "r")[band.moving] + ".ts"
+    def ts_sql(self, strip: Strip) -> str:
+        return ("l", "r")[strip.moving] + ".ts"
 
     @property
     def may_follow(self) -> bool:

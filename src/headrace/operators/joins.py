@@ -18,7 +18,7 @@ from headrace.arrow import Numbers
 from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
-from headrace.kernels.join import Band, join
+from headrace.kernels.join import Strip, join
 from headrace.operators.base import Appended, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, paths
@@ -72,8 +72,8 @@ class JoinOperator(Appended):
 
     @property
     @abstractmethod
-    def bands(self) -> tuple[Band, ...]:
-        """The window, as one or more bands that together hold every pair it admits, each in one."""
+    def strips(self) -> tuple[Strip, ...]:
+        """The window, as one or more strips that together hold every pair it admits, each in one."""
 
     @property
     @abstractmethod
@@ -89,8 +89,8 @@ class JoinOperator(Appended):
         """The event times of results."""
 
     @abstractmethod
-    def ts_sql(self, band: Band) -> str:
-        """The same in SQL, for pairs of one band."""
+    def ts_sql(self, strip: Strip) -> str:
+        """The same in SQL, for pairs of one strip."""
 
     @abstractmethod
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:

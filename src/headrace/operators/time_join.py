@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.arrow import Numbers
 from headrace.durations import format_duration
 from headrace.kernels.aggregate import times
-from headrace.kernels.join import TIME, Band
+from headrace.kernels.join import TIME, Strip
 from headrace.kernels.pairs import numbers
 from headrace.moments import minus
 from headrace.operators.joins import JoinOperator, join_groupings
@@ -36,8 +36,8 @@ class TimeJoinOperator(JoinOperator):
         return self.w1, self.w2
 
     @property
-    def bands(self) -> tuple[Band, ...]:
-        return (Band(0, TIME, TIME, self.w2, self.w1),)
+    def strips(self) -> tuple[Strip, ...]:
+        return (Strip(0, TIME, TIME, self.w2, self.w1),)
 
     def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
         apart = numbers(right, "ts", r) - numbers(left, "ts", l)
@@ -47,7 +47,7 @@ class TimeJoinOperator(JoinOperator):
     def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
         return np.minimum(l, r)
 
-    def ts_sql(self, band: Band) -> str:
+    def ts_sql(self, strip: Strip) -> str:
         return "least(l.ts, r.ts)"
 
     @property
