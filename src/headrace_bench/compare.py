@@ -7,10 +7,10 @@ from typing import Any
 
 from headrace_bench import report, summary
 from headrace_bench.report import Grid, Panel, Series, number
-from headrace_bench.running import Measured
+from headrace_bench.running import JudgedCase
 from headrace_bench.summary import Line
 
-Extra = tuple[str, str, Callable[[Measured, Line], float]]  # heading, name in the JSON, figure
+Extra = tuple[str, str, Callable[[JudgedCase, Line], float]]  # heading, name in the JSON, figure
 RULES = (
     "tuples/s: median over the rounds, from the epoch that filled the windows to the last; spread: least .. most",
     "CPU: processor seconds per million tuples, memory: peak, both of all processes of a system",
@@ -18,19 +18,19 @@ RULES = (
 )
 
 
-def grids(found: Sequence[Measured], extra: Extra | None = None) -> list[Grid]:
+def grids(found: Sequence[JudgedCase], extra: Extra | None = None) -> list[Grid]:
     """One table per case."""
     more = [f">{extra[0]}"] if extra else []
     headings = ["system", ">tuples/s", ">spread", *more, ">CPU s/M", ">memory", ">results", ">headrace x", ">rank"]
     return [Grid(measured.case.name, headings, _rows(measured, extra)) for measured in found]
 
 
-def _rows(measured: Measured, extra: Extra | None) -> list[list[str]]:
+def _rows(measured: JudgedCase, extra: Extra | None) -> list[list[str]]:
     found = summary.lines(measured)
     return [_row(measured, found, line, extra) for line in found]
 
 
-def _row(measured: Measured, found: Sequence[Line], line: Line, extra: Extra | None) -> list[str]:
+def _row(measured: JudgedCase, found: Sequence[Line], line: Line, extra: Extra | None) -> list[str]:
     answer = line.outcomes[0].answer
     results = f"{answer.rows:,}" if answer else ""
     if not line.measured:
@@ -49,7 +49,7 @@ def _row(measured: Measured, found: Sequence[Line], line: Line, extra: Extra | N
     ]
 
 
-def panel(measured: Measured) -> Panel:
+def panel(measured: JudgedCase) -> Panel:
     """Bars: tuples per second of every system that answered rightly, or was still at it when its time was up."""
     found = [line for line in summary.lines(measured) if line.measured]
     rates = [line.figure("tuples_per_second") for line in found]
@@ -63,12 +63,12 @@ def panel(measured: Measured) -> Panel:
     return Panel(measured.case.name, "", "tuples per second", [bars])
 
 
-def notes(found: Sequence[Measured], *more: str) -> list[str]:
+def notes(found: Sequence[JudgedCase], *more: str) -> list[str]:
     checked = [f"{m.case.name}: {m.by}" + (f", {m.expected.rows:,} rows" if m.expected else "") for m in found]
     return [*RULES, "answers checked, by rows and checksum, by " + "; ".join(checked), *more, *_about(found)]
 
 
-def _about(found: Sequence[Measured]) -> list[str]:
+def _about(found: Sequence[JudgedCase]) -> list[str]:
     """Versions and settings of each system, once."""
     said: dict[str, dict[str, Any]] = {}
     for outcome in (outcome for measured in found for outcome in measured.outcomes):
@@ -81,13 +81,13 @@ def _flat(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def data(found: Sequence[Measured], extra: Extra | None = None) -> dict[str, Any]:
-    def more(measured: Measured) -> Callable[[Line], dict[str, Any]]:
+def data(found: Sequence[JudgedCase], extra: Extra | None = None) -> dict[str, Any]:
+    def more(measured: JudgedCase) -> Callable[[Line], dict[str, Any]]:
         return lambda line: {extra[1]: extra[2](measured, line)} if extra else {}
 
     return {"cases": [summary.to_json(measured, more(measured)) for measured in found]}
 
 
-def reported(name: str, title: str, found: Sequence[Measured]) -> report.Report:
+def reported(name: str, title: str, found: Sequence[JudgedCase]) -> report.Report:
     panels = [panel(measured) for measured in found]
     return report.Report(name, title, notes(found), grids(found), data(found), panels)

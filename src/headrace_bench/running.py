@@ -208,7 +208,7 @@ def points_in(work: Path) -> list[Point]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class JudgedCase:
     """A case with the outcomes of all rounds and the answer that is right."""
 
     case: Case
@@ -224,7 +224,7 @@ class Measured:
         return list(dict.fromkeys(o.system for o in self.outcomes))
 
 
-def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = ()) -> Measured:
+def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = ()) -> JudgedCase:
     """All systems in alternating order, round by round, over the same files; `once`: families with a single round."""
     with scratch("data") as folder:
         say(f"{case.name}: writing {case.streams.tuples:,} tuples")
@@ -265,18 +265,18 @@ def _line(outcome: Outcome) -> str:
     return f"{outcome.system}: {outcome.status}{rate}"
 
 
-def judged(case: Case, outcomes: Sequence[Outcome], right: Answer | None) -> Measured:
+def judged(case: Case, outcomes: Sequence[Outcome], right: Answer | None) -> JudgedCase:
     """Mark the outcomes whose answer is not the expected one."""
     by, answers = "DuckDB", {(o.system, o.answer): o.answer for o in outcomes if o.answer}
     if right is None and len({system for system, _ in answers}) < 2:
-        return Measured(case, tuple(outcomes), None, "nobody: only one system answered")
+        return JudgedCase(case, tuple(outcomes), None, "nobody: only one system answered")
     if right is None:
         right, by = agreed(answers.values()), "agreement of the systems"
     marked = [
         replace(o, status="wrong answer" if right else "answers differ") if o.answer and o.answer != right else o
         for o in outcomes
     ]
-    return Measured(case, tuple(marked), right, by)
+    return JudgedCase(case, tuple(marked), right, by)
 
 
 def demand_linux() -> None:

@@ -14,7 +14,7 @@ from headrace_bench import compare, summary, systems
 from headrace_bench.measure import Spread
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Report, Series, number, size
-from headrace_bench.running import Measured, run_case
+from headrace_bench.running import JudgedCase, run_case
 from headrace_bench.summary import Line
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import Streams
@@ -56,7 +56,7 @@ def run(options: Options) -> Report:
     return reported([run_case(each, contenders, options.rounds, options.say) for each in wanted])
 
 
-def reported(found: Sequence[Measured]) -> Report:
+def reported(found: Sequence[JudgedCase]) -> Report:
     grids = [grid for measured in found for grid in (_speed(measured), _moved(measured))]
     data = {"cases": [summary.to_json(measured, _extra(measured)) for measured in found]}
     panels = [panel for measured in found for panel in _panels(measured)]
@@ -69,7 +69,7 @@ def counted(line: Line, name: str) -> Spread:
     return Spread.of(outcome.per_epoch[name] for outcome in line.outcomes)
 
 
-def cpu(measured: Measured, line: Line) -> Spread:
+def cpu(measured: JudgedCase, line: Line) -> Spread:
     """Processor milliseconds in an epoch."""
     tuples = measured.case.streams.per_epoch
     return Spread.of((outcome.cpu_per_million or 0.0) * tuples / 1000 for outcome in line.outcomes)
@@ -84,13 +84,13 @@ def slower(found: Sequence[Line], line: Line) -> float | None:
 # --- showing -------------------------------------------------------------------------------------------------------
 
 
-def _speed(measured: Measured) -> Grid:
+def _speed(measured: JudgedCase) -> Grid:
     found = summary.lines(measured)
     headings = ["strategy", ">tuples/s", ">epoch, ms", ">CPU ms an epoch", ">CPU s/M", f">{BEST} x", ">rank"]
     return Grid(f"{measured.case.name} tuples: speed", headings, [_speed_row(measured, found, line) for line in found])
 
 
-def _speed_row(measured: Measured, found: Sequence[Line], line: Line) -> list[str]:
+def _speed_row(measured: JudgedCase, found: Sequence[Line], line: Line) -> list[str]:
     if not line.ok:
         return [f"{line.system}: {line.status}", *[""] * 6]
     ratio = slower(found, line)
@@ -105,7 +105,7 @@ def _speed_row(measured: Measured, found: Sequence[Line], line: Line) -> list[st
     ]
 
 
-def _moved(measured: Measured) -> Grid:
+def _moved(measured: JudgedCase) -> Grid:
     headings = ["strategy", ">shuffles", ">tasks", ">by value", ">by reference", ">in their slot", ">tasks' CPU ms"]
     rows = [_moved_row(line) for line in summary.lines(measured) if line.ok]
     return Grid(f"{measured.case.name} tuples: what an epoch moves", headings, rows)
@@ -124,7 +124,7 @@ def _ranged(spread: Spread, show: Callable[[float], str] = number) -> str:
     return f"{show(spread.median)} ({show(spread.least)} .. {show(spread.most)})"
 
 
-def _panels(measured: Measured) -> list[Panel]:
+def _panels(measured: JudgedCase) -> list[Panel]:
     """What it does, what it moves, what that costs."""
     found = [line for line in summary.lines(measured) if line.ok]
     names = [_label(line) for line in found]
@@ -160,12 +160,12 @@ def _bars(label: str, names: Sequence[str], figures: Sequence[Spread]) -> Series
     return Series(label, names, *([getattr(f, part) for f in figures] for part in ("median", "least", "most")))
 
 
-def _checked(found: Sequence[Measured]) -> list[str]:
+def _checked(found: Sequence[JudgedCase]) -> list[str]:
     """The notes that all comparisons have, without their rules: who checked the answers, versions and settings."""
     return compare.notes(found)[len(compare.RULES) :]
 
 
-def _extra(measured: Measured) -> Callable[[Line], dict[str, Any]]:
+def _extra(measured: JudgedCase) -> Callable[[Line], dict[str, Any]]:
     found = summary.lines(measured)
 
     def of(line: Line) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace_bench.measure import Spread
-from headrace_bench.running import OK, TIME_LIMIT, Measured, Outcome
+from headrace_bench.running import OK, TIME_LIMIT, JudgedCase, Outcome
 
 FIGURES = ("tuples_per_second", "cpu_per_million", "peak_mb")
 
@@ -40,7 +40,7 @@ class Line:
         return self.figure("tuples_per_second").median
 
 
-def lines(measured: Measured) -> list[Line]:
+def lines(measured: JudgedCase) -> list[Line]:
     """Every system of a case, in the order in which they ran, ranked where all rounds were right."""
     unranked = [_line(measured, system) for system in measured.systems]
     best: dict[str, Line] = {}
@@ -50,7 +50,7 @@ def lines(measured: Measured) -> list[Line]:
     return [Line(x.system, x.family, x.status, x.outcomes, ranks.get(x.system)) for x in unranked]
 
 
-def _line(measured: Measured, system: str) -> Line:
+def _line(measured: JudgedCase, system: str) -> Line:
     outcomes = tuple(measured.of(system))
     bad = next((o.status for o in outcomes if o.status != OK), OK)
     return Line(system, outcomes[0].family, bad, outcomes, None)
@@ -62,7 +62,7 @@ def ratio(found: Sequence[Line], other: Line) -> float | None:
     return ours.rate / other.rate if ours is not None and other.measured and other is not ours else None
 
 
-def to_json(measured: Measured, extra: Callable[[Line], dict[str, Any]] = lambda line: {}) -> dict[str, Any]:
+def to_json(measured: JudgedCase, extra: Callable[[Line], dict[str, Any]] = lambda line: {}) -> dict[str, Any]:
     found = lines(measured)
     return {
         "case": measured.case.describe(),

@@ -11,7 +11,7 @@ import math
 from headrace_bench import compare, systems
 from headrace_bench.options import Options
 from headrace_bench.report import Panel, Report, Series
-from headrace_bench.running import CORES, Measured, run_case
+from headrace_bench.running import CORES, JudgedCase, run_case
 from headrace_bench.summary import Line, lines
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import AREA, Streams, admitted_pairs
@@ -66,7 +66,7 @@ def sized(kind: str, window: int) -> Case:
     return case(kind, window, 6)
 
 
-def pairs_per_core(measured: Measured, line: Line) -> float:
+def pairs_per_core(measured: JudgedCase, line: Line) -> float:
     """Pairs per second and core, by the median round."""
     case = measured.case
     pairs = admitted_pairs(case.streams, WITHIN, case.warm, case.streams.epochs)
@@ -100,11 +100,11 @@ def _once(case: Case) -> list[str]:
     return [] if case.facts["kind"] == ARBITRARY else [systems.FLINK.family]
 
 
-def _panels(found: list[Measured]) -> list[Panel]:
+def _panels(found: list[JudgedCase]) -> list[Panel]:
     return [_panel(kind, mine) for kind in PREDICATES if (mine := [m for m in found if m.case.facts["kind"] == kind])]
 
 
-def _panel(kind: str, found: list[Measured]) -> Panel:
+def _panel(kind: str, found: list[JudgedCase]) -> Panel:
     """Pairs per second and core over the size of the window."""
     series: dict[str, list[tuple[int, float]]] = {}
     for measured in found:

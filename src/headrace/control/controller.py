@@ -49,7 +49,7 @@ STORED = form.record(  # what `to_json` gives
 
 
 @dataclass
-class Measured:
+class OperatorLoad:
     """What one operator was sent lately: tuples per epoch, group and side, and its heavy keys."""
 
     new: list[Counts]
@@ -87,7 +87,7 @@ class Controller:
         self.asked = False  # a reorganisation out of turn
         self.layouts: dict[str, Layout] = {}
         self.history: list[Decision] = []
-        self.measured: dict[str, Measured] = {}
+        self.measured: dict[str, OperatorLoad] = {}
         self.occupancy: list[float] = []
         self.backlog = 0
         self.degree = Degree()
@@ -167,7 +167,7 @@ class Controller:
         if known is None:
             if not groups:
                 return
-            known = Measured([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+            known = OperatorLoad([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
             if operator.compares_in_loops:
                 known.pairs_per_tuple = LOOPED_PER_TUPLE
             self.measured[operator.name] = known
@@ -242,7 +242,7 @@ class Controller:
         return slots, [decision]
 
     def _shape(
-        self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: Measured
+        self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: OperatorLoad
     ) -> tuple[Layout, list[Decision]]:
         new, held = found.totals(), (found.held[0], found.held[1])
         wanted = diffusion.shape(self.policy.diffusion, groups, slots, new, held)
@@ -262,7 +262,7 @@ class Controller:
         return self.policy.diffusion in ("ssp", "grid") or after < (1 - self.policy.worth) * before
 
     def _place(
-        self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: Measured
+        self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: OperatorLoad
     ) -> tuple[Layout, list[Decision]]:
         pins = self.policy.pinned.get(operator.name, {})
         fitted = _fitted(layout, slots)
@@ -312,7 +312,7 @@ class Controller:
         before: Diagonal,
         after: Diagonal,
         moves: Sequence[elastic.Move],
-        found: Measured,
+        found: OperatorLoad,
         load: Counts,
     ) -> list[Decision]:
         loads = [elastic.slot_loads(each.owner, each.splits, load.tolist(), after.slots) for each in (before, after)]
@@ -335,7 +335,7 @@ class Controller:
             decisions.append(Decision(epoch, operator.name, "split", change, f"{hot}{why}", had, gain))
         return decisions
 
-    def _hottest(self, group: int, groups: int, found: Measured) -> str:
+    def _hottest(self, group: int, groups: int, found: OperatorLoad) -> str:
         """The heaviest key of a group, to say why it is hot."""
         for sketch in found.heavy:
             for key, count in sketch.heavy(0.02):
@@ -382,7 +382,7 @@ class Controller:
         return Decision(epoch, "all", "slots", f"{self.active} to {slots}", why, busy, self.active / slots)
 
 
-def group_load(found: Measured) -> Counts:
+def group_load(found: OperatorLoad) -> Counts:
     """Work per group: tuples, and the pairs that hot keys make."""
     load = found.new[0] + found.new[1]
     groups, totals = len(load), found.totals()

@@ -23,7 +23,7 @@ from headrace_bench.adaptive import claims, local
 from headrace_bench.adaptive.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series
-from headrace_bench.running import Measured, run_case
+from headrace_bench.running import JudgedCase, run_case
 from headrace_bench.systems import System
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import Streams
@@ -70,7 +70,7 @@ def watched(system: System) -> System:
     return replace(system, options={**system.options, "watch": True})
 
 
-def speed_up(measured: Measured) -> float | None:
+def speed_up(measured: JudgedCase) -> float | None:
     """How many times as fast the controller is as a static table."""
     found = {line.system: line for line in summary.lines(measured) if line.ok}
     ours, other = (found.get(system.name) for system in (systems.HEADRACE, systems.HEADRACE_STATIC))
@@ -154,13 +154,13 @@ def run(options: Options) -> Found:
     return Found(_claims(split, moved), grids, panels, data, _notes([split, spark], size), compared)
 
 
-def _claims(measured: Measured, moved: Course) -> list[Claim]:
+def _claims(measured: JudgedCase, moved: Course) -> list[Claim]:
     times, what = speed_up(measured), "throughput beside a static hash table"
     faster = claims.at_least(what, 1.5, times, " x") if times else Claim(what, "at least 1.5 x", "not measured", False)
     return [faster, claims.at_most("reorganisations until the split follows a hot key", 3, max(moved.followed))]
 
 
-def _busiest(measured: Measured) -> Grid:
+def _busiest(measured: JudgedCase) -> Grid:
     """What its slots do, of every system that was watched."""
     found = [line for line in summary.lines(measured) if line.ok and all(o.per_epoch for o in line.outcomes)]
     rows = [
@@ -183,7 +183,7 @@ def _panel(moved: Course, size: Size) -> Panel:
     return Panel(title, "epoch", "pairs in the busiest slot over the mean", series, plain=True)
 
 
-def _notes(measured: Sequence[Measured], size: Size) -> list[str]:
+def _notes(measured: Sequence[JudgedCase], size: Size) -> list[str]:
     return [
         f"hot key: {ON}; {SHARE:.0%} of all tuples on one of {KEYS:,} keys, windows of {size.within} s,"
         f" {size.rate:,} tuples/s in each stream, an epoch a second of them, at full speed, 2 slots. Beside Spark it is"

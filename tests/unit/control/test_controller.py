@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import compile_query
-from headrace.control.controller import Controller, Measured, group_load
+from headrace.control.controller import Controller, OperatorLoad, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
@@ -121,14 +121,14 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     run.close()
 
 
-def hot_join() -> tuple[Controller, Measured]:
+def hot_join() -> tuple[Controller, OperatorLoad]:
     """A controller of 16 slots and 64 groups, in which group 0 has become very hot."""
     left, right = streams()
     query = left.join(right, on="l.k = r.k and l.x < r.x", within="4 seconds")
     control = Controller(compile_query([node_of(query)]), Policy(), 16, 16)
     load = np.full(64, 10.0)
     load[0] = 10_000.0
-    control.measured["join-1"] = Measured([load, load.copy()], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+    control.measured["join-1"] = OperatorLoad([load, load.copy()], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
     return control, control.measured["join-1"]
 
 
