@@ -1,7 +1,7 @@
-"""SIGKILL at every step of a run (F1 to F8): nothing lost, nothing twice, nothing damaged.
+"""SIGKILL at every step of a run: nothing lost, nothing twice, nothing damaged.
 
 The steps are those of a run that is left alone: writes, syncs, publications and deletions of the state, deliveries to
-the sink. Every step belongs to one fault of the table in RELIABILITY.md; together the tests below die at each (at some
+the sink. Every step belongs to one kind of fault, which a test below is named after; together they die at each (at some
 of the many that are alike). The run that follows has other slots and cuts the rest of the rows otherwise.
 """
 
@@ -73,55 +73,55 @@ def test_an_unkilled_run_gives_the_reference_answer(nursery: Nursery, tmp_path: 
     assert check(nursery, tmp_path / "run", wanted, []) == GOOD
 
 
-def test_f01_killed_before_any_block(matrix: Matrix, survives):
+def test_killed_before_any_block(matrix: Matrix, survives):
     survives("storage", "before", matrix.first_writes)
 
 
-def test_f02_killed_after_some_blocks(matrix: Matrix, survives):
+def test_killed_after_some_blocks(matrix: Matrix, survives):
     survives("storage", "before", [k for k in matrix.writes if k not in matrix.first_writes][::3])
 
 
-def test_f02_killed_within_a_block(matrix: Matrix, survives):
+def test_killed_within_a_block(matrix: Matrix, survives):
     survives("storage", "torn", matrix.writes[1::8])
 
 
-def test_f03_killed_after_all_blocks_before_the_manifest(matrix: Matrix, survives):
+def test_killed_after_all_blocks_before_the_manifest(matrix: Matrix, survives):
     survives("storage", "before", matrix.commits)
     survives("storage", "after", matrix.commits[:2])
 
 
 @pytest.mark.parametrize("when", ["before", "torn", "unlinked"])
-def test_f04_killed_while_the_manifest_is_written(matrix: Matrix, survives, when: str):
+def test_killed_while_the_manifest_is_written(matrix: Matrix, survives, when: str):
     survives("storage", when, matrix.publishes)
 
 
 @pytest.mark.parametrize("when", ["linked", "after"])
-def test_f05_killed_after_the_commit_before_delivery(matrix: Matrix, survives, when: str):
+def test_killed_after_the_commit_before_delivery(matrix: Matrix, survives, when: str):
     survives("storage", when, matrix.publishes)
 
 
-def test_f05_killed_before_a_delivery(matrix: Matrix, survives):
+def test_killed_before_a_delivery(matrix: Matrix, survives):
     survives("sink", "before", matrix.deliveries[::2])
 
 
-def test_f06_killed_within_a_delivery(matrix: Matrix, survives):
+def test_killed_within_a_delivery(matrix: Matrix, survives):
     survives("sink", "within", matrix.deliveries[::2])
 
 
-def test_f06_killed_after_a_delivery(matrix: Matrix, survives):
+def test_killed_after_a_delivery(matrix: Matrix, survives):
     survives("sink", "after", matrix.deliveries[1::2])
 
 
-def test_f08_killed_during_clean_up(matrix: Matrix, survives):
+def test_killed_during_clean_up(matrix: Matrix, survives):
     survives("storage", "before", matrix.clean_ups[::4])
     survives("storage", "after", matrix.clean_ups[2::8])
 
 
-# --- F7: the recovery dies as well ----------------------------------------------------------------------------------
+# --- the recovery dies as well --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_f07_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
+def test_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
     """Ten runs in a row die, each somewhere: before a step, within it, after it."""
     rng = random.Random(seed)
     kills = [
@@ -134,7 +134,7 @@ def test_f07_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: di
 
 
 @pytest.mark.parametrize("when", ["before", "within", "after"])
-def test_f07_tenth_recovery_equals_the_first(
+def test_tenth_recovery_equals_the_first(
     nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], matrix: Matrix, when: str
 ):
     """A recovery that dies in its first delivery changes neither state nor results, however often."""
@@ -160,7 +160,7 @@ def _tables(folder: Path) -> dict[str, object]:
     return {str(path): pq.read_table(path).to_pylist() for path in sorted((folder / "out").rglob("[!_]*.parquet"))}
 
 
-def test_f08_what_a_kill_leaves_behind_is_cleaned_up(nursery: Nursery, tmp_path: Path, matrix: Matrix):
+def test_what_a_kill_leaves_behind_is_cleaned_up(nursery: Nursery, tmp_path: Path, matrix: Matrix):
     """Orphan blocks and temporary manifests are gone once later epochs have been committed."""
     folder = tmp_path / "run"
     folder.mkdir()

@@ -143,20 +143,20 @@ def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
     return report
 
 
-def test_f34_files_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_files_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = soak(tmp_path, "files", kills=KILLS, longest=1.2)
     with capsys.disabled():
         print(f"\n{report}")
 
 
-def test_f06_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = soak(tmp_path, "stream", kills=max(1, KILLS // 5), longest=3.0)
     with capsys.disabled():
         print(f"\n{report}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_f32_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: signal.Signals):
+def test_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: signal.Signals):
     """The script knows nothing of signals: the epoch in progress is abandoned, or was committed; both are fine."""
     (tmp_path / "in").mkdir()
     running = Soak(tmp_path, "files")

@@ -1,4 +1,4 @@
-"""Bad input (RELIABILITY.md section 6) where Spark, files or the checkpoint folder take part."""
+"""Bad input where Spark, files or the checkpoint folder take part."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def same(
         assert (text := difference(wanted, found)) is None, text
 
 
-# --- B1 to B4 -------------------------------------------------------------------------------------------------------------
+# --- nothing, null, strange numbers, overflow -----------------------------------------------------------------------------
 
 
-def test_b01_empty_files_only_late_rows_and_null_times(bench: Bench):
+def test_empty_files_only_late_rows_and_null_times(bench: Bench):
     tables = [
         tuples(),
         tuples((0, "a", 1), (12 * SECOND, "a", 2)),
@@ -123,11 +123,11 @@ def test_b01_empty_files_only_late_rows_and_null_times(bench: Bench):
     assert set(kept["_source"].to_pylist()) == {"s"}
 
 
-def test_b01_an_empty_dataframe(spark: Any, tmp_path: Path):
+def test_an_empty_dataframe(spark: Any, tmp_path: Path):
     same(spark, tmp_path, tuples(), counted)
 
 
-def test_b02_b03_nulls_and_strange_doubles(spark: Any, tmp_path: Path):
+def test_nulls_and_strange_doubles(spark: Any, tmp_path: Path):
     doubles = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, None]
     rows = [(i * 1000, d, d) for i, d in enumerate(doubles * 3)]
     table = tuples(*rows, k=pa.float64(), v=pa.float64())
@@ -140,7 +140,7 @@ def test_b02_b03_nulls_and_strange_doubles(spark: Any, tmp_path: Path):
     same(spark, tmp_path, table, lambda s: s.join(s, on="l.k = r.k", within="1 second"))
 
 
-def test_b04_overflow_arrives_as_itself(bench: Bench):
+def test_overflow_arrives_as_itself(bench: Bench):
     put(bench.input, 0, tuples((0, "a", 2**63 - 1)))
     error = failure(bench.start(lambda s: s.map("k", w="v + 1")))
     assert isinstance(error, DataError)
@@ -149,10 +149,10 @@ def test_b04_overflow_arrives_as_itself(bench: Bench):
     assert bench.last() is None
 
 
-# --- B5, B6 ---------------------------------------------------------------------------------------------------------------
+# --- time -----------------------------------------------------------------------------------------------------------------
 
 
-def test_b05_far_future_with_ahead(bench: Bench):
+def test_far_future_with_ahead(bench: Bench):
     put(bench.input, 0, tuples((0, "a", 1)))
     put(bench.input, 1, tuples((253_402_300_799_999_999, "a", 2), (SECOND, "a", 3)))
     put(bench.input, 2, tuples((2 * SECOND, "a", 4)))
@@ -162,7 +162,7 @@ def test_b05_far_future_with_ahead(bench: Bench):
         assert run.progress.watermark["s"] == 2 * SECOND
 
 
-def test_b06_before_1970_and_time_zones(spark: Any, tmp_path: Path):
+def test_before_1970_and_time_zones(spark: Any, tmp_path: Path):
     """A Spark timestamp is an instant whatever the zone of the session; one without a zone is read as UTC."""
     table = tuples(*((-35 * SECOND + i * 1_700_000, "a", i) for i in range(20)))
     same(spark, tmp_path, table, counted)
@@ -178,7 +178,7 @@ def test_b06_before_1970_and_time_zones(spark: Any, tmp_path: Path):
     assert difference(wanted, counted(hr.stream(plain, time="ts", name="s")).collect(slots=2)) is None
 
 
-def test_b06_nanoseconds_are_taken_when_nothing_is_lost(spark: Any, tmp_path: Path):
+def test_nanoseconds_are_taken_when_nothing_is_lost(spark: Any, tmp_path: Path):
     far = spark.sql("select timestamp'3000-01-01 00:00:00.000001' as ts, 1 as v")  # not even the year has room
     far.write.parquet(str(tmp_path / "spark"))
     assert hr.files(spark, tmp_path / "spark", time="ts").collect().column("ts").cast(pa.int64()).to_pylist() == [
@@ -234,7 +234,7 @@ def test_structs_in_structs_on_spark(spark: Any):
     assert s.aggregate(by=["k"], window="1 hour", l="list(e)").collect(slots=2).num_rows == 5
 
 
-# --- B11: schemas that change -----------------------------------------------------------------------------------------------
+# --- schemas that change ----------------------------------------------------------------------------------------------------
 
 CHANGED = [
     (lambda t: t.append_column("x", pa.array([1] * t.num_rows)), "new ['x']"),
@@ -244,7 +244,7 @@ CHANGED = [
 ]
 
 
-def test_b11_schema_changes_mid_stream(bench: Bench):
+def test_schema_changes_mid_stream(bench: Bench):
     """Each time: stop, nothing committed; a good file under the same name is read instead, and the run goes on."""
     good = [tuples((number * SECOND, "a", number)) for number in range(5)]
     put(bench.input, 0, good[0])
@@ -264,7 +264,7 @@ def test_b11_schema_changes_mid_stream(bench: Bench):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone"])
-def test_b20_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pytest.MonkeyPatch):
     put(bench.input, 0, tuples((0, "a", 1)))
     bad = put(bench.input, 1, tuples((SECOND, "a", 2)))
     good = bad.read_bytes()
@@ -291,7 +291,7 @@ def test_b20_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: 
         until(run, lambda p: p.epoch == 1)
 
 
-def test_b20_the_folder_goes_away(bench: Bench):
+def test_the_folder_goes_away(bench: Bench):
     put(bench.input, 0, tuples((0, "a", 1)))
     run = bench.start()
     until(run, lambda p: p.epoch == 0)
@@ -305,10 +305,10 @@ def test_b20_the_folder_goes_away(bench: Bench):
         until(again, lambda p: p.epoch == 1)
 
 
-# --- B12, B13 ---------------------------------------------------------------------------------------------------------------
+# --- names, text ------------------------------------------------------------------------------------------------------------
 
 
-def test_b12_odd_column_names(spark: Any, tmp_path: Path):
+def test_odd_column_names(spark: Any, tmp_path: Path):
     names = ["a.b", "a`b", 'say "no"', "it's", "select", "数", "%s", "{x}", "x-y", "1"]
     table = tuples((0, *names), (1, *names), **dict.fromkeys(names, pa.string()))
 
@@ -321,29 +321,29 @@ def test_b12_odd_column_names(spark: Any, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["__x", " x", "x" * 256])
-def test_b12_impossible_names_of_a_dataframe(spark: Any, name: str):
+def test_impossible_names_of_a_dataframe(spark: Any, name: str):
     frame = spark.createDataFrame([(0,)], ["v"]).selectExpr("timestamp_micros(v) as ts", f"v as `{name}`")
     with pytest.raises(QueryError, match="column name"):
         hr.stream(frame, time="ts")
 
 
-def test_b12_twins_of_a_dataframe(spark: Any):
+def test_twins_of_a_dataframe(spark: Any):
     frame = spark.createDataFrame([(0,)], ["v"]).selectExpr("timestamp_micros(v) as ts", "v as a", "v as A")
     with pytest.raises(QueryError, match="differ only in case"):
         hr.stream(frame, time="ts")
 
 
-def test_b13_texts_are_kept_exactly(spark: Any, tmp_path: Path):
+def test_texts_are_kept_exactly(spark: Any, tmp_path: Path):
     texts = ["../../x", "/", "a\0b", "\0", "a\nb\r", "", " ", "'; --", "💧", "e\u0301", "é", "\u202e", "x" * 1_000_000]
     table = tuples(*((i, text, i) for i, text in enumerate(texts * 2)))
     same(spark, tmp_path, table, counted)
     same(spark, tmp_path, table, lambda s: s.join(s, on="l.k = r.k", within="1 second"))
 
 
-# --- B17 --------------------------------------------------------------------------------------------------------------------
+# --- many and large ---------------------------------------------------------------------------------------------------------
 
 
-def test_b17_many_small_epochs_leave_few_files(bench: Bench):
+def test_many_small_epochs_leave_few_files(bench: Bench):
     count = 40
     for number in range(count):
         put(bench.input, number, tuples(*((number * SECOND + i, "abc"[i], i) for i in range(3))))
@@ -354,21 +354,21 @@ def test_b17_many_small_epochs_leave_few_files(bench: Bench):
     assert len(list((bench.checkpoint / "state" / "manifests").iterdir())) == 3
 
 
-def test_b17_one_large_batch(spark: Any, tmp_path: Path):
+def test_one_large_batch(spark: Any, tmp_path: Path):
     frame = spark.range(1_000_000).selectExpr("timestamp_micros(id * 100) as ts", "id % 1000 as k", "id as v")
     found = counted(hr.stream(frame, time="ts", name="s")).collect(slots=2)
     assert sum(found["n"].to_pylist()) == 1_000_000
     assert sum(found["total"].to_pylist()) == 999_999 * 1_000_000 // 2
 
 
-# --- B18, B19 ---------------------------------------------------------------------------------------------------------------
+# --- another query, another folder ------------------------------------------------------------------------------------------
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "writer.lock"}
 
 
-def test_b18_b19_a_checkpoint_belongs_to_one_query(bench: Bench):
+def test_a_checkpoint_belongs_to_one_query(bench: Bench):
     put(bench.input, 0, tuples((0, "a", 1)))
     with bench.start() as run:
         until(run, lambda p: p.epoch == 0)
@@ -385,7 +385,7 @@ def test_b18_b19_a_checkpoint_belongs_to_one_query(bench: Bench):
         until(run, lambda p: p.epoch == 1)
 
 
-def test_b19_impossible_checkpoints(bench: Bench, tmp_path: Path):
+def test_impossible_checkpoints(bench: Bench, tmp_path: Path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -408,7 +408,7 @@ def test_b19_impossible_checkpoints(bench: Bench, tmp_path: Path):
     assert [p.name for p in (tmp_path / "foreign").iterdir()] == ["thesis.tex"]
 
 
-def test_b19_a_relative_checkpoint(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_relative_checkpoint(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put(bench.input, 0, tuples((0, "a", 1)))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -1,4 +1,4 @@
-"""Faults of RELIABILITY.md section 5 that need Spark: halves of a checkpoint that do not fit, sinks and tasks that fail,
+"""Faults that need Spark to be seen: halves of a checkpoint that do not fit, sinks and tasks that fail,
 a second writer, another size of everything, and the ways to stop.
 """
 
@@ -156,10 +156,10 @@ def files(spark: Any, tmp_path: Path) -> Bench:
     return Bench(spark, tmp_path, "files")
 
 
-# --- F6, F22 to F25: state and Spark's folder ----------------------------------------------------------------------------
+# --- state and Spark's folder --------------------------------------------------------------------------------------------
 
 
-def test_f06_replay_delivers_the_same_again_and_leaves_the_state_alone(bench: Bench):
+def test_replay_delivers_the_same_again_and_leaves_the_state_alone(bench: Bench):
     """Killed between our commit and Spark's: its commit is not there, so Spark sends the batch again."""
     bench.run(2)
     bench.forget_commits(1)
@@ -180,7 +180,7 @@ def test_f06_replay_delivers_the_same_again_and_leaves_the_state_alone(bench: Be
     bench.check()
 
 
-def test_f22_spark_folder_deleted(bench: Bench):
+def test_spark_folder_deleted(bench: Bench):
     bench.run(2)
     kept = bench.backup("spark", "kept")
     shutil.rmtree(bench.checkpoint / "spark")
@@ -196,7 +196,7 @@ def test_f22_spark_folder_deleted(bench: Bench):
     bench.check()
 
 
-def test_f22_spark_folder_of_another_query(bench: Bench, spark: Any, tmp_path: Path):
+def test_spark_folder_of_another_query(bench: Bench, spark: Any, tmp_path: Path):
     """A new Spark checkpoint whose batch numbers happen to fit must not be taken for the old one."""
     bench.run(2)
     (tmp_path / "other").mkdir()
@@ -209,7 +209,7 @@ def test_f22_spark_folder_of_another_query(bench: Bench, spark: Any, tmp_path: P
     assert bench.contents("state") == before
 
 
-def test_f23_state_deleted(bench: Bench):
+def test_state_deleted(bench: Bench):
     bench.run(2)
     kept = bench.backup("state", "kept")
     shutil.rmtree(bench.checkpoint / "state")
@@ -227,7 +227,7 @@ def test_f23_state_deleted(bench: Bench):
     bench.check()
 
 
-def test_f24_state_from_an_older_backup(bench: Bench):
+def test_state_from_an_older_backup(bench: Bench):
     bench.run(1)
     old = bench.backup("state", "old")
     bench.run(2)
@@ -241,7 +241,7 @@ def test_f24_state_from_an_older_backup(bench: Bench):
     bench.check()
 
 
-def test_f24_spark_folder_from_an_older_backup(bench: Bench):
+def test_spark_folder_from_an_older_backup(bench: Bench):
     bench.run(1)
     old = bench.backup("spark", "old")
     bench.run(2)
@@ -255,7 +255,7 @@ def test_f24_spark_folder_from_an_older_backup(bench: Bench):
     bench.check()
 
 
-def test_f24_offsets_changed(bench: Bench):
+def test_offsets_changed(bench: Bench):
     bench.run(2)
     newest = bench.checkpoint / "spark" / "offsets" / "1"
     text = newest.read_text()
@@ -265,7 +265,7 @@ def test_f24_offsets_changed(bench: Bench):
         bench.start()
 
 
-def test_f25_spark_commits_lag_by_several(bench: Bench):
+def test_spark_commits_lag_by_several(bench: Bench):
     """Spark only warns; the manifest decides: the newest offsets are those of its batch, so it is a replay."""
     bench.run(3)
     bench.forget_commits(1, 2)
@@ -273,7 +273,7 @@ def test_f25_spark_commits_lag_by_several(bench: Bench):
     bench.check()
 
 
-def test_f25_batch_numbers_are_consecutive(bench: Bench):
+def test_batch_numbers_are_consecutive(bench: Bench):
     bench.run(4)
     last = StateStore.open(bench.checkpoint / "state", read_only=True).last
     assert last is not None
@@ -287,10 +287,10 @@ def test_sources_driven_otherwise_than_before_are_refused(bench: Bench):
         bench.start()
 
 
-# --- F18: a second writer -----------------------------------------------------------------------------------------------------
+# --- a second writer ----------------------------------------------------------------------------------------------------------
 
 
-def test_f18_second_run_on_the_same_checkpoint(files: Bench):
+def test_second_run_on_the_same_checkpoint(files: Bench):
     files.feed()
     with files.start() as run:
         with pytest.raises(WriterConflict, match=rf"in use by process {os.getpid()} on "):
@@ -317,7 +317,7 @@ def test_a_reader_may_look_while_a_run_goes_on(files: Bench):
             run.wait(0.01)
 
 
-# --- F21: tasks that fail -----------------------------------------------------------------------------------------------------
+# --- tasks that fail ----------------------------------------------------------------------------------------------------------
 
 
 def _dies_while(flag: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -327,7 +327,7 @@ def _dies_while(flag: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         yield batch
 
 
-def test_f21_a_worker_is_killed(bench: Bench):
+def test_a_worker_is_killed(bench: Bench):
     """On local[2] Spark does not try again: the run ends with an error that says so, and the next goes on."""
     flag = bench.folder / "die"
     schema = "ts timestamp, k bigint, v bigint"
@@ -349,7 +349,7 @@ def test_f21_a_worker_is_killed(bench: Bench):
     bench.check()
 
 
-def test_f21_an_expression_fails_in_a_task(files: Bench):
+def test_an_expression_fails_in_a_task(files: Bench):
     """The error of a task arrives as itself; what was committed before stays; with the bad row gone the run goes on."""
     files.feed(2)
     sink = sinks.memory()
@@ -371,10 +371,10 @@ def test_f21_an_expression_fails_in_a_task(files: Bench):
     assert sorted(sink.table()["v"].to_pylist()) == [v for v in range(2 * PER_FILE) if v != 25]
 
 
-# --- F26: sinks that fail -----------------------------------------------------------------------------------------------------
+# --- sinks that fail ----------------------------------------------------------------------------------------------------------
 
 
-def test_f26_a_callback_that_raises_is_called_again(files: Bench):
+def test_a_callback_that_raises_is_called_again(files: Bench):
     seen: list[tuple[int, list[Any]]] = []
 
     def fragile(table: pa.Table, epoch: int) -> None:
@@ -400,7 +400,7 @@ def test_f26_a_callback_that_raises_is_called_again(files: Bench):
     assert difference(wanted(0, 1), found) is None
 
 
-def test_f26_a_callback_that_raises_under_spark_is_called_again(bench: Bench):
+def test_a_callback_that_raises_under_spark_is_called_again(bench: Bench):
     seen: list[int] = []
 
     def fragile(table: pa.Table, epoch: int) -> None:
@@ -417,7 +417,7 @@ def test_f26_a_callback_that_raises_under_spark_is_called_again(bench: Bench):
     assert set(seen[2:]) == {1}
 
 
-def test_f26_a_callback_that_looks_at_little_or_hides_its_error_harms_nothing(files: Bench):
+def test_a_callback_that_looks_at_little_or_hides_its_error_harms_nothing(files: Bench):
     kept: list[pa.Table] = []
 
     def careless(table: pa.Table, epoch: int) -> None:
@@ -437,16 +437,16 @@ def test_f26_a_callback_that_looks_at_little_or_hides_its_error_harms_nothing(fi
     files.check()
 
 
-# --- F29: another size ----------------------------------------------------------------------------------------------------------
+# --- another size ---------------------------------------------------------------------------------------------------------------
 
 
-def test_f29_partitions_and_slots_change_between_runs(bench: Bench):
+def test_partitions_and_slots_change_between_runs(bench: Bench):
     for partitions, slots in ((1, 1), (7, 3), (2, 8), (3, 2)):
         bench.run(1, slots=slots, change=lambda df, n=partitions: df.repartition(n))
     bench.check()
 
 
-# --- F32: stopping ---------------------------------------------------------------------------------------------------------------
+# --- stopping --------------------------------------------------------------------------------------------------------------------
 
 
 def _run_threads() -> list[threading.Thread]:
@@ -461,7 +461,7 @@ def _no_threads(seconds: float = 10) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["files", "spark"])
-def test_f32_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: str):
+def test_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: str):
     bench = Bench(spark, tmp_path, kind)
     bench.feed(1)
     entered, done = threading.Event(), []
@@ -486,7 +486,7 @@ def test_f32_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, ki
 
 
 @pytest.mark.parametrize("kind", ["files", "spark"])
-def test_f32_stop_in_the_middle_of_a_job_loses_nothing(spark: Any, tmp_path: Path, kind: str):
+def test_stop_in_the_middle_of_a_job_loses_nothing(spark: Any, tmp_path: Path, kind: str):
     bench = Bench(spark, tmp_path, kind)
     bench.feed(6)
     for pause in (0.0, 0.3, 0.7):
@@ -499,7 +499,7 @@ def test_f32_stop_in_the_middle_of_a_job_loses_nothing(spark: Any, tmp_path: Pat
     bench.check()
 
 
-def test_f32_a_stopped_run_can_be_stopped_again_and_restarted(files: Bench):
+def test_a_stopped_run_can_be_stopped_again_and_restarted(files: Bench):
     files.feed()
     run = files.start()
     run.stop()
@@ -508,7 +508,7 @@ def test_f32_a_stopped_run_can_be_stopped_again_and_restarted(files: Bench):
     files.check()
 
 
-def test_f32_stop_from_within_a_callback(files: Bench):
+def test_stop_from_within_a_callback(files: Bench):
     """Does not wait for itself."""
     files.feed(3)
     holder: list[Any] = []
@@ -526,7 +526,7 @@ def test_f32_stop_from_within_a_callback(files: Bench):
     assert _no_threads()
 
 
-def test_f32_a_failed_run_leaves_no_thread_and_no_spark_query(spark: Any, tmp_path: Path):
+def test_a_failed_run_leaves_no_thread_and_no_spark_query(spark: Any, tmp_path: Path):
     """A streaming DataFrame beside files: when an epoch of the files fails, Spark's query ends as well."""
     put(tmp_path / "a", 0)
     put(tmp_path / "b", 0)

@@ -131,7 +131,7 @@ def test_our_metadata_key_is_reserved() -> None:
         stored(table(1).replace_schema_metadata({OFFSETS: b""}))
 
 
-def test_s11_extension_types_are_refused() -> None:
+def test_extension_types_are_refused() -> None:
     ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
     with pytest.raises(StateError, match="extension type"):
         stored(pa.table({"id": ids}))
@@ -146,7 +146,7 @@ def test_a_block_is_never_overwritten() -> None:
         write_block(reader.storage, NAME, table(2), None, None, None)
 
 
-def test_f9_disk_full_while_writing_a_block() -> None:
+def test_disk_full_while_writing_a_block() -> None:
     storage = FaultyStorage()
     storage.inject("write", "before")
     with pytest.raises(StateError, match="make room"):
@@ -154,7 +154,7 @@ def test_f9_disk_full_while_writing_a_block() -> None:
 
 
 @pytest.mark.parametrize("kind", ["short", "flip"])
-def test_f12_torn_write_of_a_block(kind: str) -> None:
+def test_torn_write_of_a_block(kind: str) -> None:
     storage = FaultyStorage()
     storage.inject("write", kind)
     block = write_block(storage, NAME, table(1, 2, 3), None, None, None)
@@ -162,11 +162,11 @@ def test_f12_torn_write_of_a_block(kind: str) -> None:
         BlockReader(storage).open(block)
 
 
-def test_f13_every_flipped_bit_and_every_truncation_of_a_block() -> None:
+def test_every_flipped_bit_and_every_truncation_of_a_block() -> None:
     check_block_damage_is_seen(BlockReader)
 
 
-def test_f13_message_says_what_was_expected_and_what_to_do() -> None:
+def test_message_says_what_was_expected_and_what_to_do() -> None:
     reader, block = stored(table(1))
     reader.storage.files[NAME] = reader.storage.files[NAME][:-1] + b"?"
     with pytest.raises(CorruptState) as caught:
@@ -175,14 +175,14 @@ def test_f13_message_says_what_was_expected_and_what_to_do() -> None:
     assert NAME in text and block.checksum in text and "checksum" in text and "backup" in text
 
 
-def test_f12_wrong_size_is_named_as_such() -> None:
+def test_wrong_size_is_named_as_such() -> None:
     reader, block = stored(table(1))
     reader.storage.files[NAME] += b"?"
     with pytest.raises(CorruptState, match=f"size should be {block.bytes}, found {block.bytes + 1}"):
         reader.open(block)
 
 
-def test_f13_damage_seen_before_arrow_parses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_seen_before_arrow_parses(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, block = stored(table(1))
     reader.storage.files[NAME] = b"\0" * block.bytes
     monkeypatch.setattr(pa.ipc, "open_file", lambda *a: pytest.fail("parsed"))
@@ -190,14 +190,14 @@ def test_f13_damage_seen_before_arrow_parses(monkeypatch: pytest.MonkeyPatch) ->
         reader.open(block)
 
 
-def test_f15_missing_block() -> None:
+def test_missing_block() -> None:
     reader, block = stored(table(1))
     reader.storage.delete(NAME)
     with pytest.raises(CorruptState, match="missing"):
         reader.open(block)
 
 
-def test_f15_swapped_blocks_of_equal_size() -> None:
+def test_swapped_blocks_of_equal_size() -> None:
     storage = MemoryStorage()
     one, two = (write_block(storage, block_name(0, 0, p, 0), table(p), None, p, p) for p in range(2))
     assert one.bytes == two.bytes
@@ -310,12 +310,12 @@ def test_description_round_trip() -> None:
         {"more": 1},
     ],
 )
-def test_s9_hostile_descriptions_are_refused(change: dict[str, object]) -> None:
+def test_hostile_descriptions_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(CorruptState):
         Block.from_json({**GOOD, **change})
 
 
 @pytest.mark.parametrize("data", [None, [], "x", {}, {k: v for k, v in GOOD.items() if k != "rows"}])
-def test_s9_other_values_are_no_description(data: object) -> None:
+def test_other_values_are_no_description(data: object) -> None:
     with pytest.raises(CorruptState):
         Block.from_json(data)

@@ -1,4 +1,4 @@
-"""Hostile or clumsy hands on the folders of a run (S9, S12): refused by name, and nothing of others is touched."""
+"""Hostile or clumsy hands on the folders of a run: refused by name, and nothing of others is touched."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ def test_live_blocks_are_named_once_outbox_included() -> None:
     assert manifest.live_blocks() == (one, two)
 
 
-def test_f14_every_flipped_bit_of_a_manifest() -> None:
+def test_every_flipped_bit_of_a_manifest() -> None:
     data = example_manifest().to_bytes()
     for bit in range(len(data) * 8):
         with pytest.raises(StateError, match=NAME):
             Manifest.from_bytes(flip(data, bit), NAME)
 
 
-def test_f12_every_truncation_of_a_manifest() -> None:
+def test_every_truncation_of_a_manifest() -> None:
     data = example_manifest().to_bytes()
     for length in range(len(data)):
         with pytest.raises(CorruptState, match=NAME):
@@ -68,7 +68,7 @@ def test_f12_every_truncation_of_a_manifest() -> None:
         Manifest.from_bytes(data + b"\n", NAME)
 
 
-def test_f14_message_says_what_to_do() -> None:
+def test_message_says_what_to_do() -> None:
     data = example_manifest().to_bytes().replace(b'"in":3', b'"in":4')
     with pytest.raises(CorruptState) as caught:
         Manifest.from_bytes(data, NAME)
@@ -76,7 +76,7 @@ def test_f14_message_says_what_to_do() -> None:
     assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
 
 
-def test_f30_newer_format_is_refused_before_anything_else() -> None:
+def test_newer_format_is_refused_before_anything_else() -> None:
     with pytest.raises(StateError, match="newer version") as caught:
         Manifest.from_bytes(b'{"format": 2, "anything": "else"}', NAME)
     assert not isinstance(caught.value, CorruptState)
@@ -132,7 +132,7 @@ def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None])
 @pytest.mark.parametrize("place", ["operators", "outbox"])
-def test_s9_hostile_block_names_are_refused(name: object, place: str) -> None:
+def test_hostile_block_names_are_refused(name: object, place: str) -> None:
     block = hostile_block(name=name)
     parts = {
         "operators": {"w": {"inputs": [[block]], "extra": {}}},

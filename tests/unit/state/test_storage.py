@@ -153,7 +153,7 @@ def test_four_threads_one_winner_in_memory() -> None:
     check_one_winner(MemoryStorage())
 
 
-def test_f17_link_happened_but_reported_failure(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_happened_but_reported_failure(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.link
 
     def lying(*args: object, **options: object) -> None:
@@ -166,7 +166,7 @@ def test_f17_link_happened_but_reported_failure(local: LocalStorage, monkeypatch
     assert local.read("manifests/a") == b"1"
 
 
-def test_f17_link_failed_and_did_not_happen(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_failed_and_did_not_happen(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*args: object, **options: object) -> None:
         raise OSError(5, "EIO")
 
@@ -176,7 +176,7 @@ def test_f17_link_failed_and_did_not_happen(local: LocalStorage, monkeypatch: py
     assert local.list("manifests") == []
 
 
-def test_f9_full_disk_leaves_nothing_behind(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_nothing_behind(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, data: memoryview) -> int:
         raise OSError(28, "No space left on device")
 
@@ -194,7 +194,7 @@ def test_short_writes_of_the_system_are_continued(local: LocalStorage, monkeypat
     assert local.read("blocks/a") == b"abcdefgh"
 
 
-def test_f10_failed_sync_is_named(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_is_named(local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     local.write("blocks/a", b"1")
 
     def failing(descriptor: int) -> None:
@@ -208,7 +208,7 @@ def test_f10_failed_sync_is_named(local: LocalStorage, monkeypatch: pytest.Monke
     assert local.list("manifests") == []
 
 
-def test_f11_what_is_synced_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_synced_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(module.os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     storage = LocalStorage(tmp_path)

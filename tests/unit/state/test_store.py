@@ -36,7 +36,7 @@ def filled(epochs: int = 3) -> FaultyStorage:
     return storage
 
 
-# -- the folder (B19, S12)
+# -- the folder: what cannot be one, and whose it is
 
 
 def test_a_new_folder_is_made_private(tmp_path: Path) -> None:
@@ -113,41 +113,41 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("plant", "words"), REFUSED)
-def test_b19_unsuitable_paths_are_refused(tmp_path: Path, plant, words: str) -> None:
+def test_unsuitable_paths_are_refused(tmp_path: Path, plant, words: str) -> None:
     plant(tmp_path / "state")
     with pytest.raises(StateError, match=words):
         StateStore.open(tmp_path / "state")
     assert not (tmp_path / "victim").exists()
 
 
-def test_b19_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="cannot create"):
         StateStore.open(tmp_path / "file" / "state")
 
 
-def test_f11_new_folders_are_synced_up_to_the_first_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_folders_are_synced_up_to_the_first_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(folder_module, "sync_path", synced.append)
     StateStore.open(tmp_path / "a" / "b").close()
     assert synced == [tmp_path / "a", tmp_path]
 
 
-def test_b19_folder_that_cannot_be_prepared(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_prepared(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir(mode=0o700)
     (tmp_path / "s" / "blocks").write_text("")
     with pytest.raises(StateError, match="blocks is a file"):
         StateStore.open(tmp_path / "s")
 
 
-def test_b19_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module.os, "access", lambda path, mode: False)
     with pytest.raises(StateError, match="cannot be written"):
         StateStore.open(tmp_path / "state")
     assert os.listdir(tmp_path / "state") == []
 
 
-def test_s12_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(StateError, match="belongs to user"):
         StateStore.open(tmp_path / "state")
@@ -166,7 +166,7 @@ def test_symlink_planted_for_a_live_block(tmp_path: Path) -> None:
 # -- one writer
 
 
-def test_f18_second_writer_is_refused_by_name(tmp_path: Path) -> None:
+def test_second_writer_is_refused_by_name(tmp_path: Path) -> None:
     first = StateStore.open(tmp_path / "s")
     with pytest.raises(WriterConflict, match=f"process {os.getpid()}"):
         StateStore.open(tmp_path / "s")
@@ -174,7 +174,7 @@ def test_f18_second_writer_is_refused_by_name(tmp_path: Path) -> None:
     StateStore.open(tmp_path / "s").close()
 
 
-def test_f18_second_process_is_refused(tmp_path: Path) -> None:
+def test_second_process_is_refused(tmp_path: Path) -> None:
     code = "import sys; from headrace.state import StateStore; StateStore.open(sys.argv[1])"
     with StateStore.open(tmp_path / "s"):
         run = subprocess.run([sys.executable, "-c", code, tmp_path / "s"], capture_output=True, text=True)
@@ -193,11 +193,11 @@ def test_lock_is_released_when_opening_fails(tmp_path: Path) -> None:
     StateStore.open(tmp_path / "s").close()
 
 
-def test_f18_without_a_lock_exactly_one_commits() -> None:
+def test_without_a_lock_exactly_one_commits() -> None:
     check_second_writer_loses(StateStore)
 
 
-def test_f18_four_threads_commit_the_same_number() -> None:
+def test_four_threads_commit_the_same_number() -> None:
     storage = MemoryStorage()
     for number in range(50):
         stores = [StateStore(storage) for _ in range(4)]
@@ -219,7 +219,7 @@ def _try_commit(store: StateStore, value: int, outcomes: list[object]) -> None:
         outcomes.append(error)
 
 
-def test_f19_late_writer_loses_and_its_blocks_are_collected() -> None:
+def test_late_writer_loses_and_its_blocks_are_collected() -> None:
     storage = filled(1)
     stalled = StateStore(storage)
     late = add_block(stalled, 99)
@@ -236,7 +236,7 @@ def test_f19_late_writer_loses_and_its_blocks_are_collected() -> None:
     assert values_of(StateStore(storage)) == [0, 1, 2]
 
 
-def test_f19_cleaning_after_a_takeover_is_refused() -> None:
+def test_cleaning_after_a_takeover_is_refused() -> None:
     storage = filled(1)
     stalled, winner = StateStore(storage), StateStore(storage)
     commit_values(winner, 1)
@@ -244,14 +244,14 @@ def test_f19_cleaning_after_a_takeover_is_refused() -> None:
         stalled.clean()
 
 
-def test_f19_revoked_store_does_not_commit() -> None:
+def test_revoked_store_does_not_commit() -> None:
     store = StateStore(filled())
     store.revoke()
     with pytest.raises(WriterConflict, match="stopped"):
         store.commit(store.draft())
 
 
-def test_f19_closed_store_does_not_commit(tmp_path: Path) -> None:
+def test_closed_store_does_not_commit(tmp_path: Path) -> None:
     with StateStore.open(tmp_path / "s") as store:
         pass
     with pytest.raises(WriterConflict):
@@ -344,7 +344,7 @@ def test_unreadable_disk_is_a_named_error() -> None:
 
 
 @pytest.mark.parametrize("kind", ["short", "flip"])
-def test_f12_torn_manifest_is_seen_at_commit(kind: str) -> None:
+def test_torn_manifest_is_seen_at_commit(kind: str) -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("publish", kind)
@@ -354,7 +354,7 @@ def test_f12_torn_manifest_is_seen_at_commit(kind: str) -> None:
         StateStore(storage)
 
 
-def test_f12_short_block_is_seen_at_commit() -> None:
+def test_short_block_is_seen_at_commit() -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("write", "short")
@@ -363,7 +363,7 @@ def test_f12_short_block_is_seen_at_commit() -> None:
     assert values_of(StateStore(storage)) == [0, 1, 2]
 
 
-def test_f13_flipped_block_stops_the_reader() -> None:
+def test_flipped_block_stops_the_reader() -> None:
     storage = filled()
     store = StateStore(storage)
     block = store.last.operators["w"].inputs[0][1]
@@ -373,7 +373,7 @@ def test_f13_flipped_block_stops_the_reader() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_f14_flipped_manifest_is_no_reason_to_fall_back(number: int) -> None:
+def test_flipped_manifest_is_no_reason_to_fall_back(number: int) -> None:
     storage = filled()
     name = manifest_name(number)
     storage.files[name] = flip(storage.files[name], 1000)
@@ -383,7 +383,7 @@ def test_f14_flipped_manifest_is_no_reason_to_fall_back(number: int) -> None:
     assert storage.files == before
 
 
-def test_f15_missing_and_shortened_blocks_are_seen_at_start() -> None:
+def test_missing_and_shortened_blocks_are_seen_at_start() -> None:
     storage = filled()
     name = StateStore(storage).last.live_blocks()[0].name
     whole = storage.files.pop(name)
@@ -394,21 +394,21 @@ def test_f15_missing_and_shortened_blocks_are_seen_at_start() -> None:
         StateStore(storage)
 
 
-def test_f15_manifest_of_another_state() -> None:
+def test_manifest_of_another_state() -> None:
     ours, theirs = filled(), filled()
     ours.files[manifest_name(2)] = theirs.files[manifest_name(2)]
     with pytest.raises(StateMismatch, match=manifest_name(2)):
         StateStore(ours)
 
 
-def test_f16_gap() -> None:
+def test_gap() -> None:
     storage = filled()
     del storage.files[manifest_name(1)]
     with pytest.raises(CorruptState, match=manifest_name(1)):
         StateStore(storage)
 
 
-def test_f16_duplicate_under_another_name() -> None:
+def test_duplicate_under_another_name() -> None:
     storage = filled()
     storage.files[manifest_name(3)] = storage.files[manifest_name(2)]
     with pytest.raises(CorruptState, match="holds manifest 2"):
@@ -419,7 +419,7 @@ def test_f16_duplicate_under_another_name() -> None:
         StateStore(storage)
 
 
-def test_f16_broken_chain() -> None:
+def test_broken_chain() -> None:
     storage = filled()
     name = manifest_name(1)
     other = replace(Manifest.from_bytes(storage.files[name], name), run="someone else")
@@ -430,7 +430,7 @@ def test_f16_broken_chain() -> None:
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_f16_every_manifest_lost(epochs: int, read_only: bool) -> None:
+def test_every_manifest_lost(epochs: int, read_only: bool) -> None:
     storage = filled(epochs)
     for number in range(epochs):
         del storage.files[manifest_name(number)]
@@ -440,7 +440,7 @@ def test_f16_every_manifest_lost(epochs: int, read_only: bool) -> None:
     assert storage.files == before
 
 
-def test_f16_a_state_of_before_the_note_that_lost_its_manifests() -> None:
+def test_a_state_of_before_the_note_that_lost_its_manifests() -> None:
     storage = filled(3)
     for name in [BEGUN, *(manifest_name(number) for number in range(3))]:
         del storage.files[name]
@@ -448,7 +448,7 @@ def test_f16_a_state_of_before_the_note_that_lost_its_manifests() -> None:
         StateStore(storage)
 
 
-def test_f16_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
+def test_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
     with StateStore.open(tmp_path / "s") as store:
         commit_values(store, 1)
     shutil.rmtree(tmp_path / "s" / "manifests")
@@ -457,7 +457,7 @@ def test_f16_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
             StateStore.open(tmp_path / "s")
 
 
-def test_f03_blocks_without_any_commit_are_no_lost_log() -> None:
+def test_blocks_without_any_commit_are_no_lost_log() -> None:
     storage = FaultyStorage()
     store = StateStore(storage)
     for epoch in (0, 1):
@@ -469,7 +469,7 @@ def test_f03_blocks_without_any_commit_are_no_lost_log() -> None:
 
 
 @pytest.mark.parametrize("fault", [("write", "before"), ("write", "after"), ("sync", "before")])
-def test_f05_a_commit_is_noted_before_anything_is_delivered(fault: tuple[str, str]) -> None:
+def test_a_commit_is_noted_before_anything_is_delivered(fault: tuple[str, str]) -> None:
     """The first commit happened, but could not be noted: the run stops, the next one notes it."""
     storage = FaultyStorage()
     store = StateStore(storage)
@@ -484,7 +484,7 @@ def test_f05_a_commit_is_noted_before_anything_is_delivered(fault: tuple[str, st
         StateStore(storage)
 
 
-def test_f11_what_notes_the_beginning_survives_a_power_cut() -> None:
+def test_what_notes_the_beginning_survives_a_power_cut() -> None:
     storage = filled(1)
     storage.power_cut_at_worst()
     assert BEGUN in storage.files
@@ -499,7 +499,7 @@ def test_a_reader_notes_nothing() -> None:
     assert BEGUN in storage.files
 
 
-def test_f17_commit_that_happened_but_reported_failure() -> None:
+def test_commit_that_happened_but_reported_failure() -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("publish", "after")
@@ -508,7 +508,7 @@ def test_f17_commit_that_happened_but_reported_failure() -> None:
     assert values_of(StateStore(storage)) == [0, 1, 2, 3, 4]
 
 
-def test_f17_commit_that_did_not_happen() -> None:
+def test_commit_that_did_not_happen() -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("publish", "before")
@@ -521,7 +521,7 @@ def test_f17_commit_that_did_not_happen() -> None:
     assert values_of(again) == [0, 1, 2, 3]
 
 
-def test_f17_unreadable_outcome_stops_and_the_next_start_knows() -> None:
+def test_unreadable_outcome_stops_and_the_next_start_knows() -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("publish", "after")
@@ -531,7 +531,7 @@ def test_f17_unreadable_outcome_stops_and_the_next_start_knows() -> None:
     assert values_of(StateStore(storage)) == [0, 1, 2, 3]
 
 
-def test_f18_ghost_writer_takes_the_number_first() -> None:
+def test_ghost_writer_takes_the_number_first() -> None:
     storage = filled()
     store, ghost = StateStore(storage), StateStore(storage)
     storage.inject("publish", "ghost", data=ghost.draft().to_bytes())
@@ -541,7 +541,7 @@ def test_f18_ghost_writer_takes_the_number_first() -> None:
 
 
 @pytest.mark.parametrize("kind", ["before", "after"])
-def test_f10_failed_sync_stops_and_is_never_repeated(kind: str) -> None:
+def test_failed_sync_stops_and_is_never_repeated(kind: str) -> None:
     storage = filled()
     store = StateStore(storage)
     storage.inject("sync", kind)
@@ -552,11 +552,11 @@ def test_f10_failed_sync_stops_and_is_never_repeated(kind: str) -> None:
     assert StateStore(storage).last.number == 2
 
 
-def test_f11_power_cut() -> None:
+def test_power_cut() -> None:
     check_power_cut(FaultyStorage)
 
 
-def test_f11_unsynced_blocks_of_the_next_epoch_may_vanish() -> None:
+def test_unsynced_blocks_of_the_next_epoch_may_vanish() -> None:
     storage = filled()
     store = StateStore(storage)
     add_block(store, 99)
@@ -601,7 +601,7 @@ def test_stale_temporary_files_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["before", "after"])
-def test_f8_clean_up_killed_at_any_point(kind: str) -> None:
+def test_clean_up_killed_at_any_point(kind: str) -> None:
     skip = 0
     while True:
         storage = MemoryStorage()
