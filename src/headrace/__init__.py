@@ -140,9 +140,9 @@ def _source(
 def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
     from headrace.engine.calibrate import calibrate
-    from headrace.stream import node_of, positive
+    from headrace.stream import count_of_tuples, node_of
 
-    slots, tuples = check_slots(slots), positive(tuples, "tuples")
+    slots, tuples = check_slots(slots), count_of_tuples(tuples, "tuples")
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
 
 

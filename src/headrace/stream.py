@@ -87,7 +87,7 @@ class Stream:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
             return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2))
-        n1, n2 = (positive(n, "last") for n in _pair(last, "last"))
+        n1, n2 = (count_of_tuples(n, "last") for n in _pair(last, "last"))
         return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
 
     def aggregate(
@@ -112,8 +112,8 @@ class Stream:
             slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
             _check_slide(slide, size, f"{every!r}", f"{window!r}")
             return Stream(nodes.TimeAggregate(self._node, grouped, checked, size, slide))
-        count = positive(last, "last")
-        step = count if every is None else positive(every, "every")
+        count = count_of_tuples(last, "last")
+        step = count if every is None else count_of_tuples(every, "every")
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
@@ -205,7 +205,7 @@ def _pair(value: Any, what: str) -> tuple[Any, Any]:
     return value, value
 
 
-def positive(value: Any, what: str) -> int:
+def count_of_tuples(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise QueryTypeError(f"{what} must be a whole number of tuples; found {value!r}")
     if value < 1:

@@ -81,3 +81,15 @@ def test_as_many_as_there_may_be_can_be_planned() -> None:
     plan = query().plan(slots=MOST_SLOTS)
     assert time.monotonic() - since < 10
     deploy(Plan.from_json(plan.to_json()), [node_of(query())], [False])
+
+
+@pytest.mark.parametrize("wrong", ["four", 2.0, True, 0, None])
+@pytest.mark.parametrize("way", [hr.calibrate, hr.Stream.plan, hr.Stream.explain], ids=["calibrate", "plan", "explain"])
+def test_what_is_no_number_of_slots_is_called_so(way: Callable[..., Any], wrong: Any) -> None:
+    with pytest.raises(hr.HeadraceError, match=f"^slots must be a whole number, .*; found {wrong!r}$"):
+        way(query(), slots=wrong)
+
+
+def test_what_is_no_number_of_tuples_is_called_so() -> None:
+    with pytest.raises(hr.HeadraceError, match=r"^tuples must be a whole number of tuples; found 'many'$"):
+        hr.calibrate(query(), tuples="many")  # type: ignore[arg-type]
