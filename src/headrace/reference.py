@@ -1,8 +1,10 @@
 """What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
 
-What arrived, windows, order, matching and time are plain Python and numpy of this module alone; nothing here is shared
-with the parallel engine. Only scalar expressions and aggregate functions are left to DuckDB, and those see no
-tuple and no pair outside the window that is asked about.
+What arrived, windows, order, matching and time are plain Python and numpy, of this module and of `headrace.values`; the
+engine and its kernels use neither. Shared with them are the query as it was checked when it was built (its records,
+schemas, lengths of windows, and the SQL and types of its expressions) and DuckDB, which evaluates scalar expressions and
+aggregate functions; those see no tuple and no pair outside the window that is asked about. `tests/unit/test_apart.py`
+lists every module that is shared, and why.
 
 Invariant: an answer holds every result of its operator with `ts` below the watermark that stands beside it.
 So the operators above depend on the last watermarks alone, and not on how the epochs were cut.
@@ -11,9 +13,7 @@ So the operators above depend on the last watermarks alone, and not on how the e
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,19 +24,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import duck
+from headrace.difference import difference as difference  # can be had from here too
 from headrace.errors import DataError, QueryError, SourceError
 from headrace.expressions import Expression, Predicate
 from headrace.query import nodes
 from headrace.stream import Stream, node_of
-from headrace.types import TS, TS_TYPE, has_float
+from headrace.types import TS, TS_TYPE
+from headrace.values import Key, as_text, comparable, key_of
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Numbers = npt.NDArray[np.int64]
-Key = tuple[Any, ...]
 
 CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together
-TOLERANCE = 1e-9  # relative, of doubles
-SHOWN = 5  # rows of each kind in the text of a difference
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -413,44 +412,8 @@ def _keys(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
     """Per tuple the keys of these columns."""
     if not names:
         return [()] * tuples.num_rows
-    columns = [[_key(value) for value in _comparable(tuples[name])] for name in names]
+    columns = [[key_of(value) for value in comparable(tuples[name])] for name in names]
     return list(zip(*columns, strict=True))
-
-
-def _comparable(column: Any) -> list[Any]:
-    """A column as Python values that compare as they should: times as numbers, text as bytes."""
-    plain: list[Any] = column.cast(_comparable_type(column.type)).to_pylist()
-    return plain
-
-
-def _comparable_type(kind: pa.DataType) -> pa.DataType:
-    t = pa.types
-    if t.is_struct(kind):
-        return pa.struct([pa.field(f.name, _comparable_type(f.type)) for f in kind])
-    if t.is_map(kind):
-        return pa.map_(_comparable_type(kind.key_type), _comparable_type(kind.item_type))
-    if t.is_list(kind):
-        return pa.list_(_comparable_type(kind.value_type))
-    if t.is_timestamp(kind) or t.is_time64(kind):
-        return pa.int64()
-    if t.is_date32(kind):
-        return pa.int32()
-    return pa.binary() if t.is_string(kind) else kind
-
-
-def _key(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
-    """A value for `<` and `==`: NaN above the numbers, null last, lists and structs element by element."""
-    match value:
-        case None:
-            return (2,)
-        case float() if math.isnan(value):
-            return (1,)
-        case list() | tuple():
-            return (0, tuple(_key(element, leaf) for element in value))
-        case dict():
-            return (0, tuple(_key(element, leaf) for element in value.values()))
-        case _:
-            return (0, leaf(value))
 
 
 # --- DuckDB -------------------------------------------------------------------------------------------------
@@ -493,7 +456,7 @@ def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
         low, high = (low, middle) if _fails(sql, tables, low, middle) else (middle, high)
     own = {side: [n for n in table.column_names if n != "__row"] for side, table in tables.items()}
     return " and ".join(
-        "".join(_shown(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
+        "".join(as_text(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
     )
 
 
@@ -503,152 +466,3 @@ def _fails(sql: str, tables: Mapping[str, pa.Table], low: int, high: int) -> boo
     except duckdb.Error:
         return True
     return False
-
-
-def _shown(table: pa.Table) -> list[str]:
-    """Rows as text, times of any year included."""
-    fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
-    columns = duck.run(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
-    named = [[f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)]
-    return [f"({', '.join(row)})" for row in zip(*named, strict=True)]
-
-
-# --- comparing answers --------------------------------------------------------------------------------------
-
-
-def difference(expected: pa.Table, found: pa.Table) -> str | None:
-    """What two tables, as multisets of rows, do not share; None when they are equal.
-
-    Doubles are equal within 1e-9 of their size, NaN equals NaN, -0.0 equals 0.0; all else is exact.
-    """
-    kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
-    if kinds[0] != kinds[1]:
-        return f"the columns differ: expected {_columns(expected)}; found {_columns(found)}"
-    missing, extra = _leftover(expected, found)
-    if any(has_float(field.type) for field in expected.schema):
-        missing, extra = _unmatched(missing, extra)
-    if not missing.num_rows and not extra.num_rows:
-        return None
-    lines = [f"expected {expected.num_rows} rows, found {found.num_rows}"]
-    lines += [_listed("missing", missing), _listed("extra", extra)]
-    return "\n".join(line for line in lines if line)
-
-
-def _columns(table: pa.Table) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
-
-
-def _listed(what: str, rows: pa.Table) -> str:
-    if not rows.num_rows:
-        return ""
-    more = [f"  and {rows.num_rows - SHOWN} more"] if rows.num_rows > SHOWN else []
-    shown = [f"  {row}" for row in _shown(rows.slice(0, SHOWN))]
-    return "\n".join([f"{what} {rows.num_rows}:", *shown, *more])
-
-
-def _leftover(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What remains of both when rows that are equal have cancelled each other."""
-    names = [f"c{i}" for i in range(expected.num_columns)]
-    listed = ", ".join(names)
-    both = "SELECT *, 1 AS __n FROM __e UNION ALL SELECT *, -1 AS __n FROM __f"
-    count = "CAST(sum(__n) AS BIGINT)"
-    sql = f"SELECT {listed}, {count} AS __n FROM ({both}) GROUP BY {listed} HAVING {count} <> 0"
-    found_once = duck.run(sql, {"__e": expected.rename_columns(names), "__f": found.rename_columns(names)})
-    counts = np.asarray(found_once["__n"].combine_chunks(), np.int64)
-    rows = found_once.drop_columns(["__n"]).rename_columns(expected.column_names).cast(expected.schema)
-    return _repeated(rows, counts), _repeated(rows, -counts)
-
-
-def _repeated(rows: pa.Table, counts: Numbers) -> pa.Table:
-    return rows.take(np.repeat(np.arange(len(counts)), np.maximum(counts, 0)))
-
-
-Floats = tuple[float, ...]
-Sided = dict[Key, list[tuple[Floats, int]]]  # all but the floats -> (floats, row) of the rows that share it
-
-
-def _unmatched(missing: pa.Table, extra: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What remains when rows are matched whose doubles are close and whose other values are the same."""
-    left, right = _by_exact_part(missing), _by_exact_part(extra)
-    unmatched_left = {row for rows in left.values() for _, row in rows}
-    unmatched_right = {row for rows in right.values() for _, row in rows}
-    for key in left.keys() & right.keys():
-        for i, j in _matched([f for f, _ in left[key]], [f for f, _ in right[key]]):
-            unmatched_left.discard(left[key][i][1])
-            unmatched_right.discard(right[key][j][1])
-    rest_left, rest_right = (_row_numbers(sorted(rows)) for rows in (unmatched_left, unmatched_right))
-    return missing.take(rest_left), extra.take(rest_right)
-
-
-def _by_exact_part(table: pa.Table) -> Sided:
-    found: Sided = {}
-    columns = [_comparable(column) for column in table.columns]
-    for row, values in enumerate(zip(*columns, strict=True)):
-        key, floats = _parts(values)
-        found.setdefault(key, []).append((floats, row))
-    for rows in found.values():
-        rows.sort()
-    return found
-
-
-def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
-    """The key of all that is exact in a row (nulls, NaN and shapes included), and its floats in order."""
-    floats: list[float] = []
-
-    def leaf(value: Any) -> Any:
-        if not isinstance(value, float):
-            return value
-        floats.append(value)
-        return None
-
-    return _key(values, leaf), tuple(floats)
-
-
-def _matched(left: Sequence[Floats], right: Sequence[Floats]) -> list[tuple[int, int]]:
-    """As many pairs of close vectors as there can be; both lists are sorted."""
-    in_order = list(zip(range(len(left)), range(len(right)), strict=False))
-    if all(_close(left[i], right[j]) for i, j in in_order):
-        return in_order
-    firsts = [floats[0] for floats in right]
-    to_right: dict[int, int] = {}
-    to_left: dict[int, int] = {}
-    for i in range(len(left)):
-        _match_one_more(i, lambda i: _near(left[i], right, firsts), to_right, to_left)
-    return list(to_right.items())
-
-
-def _near(floats: Floats, right: Sequence[Floats], firsts: list[float]) -> list[int]:
-    margin = 2 * TOLERANCE * abs(floats[0]) if math.isfinite(floats[0]) else 0.0
-    candidates = range(bisect_left(firsts, floats[0] - margin), bisect_right(firsts, floats[0] + margin))
-    return [j for j in candidates if _close(floats, right[j])]
-
-
-def _match_one_more(
-    start: int, near: Callable[[int], list[int]], to_right: dict[int, int], to_left: dict[int, int]
-) -> None:
-    """Give `start` a partner; those who are in the way move to another of theirs (an augmenting path)."""
-    reached: dict[int, int] = {}  # right -> the left it was reached from
-    queue = deque([start])
-    while queue:
-        i = queue.popleft()
-        for j in near(i):
-            if j in reached:
-                continue
-            reached[j] = i
-            if j not in to_left:
-                _move_along(j, reached, to_right, to_left)
-                return
-            queue.append(to_left[j])
-
-
-def _move_along(last: int, reached: Mapping[int, int], to_right: dict[int, int], to_left: dict[int, int]) -> None:
-    free: int | None = last
-    while free is not None:
-        i = reached[free]
-        given_up = to_right.get(i)
-        to_right[i], to_left[free] = free, i
-        free = given_up
-
-
-def _close(a: Floats, b: Floats) -> bool:
-    return all(math.isclose(x, y, rel_tol=TOLERANCE) for x, y in zip(a, b, strict=True))

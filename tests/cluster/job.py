@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

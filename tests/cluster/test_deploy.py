@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.version import __version__

@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.difference import difference
 from headrace.engine import driver, epoch, outlet, slots, watermarks
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
 from headrace.moments import NEVER
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.routing import Rectangles, hashing
 from headrace.state import runs
 

@@ -19,11 +19,12 @@ import pytest
 
 from headrace import duck
 from headrace.compile import STRATEGIES, compile_query
+from headrace.difference import difference, leftover
 from headrace.engine import outlet
 from headrace.kernels import join, pairs
 from headrace.operators import joins
 from headrace.query import nodes
-from headrace.reference import _leftover, difference, late_tuples, reference
+from headrace.reference import late_tuples, reference
 from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
@@ -227,7 +228,7 @@ def test_best_effort_time_joins_give_no_wrong_result(seed: int) -> None:
     )
     arrived = cut(case.tables, 4, seed)
     found = drive(case.query, arrived, seed, best_effort=True)
-    _, extra = _leftover(reference(case.query, epochs=arrived), found)
+    _, extra = leftover(reference(case.query, epochs=arrived), found)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
 
 

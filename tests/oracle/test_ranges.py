@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile.subqueries import Plan
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.routing import RangesRouter
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream

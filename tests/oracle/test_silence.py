@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE

@@ -15,8 +15,9 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
+from headrace.difference import difference
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, QueryTypeError, SourceError, StateError
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
 

@@ -16,7 +16,8 @@ import pytest
 
 from headrace.demo.generator import LATENESS, Calls, generate, write_file
 from headrace.demo.query import fraud
-from headrace.reference import difference, reference, references
+from headrace.difference import difference
+from headrace.reference import reference, references
 from headrace.stream import Stream
 from headrace.testing import table_stream
 

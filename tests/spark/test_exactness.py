@@ -19,7 +19,8 @@ import pytest
 import headrace as hr
 from headrace.compile import STRATEGIES
 from headrace.compile.subqueries import Plan
-from headrace.reference import _leftover, difference, reference
+from headrace.difference import difference, leftover
+from headrace.reference import reference
 from headrace.stream import Stream
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
@@ -120,7 +121,7 @@ def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_p
         same(expected, found, case)
         return
     # an ordered sink gets a result when none can come before it: what is missing is the end of the sequence
-    missing, extra = _leftover(expected, found)
+    missing, extra = leftover(expected, found)
     times = found["ts"].to_pylist()
     assert times == sorted(times)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"

@@ -23,10 +23,11 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
+from headrace.difference import difference
 from headrace.engine import plan_file
 from headrace.engine import spark as engine
 from headrace.errors import DataError, EngineError, SinkError, StateMismatch, WriterConflict
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
 

@@ -16,8 +16,9 @@ import pytest
 import headrace as hr
 from headrace.cli import explaining
 from headrace.compile.subqueries import Plan
+from headrace.difference import difference
 from headrace.engine import plan_file
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.types import TS_TYPE
 

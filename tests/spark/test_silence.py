@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.reference import difference
+from headrace.difference import difference
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.difference import difference
 from headrace.engine import spark as engine
-from headrace.reference import difference
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace import arrow, duck
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.state.blocks import BlockReader, block_name, write_block
 from headrace.state.storage import MemoryStorage
 from headrace.testing import LocalRun, run_locally, table_stream

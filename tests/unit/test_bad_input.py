@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
+from headrace.difference import difference
 from headrace.errors import (
     DataError,
     QueryChanged,
@@ -24,7 +25,7 @@ from headrace.errors import (
     SourceError,
     StateError,
 )
-from headrace.reference import difference, late_tuples, reference
+from headrace.reference import late_tuples, reference
 from headrace.state import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream

@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.compile.subqueries import Measured, Plan
+from headrace.difference import difference
 from headrace.durations import parse_duration
 from headrace.engine.calibrate import calibrate, take_sample
 from headrace.engine.measured import measured
 from headrace.errors import QueryError, SourceError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun

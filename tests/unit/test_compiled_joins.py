@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from headrace import duck
 from headrace.compile import compile_query
+from headrace.difference import difference
 from headrace.expressions.native import constant
 from headrace.expressions.tree import parse
 from headrace.kernels import equijoin, native, near
 from headrace.kernels import join as joins
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows
 from headrace.stream import node_of
 from headrace.testing import table_stream

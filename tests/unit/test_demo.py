@@ -28,7 +28,8 @@ from headrace.demo.generator import (
     write_file,
 )
 from headrace.demo.query import fraud
-from headrace.reference import difference, late_tuples, references
+from headrace.difference import difference
+from headrace.reference import late_tuples, references
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
+from headrace.difference import difference
 from headrace.engine import position
 from headrace.engine.local import execute_locally
 from headrace.engine.spark import _cause
 from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
 from headrace.kernels import aggregate, evaluate
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.sources.files import read_file
 from headrace.state.blocks import Block
 from headrace.state.runs import FAN_IN, mergeable_runs

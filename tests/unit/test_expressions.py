@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.difference import difference
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
 from headrace.types import TS_TYPE

@@ -16,12 +16,13 @@ import pytest
 
 from headrace import duck
 from headrace.compile import compile_query
+from headrace.difference import difference
 from headrace.errors import DataError, SourceError
 from headrace.kernels import aggregate, join, order
 from headrace.kernels.stateless import sequence
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
 from headrace.types import TS_TYPE

@@ -18,10 +18,11 @@ import headrace as hr
 from headrace.demo import report
 from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed, generate
 from headrace.demo.query import fraud
+from headrace.difference import difference
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError
-from headrace.reference import difference, references
+from headrace.reference import references
 from headrace.showing import live
 from headrace.showing.stopping import Stop, stoppable
 from headrace.sources.files import FilesOrigin

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import STRATEGIES
+from headrace.difference import difference
 from headrace.operators import Operator
 from headrace.operators.joins import JoinOperator
 from headrace.query.nodes import named_sources
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.routing import Layout, Rectangles
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream

@@ -11,8 +11,9 @@ import pytest
 
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan, Subquery
+from headrace.difference import difference
 from headrace.errors import QueryError
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally
 

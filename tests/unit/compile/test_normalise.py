@@ -9,7 +9,8 @@ import pytest
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
 from headrace.types import TS_TYPE

@@ -10,9 +10,10 @@ import pytest
 
 from headrace import compile as compiler
 from headrace.compile import STRATEGIES, compile_query
+from headrace.difference import difference
 from headrace.errors import DataError, QueryChanged
 from headrace.operators.joins import JoinOperator
-from headrace.reference import difference, reference
+from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows, scale
 from headrace.state import runs
 from headrace.state.blocks import BlockReader, OpenBlock

@@ -16,7 +16,8 @@ from headrace.control.controller import Controller, OperatorLoad, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.control.sketch import SpaceSaving
-from headrace.reference import difference, reference
+from headrace.difference import difference
+from headrace.reference import reference
 from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream

@@ -1,0 +1,165 @@
+"""Answers held against each other: what two tables, as multisets of rows, do not share.
+
+Invariant: no answer is called equal by luck of order. Rows that are equal in every value cancel each other, as often as
+they come (in DuckDB, which is fast); of the rest as many are matched as can be whose doubles are close and whose other
+values are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import duck
+from headrace.types import has_float
+from headrace.values import Key, as_text, comparable, key_of
+
+Numbers = npt.NDArray[np.int64]
+
+TOLERANCE = 1e-9  # relative, of doubles
+SHOWN = 5  # rows of each kind in the text of a difference
+
+
+def difference(expected: pa.Table, found: pa.Table) -> str | None:
+    """What two tables, as multisets of rows, do not share; None when they are equal.
+
+    Doubles are equal within 1e-9 of their size, NaN equals NaN, -0.0 equals 0.0; all else is exact.
+    """
+    kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
+    if kinds[0] != kinds[1]:
+        return f"the columns differ: expected {_columns(expected)}; found {_columns(found)}"
+    missing, extra = leftover(expected, found)
+    if any(has_float(field.type) for field in expected.schema):
+        missing, extra = _unmatched(missing, extra)
+    if not missing.num_rows and not extra.num_rows:
+        return None
+    lines = [f"expected {expected.num_rows} rows, found {found.num_rows}"]
+    lines += [_listed("missing", missing), _listed("extra", extra)]
+    return "\n".join(line for line in lines if line)
+
+
+def _columns(table: pa.Table) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
+
+
+def _listed(what: str, rows: pa.Table) -> str:
+    if not rows.num_rows:
+        return ""
+    more = [f"  and {rows.num_rows - SHOWN} more"] if rows.num_rows > SHOWN else []
+    shown = [f"  {row}" for row in as_text(rows.slice(0, SHOWN))]
+    return "\n".join([f"{what} {rows.num_rows}:", *shown, *more])
+
+
+def leftover(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What remains of both when rows that are equal have cancelled each other."""
+    names = [f"c{i}" for i in range(expected.num_columns)]
+    listed = ", ".join(names)
+    both = "SELECT *, 1 AS __n FROM __e UNION ALL SELECT *, -1 AS __n FROM __f"
+    count = "CAST(sum(__n) AS BIGINT)"
+    sql = f"SELECT {listed}, {count} AS __n FROM ({both}) GROUP BY {listed} HAVING {count} <> 0"
+    found_once = duck.run(sql, {"__e": expected.rename_columns(names), "__f": found.rename_columns(names)})
+    counts = np.asarray(found_once["__n"].combine_chunks(), np.int64)
+    rows = found_once.drop_columns(["__n"]).rename_columns(expected.column_names).cast(expected.schema)
+    return _repeated(rows, counts), _repeated(rows, -counts)
+
+
+def _repeated(rows: pa.Table, counts: Numbers) -> pa.Table:
+    return rows.take(np.repeat(np.arange(len(counts)), np.maximum(counts, 0)))
+
+
+Floats = tuple[float, ...]
+Sided = dict[Key, list[tuple[Floats, int]]]  # all but the floats -> (floats, row) of the rows that share it
+
+
+def _unmatched(missing: pa.Table, extra: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What remains when rows are matched whose doubles are close and whose other values are the same."""
+    left, right = _by_exact_part(missing), _by_exact_part(extra)
+    unmatched_left = {row for rows in left.values() for _, row in rows}
+    unmatched_right = {row for rows in right.values() for _, row in rows}
+    for key in left.keys() & right.keys():
+        for i, j in _matched([f for f, _ in left[key]], [f for f, _ in right[key]]):
+            unmatched_left.discard(left[key][i][1])
+            unmatched_right.discard(right[key][j][1])
+    rest_left, rest_right = (np.array(sorted(rows), np.int64) for rows in (unmatched_left, unmatched_right))
+    return missing.take(rest_left), extra.take(rest_right)
+
+
+def _by_exact_part(table: pa.Table) -> Sided:
+    found: Sided = {}
+    columns = [comparable(column) for column in table.columns]
+    for row, values in enumerate(zip(*columns, strict=True)):
+        key, floats = _parts(values)
+        found.setdefault(key, []).append((floats, row))
+    for rows in found.values():
+        rows.sort()
+    return found
+
+
+def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
+    """The key of all that is exact in a row (nulls, NaN and shapes included), and its floats in order."""
+    floats: list[float] = []
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        floats.append(value)
+        return None
+
+    return key_of(values, leaf), tuple(floats)
+
+
+def _matched(left: Sequence[Floats], right: Sequence[Floats]) -> list[tuple[int, int]]:
+    """As many pairs of close vectors as there can be; both lists are sorted."""
+    in_order = list(zip(range(len(left)), range(len(right)), strict=False))
+    if all(_close(left[i], right[j]) for i, j in in_order):
+        return in_order
+    firsts = [floats[0] for floats in right]
+    to_right: dict[int, int] = {}
+    to_left: dict[int, int] = {}
+    for i in range(len(left)):
+        _match_one_more(i, lambda i: _near(left[i], right, firsts), to_right, to_left)
+    return list(to_right.items())
+
+
+def _near(floats: Floats, right: Sequence[Floats], firsts: list[float]) -> list[int]:
+    margin = 2 * TOLERANCE * abs(floats[0]) if math.isfinite(floats[0]) else 0.0
+    candidates = range(bisect_left(firsts, floats[0] - margin), bisect_right(firsts, floats[0] + margin))
+    return [j for j in candidates if _close(floats, right[j])]
+
+
+def _match_one_more(
+    start: int, near: Callable[[int], list[int]], to_right: dict[int, int], to_left: dict[int, int]
+) -> None:
+    """Give `start` a partner; those who are in the way move to another of theirs (an augmenting path)."""
+    reached: dict[int, int] = {}  # right -> the left it was reached from
+    queue = deque([start])
+    while queue:
+        i = queue.popleft()
+        for j in near(i):
+            if j in reached:
+                continue
+            reached[j] = i
+            if j not in to_left:
+                _move_along(j, reached, to_right, to_left)
+                return
+            queue.append(to_left[j])
+
+
+def _move_along(last: int, reached: Mapping[int, int], to_right: dict[int, int], to_left: dict[int, int]) -> None:
+    free: int | None = last
+    while free is not None:
+        i = reached[free]
+        given_up = to_right.get(i)
+        to_right[i], to_left[free] = free, i
+        free = given_up
+
+
+def _close(a: Floats, b: Floats) -> bool:
+    return all(math.isclose(x, y, rel_tol=TOLERANCE) for x, y in zip(a, b, strict=True))

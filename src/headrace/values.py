@@ -1,0 +1,61 @@
+"""Values as plain Python: for `<` and `==` as streams have them, and as text.
+
+Invariant: `key_of(a) < key_of(b)` iff a stands before b in a sequence, `key_of(a) == key_of(b)` iff they are the same value.
+For the reference and for what compares answers; the engine orders and groups in DuckDB and Arrow and uses none of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import duck
+
+Key = tuple[Any, ...]
+
+
+def comparable(column: Any) -> list[Any]:
+    """A column as Python values that compare as they should: times as numbers, text as bytes."""
+    plain: list[Any] = column.cast(_comparable_type(column.type)).to_pylist()
+    return plain
+
+
+def _comparable_type(kind: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_struct(kind):
+        return pa.struct([pa.field(f.name, _comparable_type(f.type)) for f in kind])
+    if t.is_map(kind):
+        return pa.map_(_comparable_type(kind.key_type), _comparable_type(kind.item_type))
+    if t.is_list(kind):
+        return pa.list_(_comparable_type(kind.value_type))
+    if t.is_timestamp(kind) or t.is_time64(kind):
+        return pa.int64()
+    if t.is_date32(kind):
+        return pa.int32()
+    return pa.binary() if t.is_string(kind) else kind
+
+
+def key_of(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
+    """A value for `<` and `==`: NaN above the numbers, null last, lists and structs element by element."""
+    match value:
+        case None:
+            return (2,)
+        case float() if math.isnan(value):
+            return (1,)
+        case list() | tuple():
+            return (0, tuple(key_of(element, leaf) for element in value))
+        case dict():
+            return (0, tuple(key_of(element, leaf) for element in value.values()))
+        case _:
+            return (0, leaf(value))
+
+
+def as_text(table: pa.Table) -> list[str]:
+    """Rows as text, times of any year included."""
+    fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
+    columns = duck.run(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
+    named = [[f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)]
+    return [f"({', '.join(row)})" for row in zip(*named, strict=True)]
