@@ -82,6 +82,7 @@ def test_a_controller_and_another_strategy_after_a_restart(seed: int, monkeypatc
     same(reference(query, epochs=arrived), found, query)
 
 
+@pytest.mark.thorough
 def test_all_kinds_of_decisions_were_met() -> None:
     """Runs behind the tests above, in the same process; alone it has nothing to say."""
     if not SEEN:

@@ -23,6 +23,8 @@ from headrace.state import runs
 from .driving import drive
 from .strategies import SECOND, cut, make_case
 
+pytestmark = pytest.mark.thorough
+
 Patch = Callable[[pytest.MonkeyPatch], None]
 CASES = 200  # within so many cases a canary must be seen
 

@@ -20,7 +20,7 @@ from headrace.state.store import StateStore
 from headrace.testing import LocalRun, table_stream
 
 from .strategies import STATELESS, make_case
-from .test_local import check
+from .test_local import check, seeds
 
 TS = pa.timestamp("us", "UTC")
 SECOND = 1_000_000
@@ -54,7 +54,7 @@ def as_table(rows: list[Row]) -> pa.Table:
     return pa.table({"ts": pa.array(ts, TS), "k": pa.array(k, pa.string()), "v": pa.array(v, pa.int64())})
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(20)
 @pytest.mark.parametrize("best_effort", [False, True])
 def test_kept_tuples_are_those_of_a_plain_walk(seed: int, best_effort: bool, tmp_path: Path) -> None:
     r = random.Random(seed)
@@ -75,7 +75,7 @@ def test_kept_tuples_are_those_of_a_plain_walk(seed: int, best_effort: bool, tmp
     assert rows_of(reference(query)) == expected
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 def test_distinct_among_other_operators(seed: int) -> None:
     case = make_case(
         f"distinct-{seed}", (*STATELESS, "distinct", "distinct", "time_join", "time_aggregate", "count_aggregate")

@@ -35,10 +35,14 @@ from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_ca
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
+QUICK = 3  # seeds of each test that `make unit` takes
 
 
 def seeds(count: int) -> Any:
-    return pytest.mark.parametrize("seed", range(count * MORE))
+    numbers = range(count * MORE)
+    return pytest.mark.parametrize(
+        "seed", [pytest.param(n, marks=() if n < QUICK else pytest.mark.thorough) for n in numbers]
+    )
 
 
 def same(expected: pa.Table, found: pa.Table, case: Any = "") -> None:
@@ -86,6 +90,7 @@ def test_any_query_any_cut_any_slots(seed: int) -> None:
     check_transparent(seed)
 
 
+@pytest.mark.thorough
 def test_any_query_fresh_seeds() -> None:
     first = int(os.environ.get("HEADRACE_SEED", random.SystemRandom().randrange(10**6, 10**9)))
     print(f"HEADRACE_SEED={first}")
@@ -271,6 +276,7 @@ LONG_RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LONG_RUNS)
 def test_many_tiny_epochs_keep_few_blocks(name: str) -> None:
     rows = {

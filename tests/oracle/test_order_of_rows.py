@@ -80,6 +80,7 @@ def independent() -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_no_order_of_rows_matters_where_it_is_not_bought() -> None:
     calls = independent()
     assert len(calls) > 150

@@ -165,6 +165,7 @@ def plain(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partial", PARTIALS)
 def test_whatever_is_made_of_merged_values(partial: str, tmp_path: Path) -> None:
     for seed in (1, 2):

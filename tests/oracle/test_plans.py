@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from headrace.compile import STRATEGIES, compile_query
 from headrace.compile.subqueries import Plan, Subquery
@@ -56,6 +57,7 @@ def test_any_query_by_plans_from_files(seed: int) -> None:
     check(make_case(f"plans-{seed}"), seed, epochs=4, reopen=0.4, plans=random_plans(seed))
 
 
+@pytest.mark.thorough
 def test_shares_and_edits_do_occur() -> None:
     """Else the test above would be about nothing new."""
     confined = shifted = 0

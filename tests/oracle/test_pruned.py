@@ -44,6 +44,7 @@ def held(query: Stream, strategy: str) -> dict[str, list[list[str]]]:
     return {o.name: [s.names for s in o.schemas] for o in operators if o.state is not State.NONE}
 
 
+@pytest.mark.thorough
 def test_every_strategy_holds_the_same_columns() -> None:
     for seed in range(150):
         depth = (3, 4, 5, 6)
@@ -52,6 +53,7 @@ def test_every_strategy_holds_the_same_columns() -> None:
             assert held(asked, "subquery") == held(asked, "operator") == held(asked, "query"), f"seed {seed}: {asked!r}"
 
 
+@pytest.mark.thorough
 def test_most_of_these_queries_drop_something(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped = [seed for seed in range(60) if _drops(narrow_case(seed).query, monkeypatch)]
     assert len(dropped) > 30, dropped

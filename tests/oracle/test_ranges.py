@@ -19,6 +19,8 @@ from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from headrace.types import TS_TYPE
 
+from .test_local import seeds
+
 ODD = [float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e308, -1e308, 5e-324, None]
 BANDS = {
     "abs(l.x - r.x) <= 0.75": ("r.x", True),
@@ -63,7 +65,7 @@ def some_bounds(rng: random.Random, doubles: bool) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("on", BANDS)
-@pytest.mark.parametrize("seed", range(6))
+@seeds(6)
 def test_any_ranges_give_the_sequential_answer(on: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"{on} {seed}")
     left, right = rows(rng, rng.choice([20, 90])), rows(rng, rng.choice([20, 90]))

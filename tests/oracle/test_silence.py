@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from headrace.difference import difference
 from headrace.reference import reference
@@ -23,6 +22,7 @@ from headrace.testing import table_stream
 from headrace.types import TS_TYPE
 
 from .driving import SLOTS, driven
+from .test_local import seeds
 
 SECOND = 1_000_000
 NEVER = -(2**62)  # how a manifest writes a watermark before the first tuple
@@ -173,7 +173,7 @@ class Source:
         return [(t, self.r.randint(0, 2), self.r.randint(0, 9)) for t in times]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@seeds(24)
 def test_clocks_of_sources_that_fall_silent_and_return(seed: int) -> None:
     r = random.Random(f"silence-{seed}")
     shape, meetings = r.choice(list(SHAPES.items()))

@@ -686,6 +686,7 @@ def test_an_expression_that_fails_names_itself_and_the_row(tmp_path: Path):
 # --- many and large -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_300_tiny_epochs_leave_few_files(tmp_path: Path):
     table = tuples(*((i * 400_000, "abc"[i % 3], i) for i in range(300)))
     stream = source(table)

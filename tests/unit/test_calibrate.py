@@ -107,7 +107,14 @@ def totals(numbers: Iterator[tuple[float, float]]) -> tuple[float, float]:
     return sum(sent), sum(state)
 
 
-@pytest.mark.parametrize(("make", "strategy"), [*((q, "subquery") for q in QUERIES), (figure_8, "operator")])
+@pytest.mark.parametrize(
+    ("make", "strategy"),
+    [
+        (figure_8, "subquery"),
+        *(pytest.param(q, "subquery", marks=pytest.mark.thorough) for q in QUERIES if q is not figure_8),
+        pytest.param(figure_8, "operator", marks=pytest.mark.thorough),
+    ],
+)
 def test_predicted_tuples_sent_and_state_are_what_a_run_finds(
     make: Query, strategy: str, inputs: tuple[Input, Input], tmp_path: Path
 ) -> None:

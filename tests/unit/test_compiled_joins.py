@@ -167,7 +167,7 @@ def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
     assert difference(reference(query), pa.concat_tables(found or [operator.schema.empty_table()])) is None
 
 
-@pytest.mark.parametrize("values", [numbers, awkward])
+@pytest.mark.parametrize("values", [numbers, pytest.param(awkward, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("on", RESIDUAL)
 def test_oracle_residual(compile_always, monkeypatch, on, values):
     monkeypatch.setattr(native, "ROOM", 7)
