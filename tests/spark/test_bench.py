@@ -45,7 +45,6 @@ def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
 def test_adaptive_runs_on_spark_where_it_must_and_says_what_holds(tmp_path: Path):
     out, charts = tmp_path / "bench.json", tmp_path / "charts"
     options = ["--quick", "--rounds", "1", "--no-flink", "--json", str(out), "--charts", str(charts)]
-    pytest.importorskip("matplotlib")
     done = CliRunner().invoke(app, ["bench", "adaptive", *options])
     assert done.exit_code == 0, done.output
     found = json.loads(out.read_text())["benchmarks"]["adaptive"]

@@ -397,7 +397,6 @@ def test_strategies_are_ranked_beside_what_they_moved(tmp_path: Path):
     assert [row[:4] for row in moved] == [["subquery", "2", "6", "5000 B"], ["operator", "8", "18", "5000 B"]]
     drawn = strategies._panels(measured)
     assert drawn[0].ours == drawn[0].series[0].xs[0] == "subquery\n2 shuffles\n6 tasks"
-    pytest.importorskip("matplotlib")
     chart = report.draw(tmp_path, report.Report("name", "Title", [], [], {}, drawn), report.machine())
     assert chart is not None and chart.read_bytes().startswith(b"\x89PNG")
 
@@ -420,7 +419,6 @@ def test_a_report_says_what_ran_what_won_and_by_how_much(tmp_path: Path):
 
 
 def test_a_chart_is_a_picture(tmp_path: Path):
-    pytest.importorskip("matplotlib")
     bars = compare.panel(judged(JOIN, [outcome(HEADRACE, 300), outcome(SPARK, 100)], RIGHT))
     lines = report.Panel("growth", "x", "y", [report.Series("a", [1, 2], [1.0, 2.0], [0.5, 1.0], [1.5, 3.0])])
     drawn = report.draw(tmp_path, report.Report("name", "Title", [], [], {}, [bars, lines]), report.machine())

@@ -138,14 +138,12 @@ def test_the_static_table_is_a_policy():
 def test_two_of_the_cases_from_beginning_to_end(tmp_path: Path):
     found = [adaptive.run(replace(OPTIONS, only=name)) for name in ("diffusion", "elasticity")]
     assert all(grid.rows for each in found for grid in each.grids)
-    pytest.importorskip("matplotlib")
     for each in found:
         chart = report.draw(tmp_path, each, report.machine())
         assert chart is not None and chart.read_bytes().startswith(b"\x89PNG")
 
 
 def test_stairs_have_an_axis_of_their_own(tmp_path: Path):
-    pytest.importorskip("matplotlib")
     epochs = [Epoch(n, 0.5 * n, 100 * n, 50.0, 1 + n // 3, 0) for n in range(9)]
     course = degree.Course(epochs, [(0.5 * n, 100.0 * n) for n in range(9)], 0)
     made = report.Report("name", "Title", [], [], {}, [degree._panel(course)])
