@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.patience import PATIENCE
+
 HOME = Path(pyspark.__file__).parent
 
 
@@ -59,10 +61,10 @@ def daemon(folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> 
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait(PATIENCE)
 
 
 def alive_workers(web_port: int) -> int:

@@ -31,6 +31,7 @@ from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.version import __version__
 from tests.cluster.standalone import Cluster, alive_workers, cluster, environment
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -167,7 +168,7 @@ def test_a_deployed_query_gives_the_sequential_answer(place: Cluster, tmp_path: 
     for number in range(FILES):
         write(tmp_path, number)
     env = {**environment(tmp_path), "ORIGINS": "origins.json"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert (
         f"deploying query.py to {place.master}: 2 executors with 1 core and 600m each\n  3 slots, plan plan.json"
@@ -185,7 +186,7 @@ def test_a_cluster_that_is_too_small_says_so(place: Cluster, tmp_path: Path) -> 
     descriptor = tmp_path / "cluster.toml"
     descriptor.write_text(descriptor.read_text().replace("600m", "64g"))
     env = environment(tmp_path)
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     said = f"error: {place.master} gave no executor within 2 seconds; asked for: instances 2, cores 1, memory 64g."
     assert said in done.stderr
@@ -211,7 +212,7 @@ class Deployed:
             self._coming.put(line)
         self._coming.put("")
 
-    def until(self, enough: Callable[[], bool], seconds: float = 120) -> None:
+    def until(self, enough: Callable[[], bool], seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not enough():
             line = self._coming.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -229,7 +230,7 @@ def deployed(command: list[str], folder: Path) -> Iterator[Deployed]:
         yield Deployed(process)
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(PATIENCE)
 
 
 def fed(folder: Path, numbers: range) -> threading.Thread:
@@ -252,7 +253,7 @@ def kill_machine(worker: subprocess.Popen[bytes]) -> list[str]:
         with contextlib.suppress(psutil.NoSuchProcess):  # a Python worker may end, or be a zombie, just then
             commands.append(" ".join(process.cmdline()))
             process.send_signal(signal.SIGKILL)
-    assert worker.wait(20) == -signal.SIGKILL
+    assert worker.wait(PATIENCE) == -signal.SIGKILL
     assert psutil.wait_procs(tree, 20)[1] == []
     return commands
 
@@ -266,11 +267,11 @@ def test_a_machine_that_dies_in_mid_run_changes_nothing(place: Cluster, tmp_path
         run.until(lambda: len(run.lines) >= 4)
         killed = kill_machine(place.workers[0])
         before = run.lines[-1]
-        first.join(20)
+        first.join(PATIENCE)
         second = fed(tmp_path, range(FILES // 2, FILES))
         run.until(lambda: run.lines[-1]["tuples_in"] == FILES * ROWS)
-        second.join(20)
-        assert run.process.wait(60) == 0, (tmp_path / "stderr.txt").read_text()
+        second.join(PATIENCE)
+        assert run.process.wait(PATIENCE) == 0, (tmp_path / "stderr.txt").read_text()
     assert sum("CoarseGrainedExecutorBackend" in text for text in killed) == 1
     assert any("pyspark.daemon" in text for text in killed), "the executor that was killed had not worked yet"
     assert alive_workers(place.web) == 1

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from tests.cluster.standalone import cluster, environment
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("job.py")
-MINUTES = 4
 
 
 def run_job(master: str, folder: Path, *names: str) -> dict[str, Any]:
     """The job in a process of its own: one SparkContext per process."""
     command = [sys.executable, str(JOB), master, str(folder / "job"), *names]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60 * MINUTES, env=environment(folder), check=False
+        command, capture_output=True, text=True, timeout=PATIENCE, env=environment(folder), check=False
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert done.returncode == 0 and lines, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

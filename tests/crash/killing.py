@@ -41,6 +41,7 @@ from headrace.state.folder import WriterLock, prepare
 from headrace.state.manifest import Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from tests.patience import PATIENCE
 
 ROWS = 120
 RESULTS = ("result-0", "result-1", "result-2")
@@ -349,7 +350,7 @@ class Nursery:
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
 
 
 def _serve() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from headrace.reference import reference
 from headrace.state import BlockReader, StateStore
+from tests.patience import PATIENCE
 
 from . import soaking
 from .killing import Rows, rows_of
@@ -27,7 +28,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
 KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "15"))  # of a run over files; a fifth of it with Spark's own source
-PATIENCE = 90.0  # seconds in which a run must show progress
 
 
 class Program:
@@ -52,14 +52,14 @@ class Program:
         """The next line; an error when there is none."""
         line = self.lines.get(timeout=PATIENCE)
         if not line:
-            code = self.process.wait(10)
+            code = self.process.wait(PATIENCE)
             pytest.fail(f"the run ended by itself with {code}:\n{(folder / 'log.txt').read_text()[-3000:]}")
         return line
 
     def kill(self) -> None:
         """The driver and the JVM; Python workers of Spark are in their own group and may write a little longer."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Soak:
         try:
             while not program.progress(self.folder).startswith("done"):
                 pass
-            assert program.process.wait(60) == 0
+            assert program.process.wait(PATIENCE) == 0
         finally:
             if program.process.poll() is None:
                 program.kill()
@@ -166,7 +166,7 @@ def test_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: 
         program.progress(tmp_path)
         running.feed(3)
         program.process.send_signal(number)
-        assert program.process.wait(60) != 0
+        assert program.process.wait(PATIENCE) != 0
     finally:
         if program.process.poll() is None:
             program.kill()

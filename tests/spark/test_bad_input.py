@@ -20,6 +20,7 @@ from headrace.errors import DataError, EngineError, QueryChanged, QueryError, Qu
 from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -47,14 +48,14 @@ def counted(stream: hr.Stream) -> hr.Stream:
     return stream.aggregate(by=["k"], window="10 seconds", n="count(*)", total="sum(v)")
 
 
-def until(run: Any, condition: Callable[[Any], bool], seconds: float = 90) -> None:
+def until(run: Any, condition: Callable[[Any], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition(run.progress):
         assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
         run.wait(0.02)
 
 
-def failure(run: Any, seconds: float = 90) -> BaseException:
+def failure(run: Any, seconds: float = PATIENCE) -> BaseException:
     deadline = time.monotonic() + seconds
     while run.active:
         assert time.monotonic() < deadline, "the run goes on"

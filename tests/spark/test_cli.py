@@ -20,6 +20,7 @@ from headrace.difference import difference
 from headrace.reference import reference, references
 from headrace.stream import Stream
 from headrace.testing import table_stream
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +37,7 @@ def options(folder: Path) -> dict[str, Any]:
 
 def run(folder: Path, example: str, *more: str) -> subprocess.CompletedProcess[str]:
     arguments = command(example, "--checkpoint", "checkpoint", "--slots", "2", *more)
-    return subprocess.run(arguments, capture_output=True, timeout=120, **options(folder))
+    return subprocess.run(arguments, capture_output=True, timeout=PATIENCE, **options(folder))
 
 
 def made_up(folder: Path) -> Calls:
@@ -84,7 +85,7 @@ def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
 
     def explain(*more: str) -> str:
         arguments = [sys.executable, "-m", "headrace.cli", "explain", str(EXAMPLES / "busy.py"), "--slots", "3", *more]
-        found = subprocess.run(arguments, capture_output=True, timeout=120, **options(tmp_path))
+        found = subprocess.run(arguments, capture_output=True, timeout=PATIENCE, **options(tmp_path))
         assert found.returncode == 0, found.stderr
         return found.stdout
 
@@ -94,14 +95,14 @@ def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
     plan["subqueries"][0]["slots"] = 2
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     more = ("--checkpoint", "checkpoint", "--out", "out", "--until-idle", "--plan", "plan.json")
-    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=120, **options(tmp_path))
+    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=PATIENCE, **options(tmp_path))
     assert found.returncode == 0, found.stderr
     query = stream_of(calls).aggregate(by=["district"], window="10 seconds", calls="count(*)", longest="max(duration)")
     expected = reference(query, epochs=[calls.table], end=False)
     assert difference(expected, stored(tmp_path / "out", query.schema)) is None
     plan["subqueries"][0]["operators"] = ["something else"]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=120, **options(tmp_path))
+    found = subprocess.run(command("busy.py", *more), capture_output=True, timeout=PATIENCE, **options(tmp_path))
     assert found.returncode == 1
     assert found.stderr.startswith(
         "error: subquery-1 does not fit: its operators are something else, the query has agg"
@@ -117,7 +118,7 @@ def test_a_signal_ends_a_run_cleanly(tmp_path: Path, number: signal.Signals) -> 
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert first["tuples_in"] == calls.table.num_rows
     assert "stopped after epoch 0; start again with the same checkpoint to continue" in said

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -17,16 +18,14 @@ DEMO = [sys.executable, "-m", "headrace.cli", "demo", "--rate", "100"]
 
 
 def test_the_demo_finds_every_fraud_and_verifies_its_answer(tmp_path: Path) -> None:
-    began = time.monotonic()
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "140"}
-    found = subprocess.run([*DEMO, "--seconds", "6"], capture_output=True, text=True, timeout=120, env=environment)
+    found = subprocess.run([*DEMO, "--seconds", "6"], capture_output=True, text=True, timeout=PATIENCE, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "verified: 16 results equal the sequential reference" in found.stdout.splitlines()[-1]
     assert "FAILED" not in found.stdout
     assert "600 (epochs: " in found.stdout
     assert found.stderr == ""
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("headrace-")] == []
-    assert time.monotonic() - began < 60
 
 
 def test_ctrl_c_ends_the_demo_with_a_summary(tmp_path: Path) -> None:
@@ -39,7 +38,7 @@ def test_ctrl_c_ends_the_demo_with_a_summary(tmp_path: Path) -> None:
         while not process.stdout.readline().startswith("epoch"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said + errors
     assert "planted" in said
     assert "of 30,000 calls; not verified" in said

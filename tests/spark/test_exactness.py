@@ -22,6 +22,7 @@ from headrace.compile.subqueries import Plan
 from headrace.difference import difference, leftover
 from headrace.reference import reference
 from headrace.stream import Stream
+from tests.patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 from tests.oracle.strategies import SECOND, Case, cut, make_case, make_table, transplanted
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.spark
 SLOTS = (1, 2, 3, 5)
 COLLECTED = 24
 STARTED = 8
-LONG = 120.0  # seconds that a wait may take
 
 
 def same(expected: pa.Table, found: pa.Table, what: Any) -> None:
@@ -59,9 +59,9 @@ def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def until(run: Any, condition: Callable[[Any], bool]) -> None:
-    deadline = time.monotonic() + LONG
+    deadline = time.monotonic() + PATIENCE
     while not condition(run.progress):
-        assert time.monotonic() < deadline, f"waited {LONG} s: {run.progress}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s: {run.progress}"
         run.wait(0.02)
 
 

@@ -30,6 +30,7 @@ from headrace.errors import DataError, EngineError, SinkError, StateMismatch, Wr
 from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -76,14 +77,14 @@ def wanted(*numbers: int) -> pa.Table:
     return reference(query(table_stream(table, name="events")), epochs=[table], end=False)
 
 
-def until(run: Any, condition: Callable[[Any], bool], seconds: float = 90) -> None:
+def until(run: Any, condition: Callable[[Any], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition(run.progress):
         assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
         run.wait(0.02)
 
 
-def failure(run: Any, seconds: float = 90) -> BaseException:
+def failure(run: Any, seconds: float = PATIENCE) -> BaseException:
     """What ended a run that is about to fail."""
     deadline = time.monotonic() + seconds
     while run.active:
@@ -298,7 +299,10 @@ def test_second_run_on_the_same_checkpoint(files: Bench):
             files.start()
         code = "import sys; from pathlib import Path; from headrace.state import StateStore; StateStore.open(Path(sys.argv[1]))"
         other = subprocess.run(
-            [sys.executable, "-c", code, str(files.checkpoint / "state")], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code, str(files.checkpoint / "state")],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert other.returncode != 0
         assert "WriterConflict" in other.stderr
@@ -454,7 +458,7 @@ def _run_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("headrace")]
 
 
-def _no_threads(seconds: float = 10) -> bool:
+def _no_threads(seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while _run_threads() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -473,7 +477,7 @@ def test_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: 
         done.append(epoch)
 
     run = bench.start(sinks.foreach(slow))
-    assert entered.wait(60)
+    assert entered.wait(PATIENCE)
     run.stop()
     assert done == [0], "stop returned before the epoch was delivered"
     assert run.exception is None
@@ -516,13 +520,13 @@ def test_stop_from_within_a_callback(files: Bench):
     ready = threading.Event()
 
     def stopping(table: pa.Table, epoch: int) -> None:
-        ready.wait(30)
+        ready.wait(PATIENCE)
         holder[0].stop()
 
     run = files.start(sinks.foreach(stopping))
     holder.append(run)
     ready.set()
-    assert run.wait(60)
+    assert run.wait(PATIENCE)
     assert run.progress.epoch == 0
     assert _no_threads()
 

@@ -21,6 +21,7 @@ from headrace.engine import plan_file
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.types import TS_TYPE
+from tests.patience import PATIENCE
 
 from .test_exactness import read_results, until
 
@@ -127,7 +128,7 @@ def test_calibrate_explain_run_and_explain_the_run(tmp_path: Path) -> None:
 
     def call(*arguments: str) -> str:
         command = [sys.executable, "-m", "headrace.cli", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.difference import difference
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +27,7 @@ def put(folder, number: int, *seconds: float) -> None:
     (folder / f"_{number:03d}").rename(folder / f"{number:03d}.parquet")
 
 
-def until(run, condition, seconds: float = 60):
+def until(run, condition, seconds: float = PATIENCE):
     deadline = time.monotonic() + seconds
     while not condition(found := run.progress):
         assert time.monotonic() < deadline, f"waited {seconds} s: {found}"
@@ -54,7 +55,7 @@ def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tm
     for query in spark.streams.active:
         query.stop()
     with pytest.raises(hr.EngineError, match=r"stopped from outside.*start again"):
-        run.wait(60)
+        run.wait(PATIENCE)
     assert not run.busy
 
     with start(FILES, sink) as run:

@@ -21,6 +21,7 @@ import headrace as hr
 from headrace import cli, deployment
 from headrace.cli import sessions
 from headrace.deployment import Descriptor, check_master, read
+from tests.patience import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
 LEAST = 'master = "spark://host:7077"\nstate = "/shared/fraud"\n'
@@ -278,11 +279,11 @@ def never_accepting() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def refusal(master: str, timeout: float = 5.0) -> tuple[str, float]:
-    begun = time.monotonic()
+def refusal(master: str, timeout: float = PATIENCE) -> str:
+    """What is said; who would wait for the timeout, though nothing can come, hangs."""
     with pytest.raises(hr.EngineError) as found:
         check_master(master, timeout)
-    return str(found.value), time.monotonic() - begun
+    return str(found.value)
 
 
 def test_a_master_that_answers() -> None:
@@ -292,48 +293,44 @@ def test_a_master_that_answers() -> None:
 
 def test_a_port_where_nobody_listens() -> None:
     with closed() as port:
-        said, took = refusal(f"spark://127.0.0.1:{port}")
+        said = refusal(f"spark://127.0.0.1:{port}")
     assert f"no Spark master answers at spark://127.0.0.1:{port} (127.0.0.1:{port}: connection refused)" in said
     assert "is it up" in said
-    assert took < 2
 
 
 def test_a_master_that_never_accepts() -> None:
     with never_accepting() as port:
-        said, took = refusal(f"spark://127.0.0.1:{port}", timeout=0.5)
+        begun = time.monotonic()
+        said = refusal(f"spark://127.0.0.1:{port}", timeout=0.5)
+        assert time.monotonic() - begun > 0.4
     assert "no answer within 0.5 seconds" in said
-    assert 0.4 < took < 3
 
 
 def test_a_host_that_nobody_knows() -> None:
-    said, took = refusal("spark://no-such-host.invalid:7077")
+    said = refusal("spark://no-such-host.invalid:7077", timeout=5.0)
     assert "unknown host" in said or "no answer" in said  # a resolver may be slow to say so
-    assert took < 8
 
 
 def test_a_name_that_takes_forever_to_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
     def look_up(*_: Any) -> None:
-        over.wait(10)
+        over.wait(PATIENCE)
         raise OSError("too late to matter")
 
     monkeypatch.setattr(socket, "create_connection", look_up)
-    said, took = refusal("spark://slow:7077", timeout=0.2)
+    said = refusal("spark://slow:7077", timeout=0.2)
+    assert not over.is_set()  # nobody waited for it
     over.set()
     assert "slow:7077: no answer within 0.2 seconds" in said
-    assert took < 3
 
 
 def test_one_of_several_masters_is_enough() -> None:
     with closed() as first, never_accepting() as second, listening() as third:
         hosts = [f"127.0.0.1:{port}" for port in (first, second, third)]
-        begun = time.monotonic()
-        check_master("spark://" + ",".join(hosts), timeout=5)
-        assert time.monotonic() - begun < 2  # nobody waited for the second
-        said, took = refusal("spark://" + ",".join(hosts[:2]), timeout=0.5)
+        check_master("spark://" + ",".join(hosts), timeout=PATIENCE)  # nobody waits for the second
+        said = refusal("spark://" + ",".join(hosts[:2]), timeout=0.5)
     assert f"{hosts[0]}: connection refused; {hosts[1]}: no answer within 0.5 seconds" in said
-    assert took < 3
 
 
 @pytest.mark.parametrize("command", ["deploy", "run"])
@@ -384,7 +381,7 @@ for name in {modules!r}:
     assert importlib.import_module(name).__file__.startswith({str(found)!r}), name
 print("all from the zip")
 """
-    done = subprocess.run([sys.executable, "-S", "-E", "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-S", "-E", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "all from the zip\n", done.stderr
 
 

@@ -21,6 +21,7 @@ from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
 from headrace.types import TS_TYPE
+from tests.patience import PATIENCE
 
 T = pa.array([0, 1_000_000], pa.int64()).cast(TS_TYPE)
 ROWS = pa.table(
@@ -589,7 +590,7 @@ print("built")
 
 
 def test_constants_are_not_computed_while_a_query_is_built() -> None:
-    done = subprocess.run([sys.executable, "-c", BUILDING], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", BUILDING], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "built\n", done.stderr
 
 
@@ -666,5 +667,5 @@ except HeadraceError as error:
 )
 def test_limits_of_memory_as_users_write_them(limit: str, words: str) -> None:
     given = {**os.environ, "HEADRACE_TASK_MEMORY": limit}
-    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, timeout=60, env=given)
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, timeout=PATIENCE, env=given)
     assert words in done.stdout, done.stderr

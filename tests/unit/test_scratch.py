@@ -17,6 +17,7 @@ import pytest
 
 from headrace import scratch
 from headrace.errors import EngineError
+from tests.patience import PATIENCE
 
 SPILLS = """
 from headrace import duck
@@ -39,7 +40,7 @@ else:
 
 def run(code: str, place: Path, **more: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], env=_env(place, **more), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=_env(place, **more), capture_output=True, text=True, timeout=PATIENCE
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done

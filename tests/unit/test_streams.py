@@ -18,6 +18,7 @@ from headrace.engine import plan_file
 from headrace.showing import streams
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
+from tests.patience import PATIENCE
 
 TABLE = pa.table({"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": [1, 2]})
 
@@ -39,7 +40,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def headrace(*arguments: str, streams: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a shell, so that its streams can be what only a shell makes of them."""
     command = ["bash", "-c", f'exec "{sys.executable}" -m headrace "$@" {streams}', "headrace", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **environment})
 
 
 def test_nobody_listens_on_standard_error(checkpoint: Path) -> None:

@@ -27,6 +27,7 @@ from headrace.testing import table_stream
 from headrace.workloads import SCHEMA, BModel, Hot, Uniform, Workload, Written, ramp, writing
 from headrace.workloads.arrivals import HIGHEST, Schedule
 from headrace.workloads.stream import BEGIN
+from tests.patience import PATIENCE
 
 SECOND = 1_000_000
 Ints = npt.NDArray[np.int64]
@@ -441,7 +442,7 @@ def test_ctrl_c_ends_a_live_stream_cleanly(tmp_path: Path) -> None:
         while not list(tmp_path.glob("stream-*.parquet")) and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
     assert out.splitlines()[-2].startswith("stopped after ") and "of 600 seconds: " in out
     assert list(tmp_path.glob("_*")) == []
