@@ -320,7 +320,7 @@ def work(job: dict[str, Any]) -> None:
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
     run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, store=store)
     while not run.driver.closed:
-        at = store.last.totals["in"] if store.last else 0
+        at = store.last.totals.delivered if store.last else 0
         if at >= table.num_rows:
             run.end()
         else:

@@ -120,7 +120,7 @@ class Soak:
         for block in store.last.live_blocks():
             reader.open(block)
         totals = store.last.totals
-        assert totals["in"] == totals["accepted"] == self.files * soaking.PER_FILE
+        assert totals.delivered == totals.accepted == self.files * soaking.PER_FILE
         assert len(store.storage.list("manifests")) <= 3
         assert len(store.storage.list("blocks")) < 150
         return store.last.number + 1

@@ -289,7 +289,19 @@ def write_manifest(rng: random.Random, folder: Path) -> str:
     return name
 
 
-KNOWN = ("position", "query", "groups", "layouts", "sources", "operators", "totals", "decisions")
+KNOWN = (
+    "position",
+    "query",
+    "groups",
+    "layouts",
+    "sources",
+    "ledgers",
+    "operators",
+    "totals",
+    "work",
+    "control",
+    "decisions",
+)
 SPARK = {"kind": "spark", "query": "q", "batch": 3, "offsets": digest(b"3")}
 
 

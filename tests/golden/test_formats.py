@@ -5,17 +5,25 @@ A change of what stands on the disk shows here first. It needs a new format numb
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli import app, explaining
+from headrace.errors import CorruptState, StateError
 from headrace.reference import references
+from headrace.state.folder import LOCK
 from headrace.state.manifest import FORMAT
+from headrace.state.store import StateStore
 
 from . import making
 
@@ -36,10 +44,90 @@ def rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
+def files(folder: Path) -> dict[str, bytes]:
+    """All that lies there, but for the lock, which every look for writing leaves."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != LOCK}
+
+
+def newest(checkpoint: Path) -> Any:
+    return json.loads(sorted((checkpoint / "state" / "manifests").iterdir())[-1].read_text())
+
+
+def fields_of(tree: Any, at: str = "") -> Iterator[str]:
+    """The fields of a manifest, by their way through it."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield f"{at}.{name}"
+            yield from fields_of(value, f"{at}.{name}")
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from fields_of(value, f"{at}[]")
+
+
+# --- other formats ---------------------------------------------------------------------------------------------------
+
+OLDER = range(1, FORMAT)
+
+
+def start(folder: Path) -> None:
+    """Far enough to open the state; there is no Spark behind it."""
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    making.put(folder, 0)
+    making.run(session, folder, 1)
+
+
+def command(*words: str) -> None:
+    """A command of the shell; what it says when it refuses is raised."""
+    found = CliRunner().invoke(app, [*words], env={"COLUMNS": "2000", "NO_COLOR": "1", "TERM": "dumb"})
+    if found.exit_code:
+        raise StateError(found.output)
+
+
+USES: dict[str, Callable[[Path], object]] = {
+    "start": start,
+    "explain": lambda folder: command("explain", "--checkpoint", str(folder / "checkpoint")),
+    "explain as a picture": lambda folder: explaining.of_run(folder / "checkpoint", "svg"),
+    "decisions": lambda folder: command("decisions", "--checkpoint", str(folder / "checkpoint")),
+    "open": lambda folder: StateStore.open(folder / "checkpoint" / "state"),
+    "look": lambda folder: StateStore.open(folder / "checkpoint" / "state", read_only=True),
+}
+
+
+def test_there_is_a_golden_folder_of_every_format() -> None:
+    found = {path.name for path in GOLDEN.glob("format-*")}
+    assert found == {f"format-{number}" for number in range(1, FORMAT + 1)}
+    for number in range(1, FORMAT + 1):
+        assert newest(GOLDEN / f"format-{number}")["format"] == number
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("number", OLDER)
+def test_an_older_format_is_refused_by_name_and_left_as_it_is(number: int, use: str, tmp_path: Path) -> None:
+    checkpoint = copied(number, tmp_path)
+    before = files(checkpoint)
+    with pytest.raises(StateError) as caught:
+        USES[use](tmp_path)
+    text = str(caught.value)
+    assert f"an older version of headrace: it has format {number}, this version reads format {FORMAT}" in text
+    assert "Nothing was changed" in text and f"a version that reads format {number}" in text
+    assert not isinstance(caught.value, CorruptState), "there is nothing wrong with it"
+    assert files(checkpoint) == before
+
+
+# --- this format -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", sorted(set(USES) - {"start"}))
+def test_this_format_can_be_looked_at(use: str, tmp_path: Path) -> None:
+    copied(FORMAT, tmp_path)
+    USES[use](tmp_path)
+
+
 @pytest.mark.spark
 def test_a_run_continues_from_this_format(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the source is known as 'calls'
-    copied(FORMAT, tmp_path)
+    checkpoint = copied(FORMAT, tmp_path)
+    golden = newest(checkpoint)
     epochs = [{"calls": making.window(number)} for number in range(making.EPOCHS + MORE)]
     for number in range(len(epochs)):
         making.put(tmp_path, number)
@@ -51,3 +139,6 @@ def test_a_run_continues_from_this_format(spark: Any, tmp_path: Path, monkeypatc
         found = rows(pq.read_table(tmp_path / name))
         assert rows(wanted) - rows(before) == found, name
         assert found.total() > MORE, name
+    assert newest(checkpoint)["number"] == len(epochs) - 1
+    changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
+    assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"

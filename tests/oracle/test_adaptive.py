@@ -35,7 +35,7 @@ def some_policy(r: random.Random) -> Policy:
 
 
 def count_kinds(run: Driven) -> None:
-    for decision in run.last.operators["control:"].extra["history"]:
+    for decision in run.last.control["history"]:
         SEEN[decision["kind"]] = SEEN.get(decision["kind"], 0) + 1
 
 
@@ -104,7 +104,7 @@ def test_a_decision_stands_in_the_manifest_before_it_takes_effect(
     decided = first.store.last
     assert decided is not None and [d["kind"] for d in decided.decisions] == ["move"]
     used = decided.layouts["aggregate-1"]
-    promised = decided.operators["control:"].extra["layouts"]["aggregate-1"]
+    promised = decided.control["layouts"]["aggregate-1"]
     assert promised != used
     first.close()  # as after a crash: nothing but the folder is left
     second = LocalRun(query, tmp_path / "state", slots=3, policy=policy, groups=9)

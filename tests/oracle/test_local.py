@@ -173,10 +173,10 @@ def counters(case: Case, arrived: list[dict[str, pa.Table]]) -> Any:
             same(late, run.late_of(name, "late", schemas[name]), case)
             same(rejected, run.late_of(name, "rejected", schemas[name]), case)
             counted = run.last.sources[name]
-            assert counted["in"] == sum(epoch[name].num_rows for epoch in arrived if name in epoch)
-            assert counted["late"] == late.num_rows
-            assert counted["rejected"] == rejected.num_rows
-            assert counted["in"] == counted["accepted"] + counted["late"] + counted["rejected"]
+            assert counted.delivered == sum(epoch[name].num_rows for epoch in arrived if name in epoch)
+            assert counted.late == late.num_rows
+            assert counted.rejected == rejected.num_rows
+            assert counted.delivered == counted.accepted + counted.late + counted.rejected
 
     return check_run
 

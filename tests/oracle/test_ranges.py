@@ -106,6 +106,6 @@ def test_an_interval_is_read_only_where_it_can_reach(tmp_path: Path) -> None:
     run = LocalRun(query, tmp_path / "state", slots=8, plan=ranged(query, 8, "r.x", bounds), bounded=True)
     run.epoch({"left": side, "right": side}, final=True)
     assert difference(reference(query), run.results()) is None
-    sent: Any = run.store.last.operators["work:"].extra["work"]["sent"]["join-1"]  # type: ignore[union-attr]
+    sent: Any = run.store.last.work["counts"]["sent"]["join-1"]  # type: ignore[union-attr]
     assert sent[1] == n and n < sent[0] < 1.2 * n
     run.close()

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.difference import difference
 from headrace.reference import reference
+from headrace.state.manifest import SourceState
 from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE
@@ -135,7 +136,7 @@ class Model:
             "idle": teller.idle,
             "largest": None if teller.newest is None else teller.newest * SECOND,
             "watermark": NEVER if teller.mark is None else teller.mark * SECOND,
-            "in": sum(counts.values()),
+            "delivered": sum(counts.values()),
             **counts,
         }
 
@@ -205,20 +206,20 @@ def test_clocks_of_sources_that_fall_silent_and_return(seed: int) -> None:
             run.epoch({n: table(given) for n, given in rows.items()}, splitters=r.randint(1, 3), idle=silent)
             for name, teller in tellers.items():
                 stored, expected = run.last.sources[name], model.stored(name)
-                assert {key: stored[key] for key in expected} == expected, f"{name} in epoch {epoch}: {rows}"
+                assert {key: getattr(stored, key) for key in expected} == expected, f"{name} in epoch {epoch}: {rows}"
                 if before and len(teller.fates["accepted"]) + len(teller.fates["late"]) > spoke[name]:
                     own = NEVER if teller.newest is None else (teller.newest - teller.lateness) * SECOND
-                    assert stored["watermark"] == max(before[name]["watermark"], own), "moved by others though it spoke"
+                    assert stored.watermark == max(before[name].watermark, own), "moved by others though it spoke"
             check_nothing_is_held_back(meetings, run.last.sources)
         run.epoch(final=True)
         accepted = [table_stream(table(t.fates["accepted"]), name=n) for n, t in tellers.items()]
         assert difference(reference(shape(*accepted)), run.table()) is None
 
 
-def check_nothing_is_held_back(meetings: list[list[str]], sources: dict[str, Any]) -> None:
+def check_nothing_is_held_back(meetings: list[list[str]], sources: dict[str, SourceState]) -> None:
     for operator in meetings:
-        marks = {n: sources[n]["watermark"] for n in "".join(operator)}
-        awake = [marks[n] for n in marks if not sources[n]["idle"]]
+        marks = {n: sources[n].watermark for n in "".join(operator)}
+        awake = [marks[n] for n in marks if not sources[n].idle]
         if awake:
             assert min(marks.values()) == min(awake), "an idle source holds the others back"
         else:

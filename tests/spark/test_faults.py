@@ -369,7 +369,7 @@ def test_an_expression_fails_in_a_task(files: Bench):
     assert "v=25" in str(error)
     last = StateStore.open(files.checkpoint / "state", read_only=True).last
     assert last is not None
-    assert last.totals["in"] == PER_FILE
+    assert last.totals.delivered == PER_FILE
     put(files.input, 1, rows(1).filter(pc.not_equal(rows(1)["v"], 25)))
     with begin() as run:
         until(run, lambda p: p.tuples_in == 2 * PER_FILE - 1)

@@ -87,10 +87,11 @@ class Check:
             assert (found := difference(wanted, run.results(f"result-{index}"))) is None, found
         late, rejected = late_tuples(given[0], epochs)["s"]
         self._kept_aside(run, late, rejected)
-        totals = run.store.last.totals if run.store.last else {}
-        assert totals["in"] == sum(table.num_rows for table in epochs)
-        assert totals["in"] == totals["accepted"] + totals["late"] + totals["rejected"]
-        assert (totals["late"], totals["rejected"]) == (late.num_rows, rejected.num_rows)
+        assert run.store.last is not None
+        totals = run.store.last.totals
+        assert totals.delivered == sum(table.num_rows for table in epochs)
+        assert totals.delivered == totals.accepted + totals.late + totals.rejected
+        assert (totals.late, totals.rejected) == (late.num_rows, rejected.num_rows)
         run.close()
         return run
 
@@ -124,7 +125,7 @@ def test_empty_batch_moves_no_watermark_and_invents_nothing(tmp_path: Path):
     run = LocalRun(queries(source(some)), tmp_path / "state", slots=2)
     run.epoch(some)
     assert run.store.last is not None
-    before, results = dict(run.store.last.sources["s"]), [run.results(f"result-{i}") for i in range(4)]
+    before, results = run.store.last.sources["s"], [run.results(f"result-{i}") for i in range(4)]
     for _ in range(3):
         run.epoch(tuples())
         run.epoch(None)
@@ -139,7 +140,7 @@ def test_batch_of_only_late_rows(check: Check):
     late = tuples((1, "a", 2), (99 * SECOND, "b", 3), (100 * SECOND - 1, "a", 4))
     run = check(queries(source(first)), [first, late, late])
     assert run.store.last is not None
-    assert run.store.last.totals["late"] == 6
+    assert run.store.last.totals.late == 6
 
 
 def test_null_key_is_a_group_and_meets_nothing_in_a_join(check: Check, tmp_path: Path):
@@ -153,7 +154,7 @@ def test_null_time_is_rejected_counted_and_kept(check: Check):
     table = tuples((0, "a", 1), (None, "a", 2), (5, "b", 3), (None, None, None))
     run = check(queries(source(table)), [table, table.slice(1, 1)])
     assert run.store.last is not None
-    assert run.store.last.totals["rejected"] == 3
+    assert run.store.last.totals.rejected == 3
 
 
 def test_null_values_follow_sql(check: Check):
@@ -255,15 +256,15 @@ def test_far_future_with_ahead_is_rejected_and_the_watermark_stays(check: Check)
     stream = source(first, ahead="1 minute", lateness="1 hour")
     run = check(queries(stream), [first, second, third], end=False)
     assert run.store.last is not None
-    assert run.store.last.totals["rejected"] == 2
-    assert run.store.last.sources["s"]["largest"] == 60 * SECOND
+    assert run.store.last.totals.rejected == 2
+    assert run.store.last.sources["s"].largest == 60 * SECOND
 
 
 def test_far_future_without_ahead_makes_later_rows_late(check: Check):
     first, second = tuples((0, "a", 1), (YEAR_9999, "a", 2)), tuples((SECOND, "a", 3))
     run = check(queries(source(first)), [first, second])
     assert run.store.last is not None
-    assert run.store.last.totals["late"] == 1
+    assert run.store.last.totals.late == 1
 
 
 @pytest.mark.parametrize("ts", [2**63 - 1, -(2**63), 2**61 + 1, -(2**61) - 1])
@@ -273,7 +274,7 @@ def test_time_at_the_ends_of_the_type_is_rejected(tmp_path: Path, ts: int):
     run.epoch(table)
     run.end()
     assert run.store.last is not None
-    assert run.store.last.totals["rejected"] == 1
+    assert run.store.last.totals.rejected == 1
     assert rows(run.results("result-0"), "n", "total") == [(2, 4)]
 
 
@@ -347,7 +348,7 @@ def test_on_the_watermark(check: Check, tick: int):
     first, second = tuples((100 * SECOND, "a", 1)), tuples((95 * SECOND + tick, "a", 2))
     run = check(queries(source(first, lateness="5 seconds")), [first, second])
     assert run.store.last is not None
-    assert run.store.last.totals["late"] == (1 if tick < 0 else 0)
+    assert run.store.last.totals.late == (1 if tick < 0 else 0)
 
 
 @pytest.mark.parametrize("tick", [-1, 0, 1])
@@ -372,7 +373,7 @@ def test_exactly_as_far_ahead_as_allowed(check: Check, tick: int):
     first, second = tuples((0, "a", 1)), tuples((60 * SECOND + tick, "a", 2))
     run = check(queries(source(first, ahead="1 minute")), [first, second])
     assert run.store.last is not None
-    assert run.store.last.totals["rejected"] == (1 if tick > 0 else 0)
+    assert run.store.last.totals.rejected == (1 if tick > 0 else 0)
 
 
 # --- keys, repeats, disorder ------------------------------------------------------------------------------------------------
@@ -405,7 +406,7 @@ def test_out_of_order_within_and_beyond_the_lateness(check: Check, disorder: int
     stream = source(table, lateness="5 seconds")
     run = check(queries(stream), [table.slice(i * 60, 60) for i in range(5)])
     assert run.store.last is not None
-    assert (run.store.last.totals["late"] > 0) == (disorder > 5)
+    assert (run.store.last.totals.late > 0) == (disorder > 5)
 
 
 # --- schemas, names, text, windows --------------------------------------------------------------------------------------------

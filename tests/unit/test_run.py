@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 from headrace.engine import run as run_module
 from headrace.engine.progress import Progress
+from headrace.engine.reports import SourceCounts
 from headrace.engine.run import Run
 from headrace.errors import EngineError, SinkError
 from headrace.sources.ledger import File
+from headrace.state.manifest import SourceState
 
 SECOND = 1_000_000
 
@@ -57,7 +60,7 @@ class Bench:
         monkeypatch.setattr(run_module, "spark_position", lambda *_: {})
         monkeypatch.setattr(run_module, "admit", lambda *_: "process")
         monkeypatch.setattr(run_module.engine, "as_rows", lambda batch: batch)
-        self.sources = {n: {"accepted": 0, "late": 0, "rejected": 0, "idle": False} for n in "ab"}
+        self.sources = {n: SourceState() for n in "ab"}
         origin = SimpleNamespace(bounded=False)
         sources: dict[str, Any] = {
             "a": SimpleNamespace(idle=10 * SECOND, origin=origin),
@@ -77,7 +80,8 @@ class Bench:
     def epoch(self, *_: Any, idle: list[str], **__: Any) -> None:
         self.idle, self.clock.now = idle, self.clock.now + self.lasts
         for name, fate in self.given.items():
-            self.sources[name][fate] += 1
+            before = self.sources[name]
+            self.sources[name] = replace(before, **{fate: getattr(before, fate) + 1})
 
     def close(self) -> None:
         self.closed = True
@@ -289,5 +293,5 @@ def test_errors_of_a_session_that_goes_on_stay_as_they_are(bench):
 def test_latency_is_never_below_zero():
     """Files of a machine whose clock is ahead are modified in the future."""
     progress = Progress()
-    progress._sample([{"a": {"arrivals": [(5000.0, 3), (None, 1)]}}], begun=1000.0, ended=1001.0)
+    progress._sample([SourceCounts(arrivals=[(5000.0, 3), (None, 1)])], begun=1000.0, ended=1001.0)
     assert progress.latency == {"p50": 0.0, "p99": 1.0}

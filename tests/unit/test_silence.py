@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.state.manifest import SourceState
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 
@@ -27,7 +28,7 @@ def joined(**options: Any) -> Stream:
     return source("a", **options).join(source("b"), on="l.k = r.k", within="60 seconds")
 
 
-def of(run: LocalRun, name: str = "a") -> dict[str, Any]:
+def of(run: LocalRun, name: str = "a") -> SourceState:
     assert run.store.last is not None
     return run.store.last.sources[name]
 
@@ -46,7 +47,7 @@ def taken_along(tmp_path: Path) -> Any:
         opened.append(run)
         run.epoch({"a": table(0), "b": table(0)})
         run.epoch({"b": table(100)}, idle=["a"])
-        assert of(run)["idle"] and of(run)["watermark"] == 95 * SECOND
+        assert of(run).idle and of(run).watermark == 95 * SECOND
         return run
 
     yield start
@@ -59,28 +60,28 @@ def test_a_source_that_returns_behind_the_others_is_waited_for_and_catches_up(ta
     run = taken_along(joined(), slots=2)
     for i in range(25):
         run.epoch({"b": table(100 + 10 * i), "a": table(60 + 10 * i)}, splitters=2)
-        assert not of(run)["idle"]
+        assert not of(run).idle
     assert counts(run) == (1 + 21, 4, 0)
-    assert of(run)["watermark"] == (300 - 5) * SECOND
+    assert of(run).watermark == (300 - 5) * SECOND
 
 
 def test_late_tuples_alone_end_idleness(taken_along):
     run = taken_along(joined())
     run.epoch({"a": table(1), "b": table(500)})
-    assert (of(run)["idle"], of(run)["watermark"]) == (False, 95 * SECOND)
+    assert (of(run).idle, of(run).watermark) == (False, 95 * SECOND)
 
 
 def test_a_source_that_speaks_in_the_epoch_in_which_it_is_taken_for_silent_is_not_idle(taken_along):
     run = taken_along(joined())
     run.epoch({"a": table(96), "b": table(500)}, idle=["a"])
-    assert (of(run)["idle"], of(run)["watermark"]) == (False, 95 * SECOND)
+    assert (of(run).idle, of(run).watermark) == (False, 95 * SECOND)
 
 
 def test_tuples_that_are_rejected_do_not_end_idleness(taken_along):
     """They say nothing about how far the source has come; whoever waited for it would wait for good."""
     run = taken_along(joined())
     run.epoch({"a": table(None), "b": table(500)})
-    assert (of(run)["idle"], of(run)["watermark"]) == (True, 495 * SECOND)
+    assert (of(run).idle, of(run).watermark) == (True, 495 * SECOND)
 
 
 def test_a_source_is_idle_until_it_speaks_also_across_a_restart(taken_along, tmp_path):
@@ -88,7 +89,7 @@ def test_a_source_is_idle_until_it_speaks_also_across_a_restart(taken_along, tmp
     run = LocalRun(joined(), tmp_path / "state", slots=3)
     run.epoch({"b": table(200)})
     run.close()
-    assert (of(run)["idle"], of(run)["watermark"]) == (True, 195 * SECOND)
+    assert (of(run).idle, of(run).watermark) == (True, 195 * SECOND)
 
 
 def test_ahead_counts_from_where_the_others_took_a_silent_source(taken_along):
@@ -127,11 +128,11 @@ def test_a_silent_source_is_taken_no_further_than_its_operators_have_come(tmp_pa
     run = LocalRun(query, tmp_path / "state")
     run.epoch({"a": table(0), "b": table(100), "c": table(40)}, idle=["a"])
     run.epoch({}, idle=["a"])
-    assert of(run)["watermark"] == 35 * SECOND
+    assert of(run).watermark == 35 * SECOND
     run.epoch({"a": table(36)})
     assert counts(run) == (2, 0, 0)
     run.epoch({}, idle=["a", "c"])  # nobody but b speaks
-    assert of(run)["watermark"] == of(run, "c")["watermark"] == 95 * SECOND
+    assert of(run).watermark == of(run, "c").watermark == 95 * SECOND
     run.close()
 
 
@@ -140,5 +141,5 @@ def test_a_silent_source_does_not_hold_back_the_side_of_a_join_that_it_is_on(tmp
     run = LocalRun(query, tmp_path / "state")
     run.epoch({"a": table(0), "b": table(40), "c": table(100)})
     run.epoch({}, idle=["a"])
-    assert of(run)["watermark"] == 95 * SECOND  # as far as c, though b is behind
+    assert of(run).watermark == 95 * SECOND  # as far as c, though b is behind
     run.close()

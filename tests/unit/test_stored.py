@@ -97,12 +97,12 @@ DECISION = {"epoch": 0, "operator": "a", "kind": "move", "change": "", "reason":
 NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "a source as text": (at("sources", "left", "watermark", to="yesterday"), "sources.left.watermark"),
     "a time beyond all": (at("sources", "left", "largest", to=2**63), "sources.left.largest"),
-    "a source without": (without("sources", "left", "in"), "sources.left should be an object with in"),
-    "no source": (without("sources", "left"), "totals.in"),
+    "a source without": (without("sources", "left", "delivered"), "sources.left should be an object with the fields"),
+    "no source": (without("sources", "left"), "totals.delivered"),
     "another source": (lambda b: b["sources"].update(other=b["sources"].pop("left")), "sources should be those"),
-    "a sum that is none": (at("sources", "left", "late", to=5), "sources.left.in should be the sum"),
-    "totals": (at("totals", "in", to=1), "totals.in should be that of all sources"),
-    "a total": (at("totals", "result-0", to=-1), "totals.result-0"),
+    "a sum that is none": (at("sources", "left", "late", to=5), "sources.left.delivered should be the sum"),
+    "totals": (at("totals", "delivered", to=1), "totals.delivered should be that of all sources"),
+    "a total": (at("totals", "results", "result-0", to=-1), "totals.results.result-0"),
     "a position": (at("position", to={}), "position should be an object with kind"),
     "a batch": (at("position", to={"kind": "spark", "query": None, "batch": "x"}), "position.batch"),
     "no offsets": (
@@ -124,16 +124,16 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
         "query.routers.join-1.bounds should be numbers that rise",
     ),
     "router": (at("query", "routers", to={"join-1": {"kind": "magic"}}), "query.routers.join-1.kind should be one of"),
-    "history": (at("operators", "control:", "extra", "history", to=[7]), r"control:.history\[0\]"),
+    "history": (at("control", "history", to=[7]), r"control.history\[0\]"),
     "a decision": (
-        at("operators", "control:", "extra", "history", to=[{**DECISION, "measured": "much"}]),
+        at("control", "history", to=[{**DECISION, "measured": "much"}]),
         r"history\[0\].measured",
     ),
-    "slots": (at("operators", "control:", "extra", "active", to=0), "control:.active"),
-    "decided layouts": (at("operators", "control:", "extra", "layouts", to={"join-1": []}), "control:.layouts.join-1"),
-    "work": (at("operators", "work:", "extra", "work", "cpu", to={"left": None}), "work:.work.cpu.left"),
-    "the edges of work": (at("operators", "work:", "extra", "plan", to=[[1, 2]]), r"work:.plan\[0\]"),
-    "work of the future": (at("operators", "work:", "extra", "since", to=50), "work:since"),
+    "slots": (at("control", "active", to=0), "control.active"),
+    "decided layouts": (at("control", "layouts", to={"join-1": []}), "control.layouts.join-1"),
+    "work": (at("work", "counts", "cpu", to={"left": None}), "work.counts.cpu.left"),
+    "the edges of work": (at("work", "plan", to=[[1, 2]]), r"work.plan\[0\]"),
+    "work of the future": (at("work", "since", to=50), "work.since"),
     "no state": (without("operators", "join-1"), "operators should be an object with join-1"),
     "an input too few": (lambda b: b["operators"]["join-1"]["inputs"].pop(), "join-1.inputs should be a list of 2"),
     "ranks": (at("operators", "join-2", "extra", to={"given": [1, "x"]}), r"extra.given\[1\]"),
@@ -150,13 +150,13 @@ def test_nonsense_in_a_sealed_manifest_is_named(case: str, folder: Path) -> None
 
 
 def test_whoever_looks_at_the_run_is_told_the_same(folder: Path) -> None:
-    edit(folder, at("operators", "control:", "extra", "history", to=[{"epoch": 1}]))
+    edit(folder, at("control", "history", to=[{"epoch": 1}]))
     looks: list[Callable[[], Any]] = [
         lambda: deciding.show(folder, Console(file=io.StringIO())),
         *(lambda form=form: explaining.of_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
     ]
     for look in looks:
-        with pytest.raises(CorruptState, match=r"manifests/000000002.json .*control:.history\[0\]"):
+        with pytest.raises(CorruptState, match=r"manifests/000000002.json .*control.history\[0\]"):
             look()
 
 

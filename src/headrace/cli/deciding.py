@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.control.record import ControlState
 from headrace.engine import stored
-from headrace.engine.names import CONTROL
 from headrace.screen import printable
 from headrace.state.store import StateStore
 
@@ -22,10 +22,9 @@ def history(checkpoint: Path) -> list[dict[str, Any]]:
         last = store.last
     if last is not None:
         stored.check(last)
-    if last is None or CONTROL not in last.operators:
+    if last is None or not last.control:
         return []
-    found: list[dict[str, Any]] = last.operators[CONTROL].extra["history"]
-    return found
+    return [decision.to_json() for decision in ControlState.from_json(last.control).history]
 
 
 def show(checkpoint: Path, console: Console, *, json: bool = False) -> None:

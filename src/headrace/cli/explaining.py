@@ -37,11 +37,12 @@ def of_query(
 
 def of_run(checkpoint: Path, format: str) -> str:
     """The plan of a run with what it did so far; the run may go on meanwhile."""
-    queries, plan = plan_file.read(checkpoint)
+    plan_file.require(checkpoint)
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
     if last is not None:
         stored.check(last)
+    queries, plan = plan_file.read(checkpoint)  # after the state: it knows which version wrote all of this
     found = measured(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
@@ -49,7 +50,7 @@ def of_run(checkpoint: Path, format: str) -> str:
     shown = _shown(queries, plan, found, format)
     if format == "svg" or last is None:
         return shown
-    tuples = sum(source["in"] for source in last.sources.values())
+    tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {seconds(last):,.0f} s of event time"
     missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
     return f"{shown}\n\n{covered}{missing}"

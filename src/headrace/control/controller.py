@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace import form
 from headrace import plan as p
 from headrace.control import diffusion, elastic
 from headrace.control.degree import Degree
+from headrace.control.load import GroupLoad
 from headrace.control.policy import Policy
+from headrace.control.record import ControlState, Decision
 from headrace.control.sketch import SpaceSaving
 from headrace.errors import QueryError
-from headrace.limits import MOST_SLOTS, check_slots
+from headrace.limits import check_slots
 from headrace.operators.base import Operator
-from headrace.routing import Adapts, Diagonal, Layout, Rectangles, layout_from_json
+from headrace.routing import Adapts, Diagonal, Layout, Rectangles
 from headrace.routing.hashing import scale
 
 Counts = npt.NDArray[np.float64]
@@ -32,20 +33,6 @@ NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
 REMEMBERED = 100  # decisions: every manifest carries them
-
-DECISION = form.record(
-    epoch=form.count,
-    operator=form.text,
-    kind=form.one_of("shape", "move", "split", "slots"),
-    change=form.text,
-    reason=form.text,
-    before=form.real,
-    predicted=form.real,
-    measured=form.optional(form.real),
-)
-STORED = form.record(  # what `to_json` gives
-    active=form.whole(1, MOST_SLOTS), layouts=form.each(layout_from_json), history=form.items(DECISION)
-)
 
 
 @dataclass
@@ -60,23 +47,6 @@ class OperatorLoad:
 
     def totals(self) -> tuple[float, float]:
         return float(self.new[0].sum()), float(self.new[1].sum())
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One change: it stands in manifest `epoch` and takes effect in the next."""
-
-    epoch: int
-    operator: str
-    kind: str  # shape, move, split, slots
-    change: str
-    reason: str
-    before: float  # what the busiest slot had: times the mean, or tuples to read
-    predicted: float  # the same after it, as a share of that before
-    measured: float | None = None  # the same, found at the next reorganisation
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 class Controller:
@@ -96,20 +66,15 @@ class Controller:
 
     # --- what stands in the manifest -----------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "active": self.active,
-            "layouts": {name: layout.to_json() for name, layout in self.layouts.items()},
-            "history": [decision.to_json() for decision in self.history[-REMEMBERED:]],
-        }
+    def remembered(self) -> ControlState:
+        return ControlState(self.active, dict(self.layouts), tuple(self.history[-REMEMBERED:]))
 
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """As the newest manifest has it; refuses what `to_json` never gave."""
-        found = STORED(data, "control")
-        self.layouts = found["layouts"]
-        self.history = [Decision(**decision) for decision in found["history"]]
+    def restore(self, known: ControlState) -> None:
+        """Go on as the newest manifest has it."""
+        self.layouts = dict(known.layouts)
+        self.history = list(known.history)
         if self.auto:
-            self.active = min(found["active"], self.limit)
+            self.active = min(known.active, self.limit)
 
     # --- layouts -------------------------------------------------------------------------------------------------------
 
@@ -146,23 +111,23 @@ class Controller:
     # --- measuring -----------------------------------------------------------------------------------------------------
 
     def observe(
-        self, reports: Sequence[Mapping[str, Any]], held: Mapping[str, Sequence[float]], slots: int, seconds: float
+        self,
+        loads: Mapping[str, Sequence[GroupLoad]],
+        held: Mapping[str, Sequence[float]],
+        cpu: Sequence[float],
+        seconds: float,
     ) -> None:
-        """What the tasks of an epoch reported; held: tuples in the windows of every operator, by side."""
+        """What an epoch did: loads of operators as tasks reported them, tuples in their windows by side, and how long
+        every slot worked in the time it had."""
         for operator in self.plan.operators:
-            found = [r["load"][operator.name] for r in reports if operator.name in r["load"]]
             if self.can_place(operator) or self._can_shape(operator):
-                self._take(operator, found, held.get(operator.name, (0.0, 0.0)))
-        busy = [0.0] * slots
-        for report in reports:
-            if report["stage"] > 0:
-                busy[report["partition"]] += report["cpu"]
-        now = [cpu / max(seconds, 1e-6) for cpu in busy]
-        before = self.occupancy if len(self.occupancy) == slots else now
+                self._take(operator, loads.get(operator.name, ()), held.get(operator.name, (0.0, 0.0)))
+        now = [each / max(seconds, 1e-6) for each in cpu]
+        before = self.occupancy if len(self.occupancy) == len(now) else now
         self.occupancy = [a * (1 - SMOOTHING) + b * SMOOTHING for a, b in zip(before, now, strict=True)]
 
-    def _take(self, operator: Operator, found: Sequence[Mapping[str, Any]], held: Sequence[float]) -> None:
-        groups = max((len(side) for load in found for side in load["new"]), default=0)
+    def _take(self, operator: Operator, found: Sequence[GroupLoad], held: Sequence[float]) -> None:
+        groups = max((len(side) for load in found for side in load.new), default=0)
         known = self.measured.get(operator.name)
         if known is None:
             if not groups:
@@ -178,14 +143,14 @@ class Controller:
             now = np.zeros(len(known.new[side]))
             known.heavy[side].fade(FADE)
             for load in found:
-                if load["new"][side]:
-                    now += np.asarray(load["new"][side], dtype=np.float64)
+                if load.new[side]:
+                    now += np.asarray(load.new[side], dtype=np.float64)
                 listed = 0.0
-                for key, count, text in load["heavy"][side]:
-                    known.heavy[side].add(key, count)
-                    known.texts[key] = text
-                    listed += count
-                known.heavy[side].rest(max(sum(load["new"][side]) - listed, 0.0))
+                for key in load.heavy[side]:
+                    known.heavy[side].add(key.hash, key.tuples)
+                    known.texts[key.hash] = key.text
+                    listed += key.tuples
+                known.heavy[side].rest(max(sum(load.new[side]) - listed, 0.0))
             known.new[side] = known.new[side] * (1 - weight) + now * weight
         known.held = [*map(float, held), 0.0][:2]
         known.texts = {k: t for k, t in known.texts.items() if k in known.heavy[0].counts or k in known.heavy[1].counts}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from headrace.compile import compile_query
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
-from headrace.engine.names import WORK
+from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures
@@ -29,7 +28,7 @@ from headrace.routing.ranges import as_numbers, even_bounds, range_of
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 
 TUPLES = 50_000  # of every source
@@ -221,8 +220,7 @@ def _part(sample: Sample, number: int) -> Iterator[tuple[str, pa.Table]]:
 
 def _with_state(final: Manifest, last: Manifest) -> Manifest:
     """All that was counted, with the state before the end."""
-    extra = {**final.operators[WORK].extra, "held": last.operators[WORK].extra["held"]}
-    return replace(final, operators={**last.operators, WORK: OperatorState((), extra)})
+    return replace(final, operators=last.operators, work={**final.work, "held": last.work["held"]})
 
 
 def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
@@ -275,20 +273,20 @@ def _figures(
     bounds: Mapping[str, tuple[float, ...]],
     reach: Mapping[str, int],
 ) -> Figures:
-    counts = last.operators[WORK].extra["work"]
+    known = WorkSoFar.from_json(last.work)
+    counts = known.counts
     span = max(sample.spans.values(), default=1.0)
-    rates = {name: last.sources[name]["accepted"] / sample.spans[name] for name in sample.windows}
-    passing = {name: after / before for name, (before, after) in counts["edges"].items() if before}
-    costs = {name: counts["cpu"].get(name, 0.0) * 1e6 / n for name, n in _taken(plan, last, counts).items() if n}
-    kept = last.operators[WORK].extra["held"]
+    rates = {name: last.sources[name].accepted / sample.spans[name] for name in sample.windows}
+    passing = {name: after / before for name, (before, after) in counts.edges.items() if before}
+    costs = {name: counts.cpu.get(name, 0.0) * 1e6 / n for name, n in _taken(plan, last, counts).items() if n}
     found: dict[str, dict[str, float]] = {}
     for operator in plan.operators:
-        sent = counts["sent"].get(operator.name)
+        sent = counts.sent.get(operator.name)
         counted = Counted(
             tuple(_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))),
-            counts["out"].get(operator.name, 0),
+            counts.out.get(operator.name, 0),
             sent[0] if sent else None,
-            kept.get(operator.name, 0.0),
+            known.held.get(operator.name, 0.0),
             span,
             sample.times,
         )
@@ -297,13 +295,13 @@ def _figures(
     return Figures(rates=rates, passing=passing, costs=costs, bounds=bounds, reach=reach, **found)
 
 
-def _taken(plan: p.Plan, last: Manifest, counts: Mapping[str, Any]) -> dict[str, int]:
+def _taken(plan: p.Plan, last: Manifest, counts: Work) -> dict[str, int]:
     """Tuples that came into every source and operator."""
-    found = {name: source["accepted"] for name, source in last.sources.items()}
+    found = {name: source.accepted for name, source in last.sources.items()}
     for operator in plan.operators:
         found[operator.name] = sum(_arrived(plan, operator, s, counts) for s in range(len(operator.schemas)))
     return found
 
 
-def _arrived(plan: p.Plan, operator: Operator, side: int, counts: Mapping[str, Any]) -> int:
-    return sum(counts["edges"].get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))
+def _arrived(plan: p.Plan, operator: Operator, side: int, counts: Work) -> int:
+    return sum(counts.edges.get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))

@@ -19,15 +19,17 @@ import duckdb
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.control.controller import Controller, Decision
+from headrace.control.controller import Controller
+from headrace.control.load import GroupLoad
 from headrace.control.policy import Policy, check_pins
+from headrace.control.record import ControlState, Decision
 from headrace.engine import stored, watermarks
 from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.merging import plan_merges
 from headrace.engine.messages import Message
-from headrace.engine.names import CONTROL, WORK, ledger_name
 from headrace.engine.progress import Progress
-from headrace.engine.work import total
+from headrace.engine.reports import Report, SourceCounts
+from headrace.engine.work import Work, WorkSoFar, total
 from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
 from headrace.limits import check_slots
 from headrace.operators.base import Operator, State
@@ -36,7 +38,7 @@ from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
 from headrace.state.blocks import REPAIR, Block, BlockReader
-from headrace.state.manifest import Manifest, OperatorState, Output
+from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals
 from headrace.state.store import StateStore
 from headrace.version import __version__
 
@@ -95,16 +97,13 @@ class Driver:
         self.control = Controller(self.plan, self.settings.policy, self.settings.slots, limit, auto=self.settings.auto)
         placed = {o.name: self.control.can_place(o) for o in self.plan.operators}
         check_pins(self.settings.policy, placed, last.groups if last else self._groups(), limit)
-        if last is not None and CONTROL in last.operators:
-            self.control.restore(last.operators[CONTROL].extra)
+        if last is not None and last.control:
+            self.control.restore(ControlState.from_json(last.control))
         self._since: float | None = None  # when the last epoch began
         self.backlog = 0  # windows that wait
         reader = BlockReader(self.store.storage)
-        taken = last.operators if last else {}
-        self.ledgers = {
-            name: Ledger(origin, taken[ledger_name(name)].inputs[0] if ledger_name(name) in taken else (), reader)
-            for name, origin in self.files.items()
-        }
+        taken = last.ledgers if last else {}
+        self.ledgers = {name: Ledger(origin, taken.get(name, ()), reader) for name, origin in self.files.items()}
 
     # --- entry -----------------------------------------------------------------------------------------------------
 
@@ -117,8 +116,8 @@ class Driver:
     def _check_places(self, last: Manifest) -> None:
         """What was taken and what is held came from there: another input would be taken for its continuation."""
         for name, place in self.places.items():
-            known = last.sources[name].get("place", place)
-            if known != place and not (name in self.files and _same_folder(known, place)):
+            known = last.sources[name].place
+            if known not in (None, place) and not (name in self.files and _same_folder(str(known), place)):
                 moved = " (if it was moved: put a symbolic link there)" if name in self.files else ""
                 msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
                 raise QueryChanged(msg)
@@ -193,7 +192,7 @@ class Driver:
         return max(self.settings.groups or max(FEWEST_GROUPS, for_slots), *needed, 1)
 
     def _clock(self, source: str, last: Manifest | None) -> watermarks.Clock:
-        return watermarks.Clock.from_json(last.sources[source]) if last else watermarks.Clock()
+        return watermarks.Clock.of(last.sources[source]) if last else watermarks.Clock()
 
     def _layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
         """One per operator; one that follows another lies as the other's results do."""
@@ -216,10 +215,10 @@ class Driver:
         ]
         return tuple(tuple(planned[slot :: self.settings.slots]) for slot in range(self.settings.slots))
 
-    def _execute(self, epoch: Epoch, execute: Execute) -> list[dict[str, Any]]:
+    def _execute(self, epoch: Epoch, execute: Execute) -> list[Report]:
         """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
         for _ in range(ATTEMPTS):
-            reports = [m.head for m in execute(epoch) if m.kind == "report"]
+            reports = [message.read(Report) for message in execute(epoch)]
             if _agree(epoch, reports):
                 return reports
         msg = (
@@ -233,25 +232,19 @@ class Driver:
     def _manifest(
         self,
         epoch: Epoch,
-        reports: Sequence[dict[str, Any]],
+        reports: Sequence[Report],
         position: Mapping[str, Any],
         ledgers: Mapping[str, Sequence[Block]],
         passed: float,
     ) -> Manifest:
         seen: watermarks.Seen = {}
         for report in reports:
-            watermarks.latest(seen, report.get("seen", {}))
+            watermarks.latest(seen, report.seen)
         clocks = watermarks.advance(self.plan, epoch.clocks, seen, ended=epoch.ended)
         sources = {s.name: self._source(s.name, clocks[s.name], reports) for s in self.plan.sources}
         outbox = _outbox(reports)
         operators, held = self._operators(epoch, reports, clocks)
-        operators[WORK] = OperatorState(
-            (), self._work(epoch, reports, {name: sum(sides) for name, sides in held.items()})
-        )
         decisions = self._decide(epoch, reports, held, passed)
-        operators[CONTROL] = OperatorState((), self.control.to_json())
-        for name, ledger in self.ledgers.items():
-            operators[ledger_name(name)] = OperatorState((tuple(ledgers.get(name, ledger.blocks)),), {})
         return self.store.draft(
             versions=versions(),
             position=dict(position),
@@ -259,60 +252,72 @@ class Driver:
             groups=epoch.groups,
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=sources,
+            ledgers={name: tuple(ledgers.get(name, ledger.blocks)) for name, ledger in self.ledgers.items()},
             operators=operators,
             outbox=outbox,
             totals=self._totals(sources, outbox),
+            work=self._work(epoch, reports, {name: sum(sides) for name, sides in held.items()}).to_json(),
+            control=self.control.remembered().to_json(),
             decisions=[decision.to_json() for decision in decisions],
             closed=len(epoch.ended) == len(self.plan.sources),
         )
 
     def _decide(
-        self, epoch: Epoch, reports: Sequence[dict[str, Any]], held: Mapping[str, Sequence[float]], passed: float
+        self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]], passed: float
     ) -> list[Decision]:
         """What the controller changes from the next epoch on. A plan that was given decides itself."""
         if self.settings.layouts is not None:
             return []
         self.control.backlog = self.backlog
-        self.control.observe(reports, held, epoch.slots, passed)
+        self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed)
         if not self.control.due(epoch.number):
             return []
         return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
 
-    def _source(self, name: str, clock: watermarks.Clock, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        before = self.store.last.sources[name] if self.store.last else {}
-        counted = [report.get("sources", {}).get(name, {}) for report in reports]
-        counters = {
-            key: before.get(key, 0) + sum(c.get(key, 0) for c in counted)
-            for key in ("in", "accepted", "late", "rejected")
-        }
-        firsts = [c["smallest"] for c in [before, *counted] if c.get("smallest") is not None]
-        place = {"place": self.places[name]} if name in self.places else {}
-        return {**clock.to_json(), **counters, "smallest": min(firsts, default=None), **place}
+    def _source(self, name: str, clock: watermarks.Clock, reports: Sequence[Report]) -> SourceState:
+        before = self.store.last.sources[name] if self.store.last else SourceState()
+        counted = [report.sources[name] for report in reports if name in report.sources]
+        every: list[SourceState | SourceCounts] = [before, *counted]
+        return SourceState(
+            largest=clock.largest,
+            smallest=min((c.smallest for c in every if c.smallest is not None), default=None),
+            watermark=clock.watermark,
+            idle=clock.idle,
+            delivered=sum(c.delivered for c in every),
+            accepted=sum(c.accepted for c in every),
+            late=sum(c.late for c in every),
+            rejected=sum(c.rejected for c in every),
+            place=self.places.get(name),
+        )
 
-    def _work(self, epoch: Epoch, reports: Sequence[dict[str, Any]], held: Mapping[str, float]) -> dict[str, Any]:
+    def _work(self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, float]) -> WorkSoFar:
         """What all tasks did since this plan began to run; under another plan counting begins anew."""
-        plan = [[edge.name, edge.producer, edge.target] for edge in self.plan.edges]
-        known = epoch.state[WORK].extra if WORK in epoch.state else {}
-        before = [known["work"]] if known.get("plan") == plan else []
-        since = known["since"] if before else epoch.number
-        known_held = known["held"] if before else {}
-        share = max(1 / (epoch.number - since + 1), 1 / REMEMBERED)
-        smooth = {name: round(known_held.get(name, 0.0) * (1 - share) + rows * share, 1) for name, rows in held.items()}
-        work = total([*before, *(r["work"] for r in reports)])
-        return {"plan": plan, "since": since, "work": work, "held": smooth}
+        plan = tuple((edge.name, edge.producer, edge.target) for edge in self.plan.edges)
+        known = WorkSoFar.of(self.store.last)
+        if known is None or known.plan != plan:
+            known = WorkSoFar(plan, epoch.number, Work(), {})
+        share = max(1 / (epoch.number - known.since + 1), 1 / REMEMBERED)
+        smooth = {name: round(known.held.get(name, 0.0) * (1 - share) + rows * share, 1) for name, rows in held.items()}
+        return WorkSoFar(plan, known.since, total([known.counts, *(r.work for r in reports)]), smooth)
 
-    def _totals(self, sources: Mapping[str, Any], outbox: Sequence[Output]) -> dict[str, int]:
-        before = self.store.last.totals if self.store.last else {}
-        totals = {key: sum(s[key] for s in sources.values()) for key in ("in", "accepted", "late", "rejected")}
-        for result in self.plan.results:
-            totals[result] = before.get(result, 0) + sum(o.block.rows for o in outbox if o.result == result)
-        return totals
+    def _totals(self, sources: Mapping[str, SourceState], outbox: Sequence[Output]) -> Totals:
+        known = self.store.last.totals.results if self.store.last else {}
+        new = Counter(dict.fromkeys(self.plan.results, 0))
+        for output in outbox:
+            new[output.result] += output.block.rows
+        return Totals(
+            delivered=sum(s.delivered for s in sources.values()),
+            accepted=sum(s.accepted for s in sources.values()),
+            late=sum(s.late for s in sources.values()),
+            rejected=sum(s.rejected for s in sources.values()),
+            results={result: known.get(result, 0) + new[result] for result in self.plan.results},
+        )
 
     def _operators(
-        self, epoch: Epoch, reports: Sequence[dict[str, Any]], clocks: Mapping[str, watermarks.Clock]
+        self, epoch: Epoch, reports: Sequence[Report], clocks: Mapping[str, watermarks.Clock]
     ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
         """The state of every operator, and about how many tuples of it are still needed, by input."""
-        extra = {name: data for report in reports for name, data in report["extra"].items()}
+        extra = {name: data for report in reports for name, data in report.noted.items()}
         producers = watermarks.operator_watermarks(self.plan, clocks)
         arrived = watermarks.operator_watermarks(self.plan, watermarks.arrivals(clocks))
         found, held = {}, {}
@@ -378,31 +383,28 @@ def versions() -> dict[str, str]:
     }
 
 
-def _agree(epoch: Epoch, reports: Sequence[Mapping[str, Any]]) -> bool:
+def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
     """Whether every slot of every stage reported, and heard the same attempts of the same producers, which reported."""
-    tasks = {(r["stage"], r["partition"]): r["attempt"] for r in reports}
-    if len(tasks) != len(reports):
+    if len({(r.task.stage, r.task.partition) for r in reports}) != len(reports):
         return False
     for stage in range(1, epoch.plan.stages + 1):
-        slots = [r for r in reports if r["stage"] == stage]
-        before = sorted([s, q, a] for (s, q), a in tasks.items() if s == stage - 1)
-        if len(slots) != epoch.slots or any(slot["heard"] != before for slot in slots):
+        slots = [r for r in reports if r.task.stage == stage]
+        before = tuple(sorted(r.task for r in reports if r.task.stage == stage - 1))
+        if len(slots) != epoch.slots or any(slot.heard != before for slot in slots):
             return False
     return True
 
 
 def _live(
-    operator: Operator, side: int, before: Sequence[Block], reports: Sequence[Mapping[str, Any]], bound: int
+    operator: Operator, side: int, before: Sequence[Block], reports: Sequence[Report], bound: int
 ) -> tuple[Block, ...]:
     """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
     if operator.state is not State.APPENDED:
-        return tuple(
-            Block.from_json(b) for r in reports for name, s, b in r["replaced"] if (name, s) == (operator.name, side)
-        )
-    merges = [m for r in reports for m in r["merged"] if m[0] == operator.name and side in m[1]]
-    gone = Counter(name for _, _, names, _ in merges for name in names)
-    new = [Block.from_json(b) for r in reports for name, s, b in r["blocks"] if (name, s) == (operator.name, side)]
-    blocks = _less(before, gone) + [Block.from_json(m[3]) for m in merges] + new
+        return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
+    merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
+    gone = Counter(name for merge in merges for name in merge.gone)
+    new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
+    blocks = _less(before, gone) + [merge.block for merge in merges] + new
     return tuple(b for b in blocks if b.high is not None and b.high >= bound)
 
 
@@ -413,13 +415,13 @@ def _needed(block: Block, bound: int) -> float:
     return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
 
 
-def _block_bytes(plan: p.Plan, reports: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def _block_bytes(plan: p.Plan, reports: Sequence[Report]) -> tuple[int, int]:
     """Bytes of the blocks that an exchange sent on by reference, and of those that stayed in their slot."""
     sent, kept = dict[str, int](), dict[str, int]()
     for report in reports:
-        for operator, _, block in report["blocks"]:
-            side = sent if plan.by_name[operator].stage > report["stage"] else kept
-            side[block["name"]] = block["bytes"]  # once, though two inputs may share it
+        for added in report.added:
+            side = sent if plan.by_name[added.operator].stage > report.task.stage else kept
+            side[added.block.name] = added.block.bytes  # once, though two inputs may share it
     return sum(sent.values()), sum(size for name, size in kept.items() if name not in sent)
 
 
@@ -435,14 +437,28 @@ def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
     return kept
 
 
-def _outbox(reports: Sequence[Mapping[str, Any]]) -> tuple[Output, ...]:
+def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
     """Result blocks in an order that does not depend on which task finished first."""
-    found: list[Output] = []
-    for report in sorted(reports, key=lambda r: (r["stage"], r["partition"])):
-        named = [(result, block) for result, block in report["outbox"]]
-        named += [(f"late:{source}", block) for source, block in report["late"]]
-        found += [Output(result, len(found) + i, Block.from_json(block)) for i, (result, block) in enumerate(named)]
-    return tuple(found)
+    parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
+    return tuple(Output(part.result, number, part.block) for number, part in enumerate(parts))
+
+
+def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
+    """What every task sent, by operator."""
+    found: dict[str, list[GroupLoad]] = {}
+    for report in reports:
+        for operator, load in report.load.items():
+            found.setdefault(operator, []).append(load)
+    return found
+
+
+def _cpu(reports: Sequence[Report], slots: int) -> list[float]:
+    """Seconds that every slot worked, over all stages; reading input is nobody's."""
+    found = [0.0] * slots
+    for report in reports:
+        if report.task.stage > 0:
+            found[report.task.partition] += report.cpu
+    return found
 
 
 def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,10 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.engine import watermarks
-from headrace.engine.messages import Message, unpack
+from headrace.engine.inbox import Inbox, Inputs
+from headrace.engine.messages import Goodbye, Message
 from headrace.engine.outlet import Outlet
+from headrace.engine.reports import SourceCounts, TaskReport
 from headrace.engine.slots import EpochSlot
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
@@ -81,40 +82,22 @@ class Window:
 def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Message]:
     """Accept the tuples of the sources and send each where the plan wants it."""
     begin = time.process_time()
-    outlet = Outlet(epoch, task)
-    counts = {s.name: _Counts() for s in epoch.plan.sources}
+    report = TaskReport(task.itself)
+    outlet = Outlet(epoch, task, report, handed=Inputs())
+    counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
         source = next(s for s in epoch.plan.sources if s.name == window.source)
         for piece in arrow.cut(window.rows):
-            with outlet.work.timed(source.name):
+            with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
             outlet.put(source.name, 0, accepted)
             yield from outlet.flush_full()
     yield from outlet.flush()
-    outlet.report["sources"] = {name: c.to_json() for name, c in counts.items() if c.delivered}
-    seen = {name: c.largest for name, c in counts.items() if c.accepted or c.late}  # who is only rejected says nothing
-    yield from outlet.finish(seen, time.process_time() - begin)
-
-
-@dataclass
-class _Counts:
-    delivered: int = 0
-    accepted: int = 0
-    late: int = 0
-    rejected: int = 0
-    smallest: int | None = None
-    largest: int | None = None
-    arrivals: list[tuple[float | None, int]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "in": self.delivered,
-            "accepted": self.accepted,
-            "late": self.late,
-            "rejected": self.rejected,
-            "smallest": self.smallest,
-            "arrivals": self.arrivals,
-        }
+    for name, each in counts.items():
+        if each.delivered:
+            report.delivered(name, each)
+    seen = {name: each.largest for name, each in counts.items() if each.spoke}
+    yield from outlet.finish(seen, (), time.process_time() - begin)
 
 
 def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
@@ -128,7 +111,7 @@ def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
         raise SourceError(f"{error}; found in {window.path!r}") from None
 
 
-def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts, outlet: Outlet) -> pa.Table:
+def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceCounts, outlet: Outlet) -> pa.Table:
     """Sort a window into accepted, late and rejected tuples; count each."""
     tuples = _tuples(source, window)
     ts = tuples.column("ts")
@@ -157,42 +140,18 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: _Counts
 # --- later stages --------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Inbox:
-    """What a slot received for the operators of its stage."""
-
-    blocks: dict[tuple[str, int], list[Block]] = field(default_factory=dict)
-    rows: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
-    seen: watermarks.Seen = field(default_factory=dict)
-    heard: list[list[int]] = field(default_factory=list)
-    promised: int = 0
-    received: int = 0
-
-    def add(self, message: Message) -> None:
-        key = (message.head["operator"], message.head["input"])
-        if message.kind == "block":
-            self.blocks.setdefault(key, []).append(Block.from_json(message.head["block"]))
-        else:
-            self.rows.setdefault(key, []).append(unpack(message.body))
-
-    def hear(self, control: Mapping[str, Any]) -> None:
-        self.heard.append([control["stage"], control["partition"], control["attempt"]])
-        self.promised += control["messages"]
-        watermarks.latest(self.seen, control["seen"])
-
-
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
     """Run the operators of a stage in one slot on what was sent to it."""
     begin = time.process_time()
-    inbox = Inbox()
-    outlet = Outlet(epoch, task, inbox)
+    inbox, handed, report = Inbox(), Inputs(), TaskReport(task.itself)
+    outlet = Outlet(epoch, task, report, handed)
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
-        if message.kind == "control":
-            inbox.hear(message.head)
+        if message.kind == Goodbye.kind:
+            inbox.hear(message.read(Goodbye))
             continue
         inbox.received += 1
-        if message.kind != "report" and message.head["operator"] in here:
+        if message.to in here:
             inbox.add(message)
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
@@ -201,14 +160,13 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        found = operator.run(EpochSlot(epoch, operator, task, inbox, clocks, outlet))
-        for output, table in outlet.work.timing(operator.name, found):
+        found = operator.run(EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, report))
+        for output, table in report.work.timing(operator.name, found):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()
     yield from outlet.flush()
-    _merge_runs(epoch, stage, task, outlet)
-    outlet.report["heard"] = sorted(inbox.heard)
-    yield from outlet.finish(inbox.seen, time.process_time() - begin)
+    _merge_runs(epoch, stage, task, report)
+    yield from outlet.finish(inbox.seen, inbox.heard, time.process_time() - begin)
 
 
 def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
@@ -220,11 +178,10 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
         raise EngineError(msg)
 
 
-def _merge_runs(epoch: Epoch, stage: int, task: Task, outlet: Outlet) -> None:
+def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> None:
     for merge in epoch.merges[task.partition] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage == stage:
             assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
-            names = [b.name for b in merge.blocks]
-            outlet.report["merged"].append([operator.name, list(merge.inputs), names, block.to_json()])
+            report.merged(operator.name, merge.inputs, (b.name for b in merge.blocks), block)

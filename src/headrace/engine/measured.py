@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from headrace.compile.subqueries import Measured, Plan, Subquery
-from headrace.engine.names import WORK
+from headrace.engine.work import WorkSoFar
 from headrace.state.manifest import Manifest
 
 
 def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
     """By source and subquery, of a manifest that was checked; empty before the first tuples, and when the counts are of another plan."""
-    if WORK not in last.operators or not seconds(last):
+    known = WorkSoFar.of(last)
+    if known is None or not seconds(last):
         return {}
-    found = _Counts(last)
+    found = _Counts(known, seconds(last))
     if any(name not in last.operators for s in plan.subqueries if s.router.sends for name in s.members):
         return {}
     sources = {source.name: found.source(source.name) for source in plan.sources}
@@ -20,22 +21,19 @@ def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
 
 def seconds(last: Manifest) -> float:
     """Event time that the input covers so far."""
-    lows = [s["smallest"] for s in last.sources.values() if s.get("smallest") is not None]
-    highs = [s["largest"] for s in last.sources.values() if s["largest"] is not None]
+    lows = [s.smallest for s in last.sources.values() if s.smallest is not None]
+    highs = [s.largest for s in last.sources.values() if s.largest is not None]
     return (max(highs) - min(lows)) / 1e6 if lows and highs else 0.0
 
 
 class _Counts:
-    def __init__(self, last: Manifest) -> None:
-        extra = last.operators[WORK].extra
-        self.work, self.held = extra["work"], extra["held"]
-        self.edges = [(name, producer, target) for name, producer, target in extra["plan"]]
-        self.span = seconds(last)
+    def __init__(self, known: WorkSoFar, span: float) -> None:
+        self.work, self.held, self.edges, self.span = known.counts, known.held, known.plan, span
 
     def source(self, name: str) -> Measured:
-        tuples = self.work["out"].get(name, 0)
+        tuples = self.work.out.get(name, 0)
         rate = tuples / self.span
-        return Measured(rate, 0.0, 0.0, rate, _cost(self.work["cpu"].get(name), tuples))
+        return Measured(rate, 0.0, 0.0, rate, _cost(self.work.cpu.get(name), tuples))
 
     def subquery(self, subquery: Subquery) -> Measured:
         members = set(subquery.members)
@@ -44,21 +42,21 @@ class _Counts:
             (name, producer) for name, producer, target in self.edges if producer in members and target not in members
         ]
         if not subquery.router.sends:
-            tuples = sent = sum(self.work["out"].get(name, 0) for name in members)
+            tuples = sent = sum(self.work.out.get(name, 0) for name in members)
             results = sum(
                 max((self._passed(n) for n, producer in leaving if producer == name), default=0) for name in members
             )
             state = 0.0
         else:
             tuples = sum(map(self._passed, entering))
-            results = sum(self.work["out"].get(name, 0) for name in {producer for _, producer in leaving})
-            sent = sum(sum(self.work["sent"].get(name, [0])) for name in members)
+            results = sum(self.work.out.get(name, 0) for name in {producer for _, producer in leaving})
+            sent = sum(sum(self.work.sent.get(name, [0])) for name in members)
             state = sum(self.held.get(name, 0.0) for name in members)
-        cost = _cost(sum(self.work["cpu"].get(name, 0.0) for name in members), tuples)
+        cost = _cost(sum(self.work.cpu.get(name, 0.0) for name in members), tuples)
         return Measured(tuples / self.span, sent / self.span, state, results / self.span, cost)
 
     def _passed(self, edge: str) -> int:
-        return int(self.work["edges"].get(edge, [0, 0])[1])
+        return self.work.edges.get(edge, [0, 0])[1]
 
 
 def _cost(cpu: float | None, tuples: int) -> float | None:

@@ -1,28 +1,153 @@
 """What travels between the tasks of one epoch: rows of one Arrow schema, JSON and Arrow bytes only.
 
-kinds: `block` (a stored block, by reference), `rows` (tuples, by value), `control` (a producer's goodbye: who it is,
-how many messages it sent here, how far its sources' time has come), `report` (for the driver).
+An envelope (`Message`) says which slot it goes to, of what kind it is and which operator it is for; its head is a record
+of that kind as JSON, its body the tuples of a `RowsHead`. Who it is for opens it; a stage that it only passes through
+hands it on as it came, neither read nor written anew.
+
+kinds: `BlockHead` (a stored block, by reference), `RowsHead` (tuples, by value), `Goodbye` (of a producer: who it is, how
+many messages it sent here, how far its sources' time has come), `Report` (for the driver; headrace.engine.reports).
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("head", pa.string()), ("body", pa.binary())])
+from headrace.engine.watermarks import Seen
+from headrace.state.blocks import Block
+
+FIELDS = [
+    ("slot", pa.int32()),
+    ("kind", pa.string()),
+    ("to", pa.string()),
+    ("head", pa.string()),
+    ("body", pa.binary()),
+]
+SCHEMA = pa.schema(FIELDS)
 LARGEST_BODY = 32 << 20
+
+
+class Head(ABC):
+    """A record that is sent. The same one may be sent to several slots: its text is made once."""
+
+    kind: ClassVar[str]
+
+    @property
+    def to(self) -> str:
+        """The operator that it is for; none: a goodbye is for the stage, a report for the driver."""
+        return ""
+
+    @abstractmethod
+    def to_json(self) -> Any: ...
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: Any) -> Self: ...
+
+    @cached_property
+    def text(self) -> str:
+        return json.dumps(self.to_json())
+
+
+H = TypeVar("H", bound=Head)
 
 
 @dataclass(frozen=True)
 class Message:
     slot: int
     kind: str
-    head: dict[str, Any]
+    to: str
+    head: str
     body: bytes = b""
+
+    @staticmethod
+    def of(slot: int, head: Head, body: bytes = b"") -> Message:
+        return Message(slot, head.kind, head.to, head.text, body)
+
+    def read(self, kind: type[H]) -> H:
+        """The record in it, which must be of this kind."""
+        assert self.kind == kind.kind, f"a message of kind {self.kind!r} is no {kind.kind!r}"
+        return kind.from_json(json.loads(self.head))
+
+
+# --- kinds ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockHead(Head):
+    """A block of which this slot needs some groups, for one input of an operator."""
+
+    kind = "block"
+    operator: str
+    input: int
+    block: Block
+
+    @property
+    def to(self) -> str:
+        return self.operator
+
+    def to_json(self) -> Any:
+        return [self.operator, self.input, self.block.to_json()]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        operator, side, block = data
+        return cls(operator, side, Block.from_json(block))
+
+
+@dataclass(frozen=True)
+class RowsHead(Head):
+    """Tuples for one input of an operator; they are the body of the message."""
+
+    kind = "rows"
+    operator: str
+    input: int
+
+    @property
+    def to(self) -> str:
+        return self.operator
+
+    def to_json(self) -> Any:
+        return [self.operator, self.input]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return cls(*data)
+
+
+class Attempt(NamedTuple):
+    """Who did something: a task, and which of its attempts."""
+
+    stage: int
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Goodbye(Head):
+    """The last that a task says to a slot of the next stage."""
+
+    kind = "goodbye"
+    task: Attempt
+    seen: Seen
+    messages: int  # sent to this slot, the goodbye not counted
+
+    def to_json(self) -> Any:
+        return [self.task, self.seen, self.messages]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        task, seen, messages = data
+        return cls(Attempt(*task), seen, messages)
+
+
+# --- the wire ------------------------------------------------------------------------------------------------------
 
 
 def encode(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
@@ -39,19 +164,13 @@ def encode(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(messages: list[Message]) -> pa.RecordBatch:
-    columns = [
-        pa.array([m.slot for m in messages], pa.int32()),
-        pa.array([m.kind for m in messages], pa.string()),
-        pa.array([json.dumps(m.head) for m in messages], pa.string()),
-        pa.array([m.body for m in messages], pa.binary()),
-    ]
+    columns = [pa.array([getattr(m, name) for m in messages], kind) for name, kind in FIELDS]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
     for batch in batches:
-        for row in batch.to_pylist():
-            yield Message(row["slot"], row["kind"], json.loads(row["head"]), row["body"])
+        yield from map(Message, *(column.to_pylist() for column in batch.columns))
 
 
 def pack(table: pa.Table) -> bytes:

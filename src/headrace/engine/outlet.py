@@ -3,12 +3,11 @@
 Exchange by reference for what becomes window state: the block that is written, sorted by (group, position), is both
 the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
 Both carry the columns of the edge and no others. Two inputs that want the same tuples in the same groups (a self-join)
-share one block. What an operator of the same stage wants, whose slots are shared, goes straight into this slot's inbox.
+share one block. What an operator of the same stage wants, whose slots are shared, is handed over within this slot.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,11 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace import plan as p
-from headrace.engine.messages import LARGEST_BODY, Message, pack
+from headrace.control.load import HeavyKey
+from headrace.engine.inbox import Inputs
+from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
+from headrace.engine.reports import TaskReport
 from headrace.engine.watermarks import Seen
-from headrace.engine.work import Work
 from headrace.engine.writing import (
     Task,
     Written,
@@ -30,13 +31,12 @@ from headrace.kernels.stateless import run_steps
 from headrace.operators.base import Appended, Operator
 from headrace.routing import Adapts
 from headrace.routing.hashing import hashes
-from headrace.state.blocks import Offsets
 from headrace.types import shown
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch, Inbox
+    from headrace.engine.epoch import Epoch
 
-Heavy = list[list[Any]]
+Heavy = list[HeavyKey]
 
 FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
 HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
@@ -44,21 +44,11 @@ FULL = 1_000_000  # tuples that a task gathers before it writes them
 
 
 class Outlet:
-    def __init__(self, epoch: Epoch, task: Task, inbox: Inbox | None = None) -> None:
-        self.epoch, self.task, self.inbox = epoch, task, inbox
-        self.report: dict[str, Any] = {
-            "stage": task.stage,
-            "partition": task.partition,
-            "attempt": task.attempt,
-            "blocks": [],
-            "outbox": [],
-            "late": [],
-            "replaced": [],
-            "merged": [],
-            "extra": {},
-            "load": {},
-        }
-        self.work = Work()
+    """report: where all that leaves is written down; handed: what goes to operators of the same stage and slot."""
+
+    def __init__(self, epoch: Epoch, task: Task, report: TaskReport, handed: Inputs) -> None:
+        self.epoch, self.task, self.report, self.handed = epoch, task, report, handed
+        self.work = report.work
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
         self._late: dict[tuple[str, str], list[pa.Table]] = {}
         self._rows, self._bytes = 0, 0
@@ -98,17 +88,13 @@ class Outlet:
             if done[edge.steps].num_rows:
                 yield from self._send(edge, done[edge.steps], shared)
 
-    def finish(self, seen: Seen, cpu: float) -> Iterator[Message]:
+    def finish(self, seen: Seen, heard: Sequence[Attempt], cpu: float) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
-        self.report["seen"] = seen
-        self.report["cpu"] = round(cpu, 6)
-        self.report["process"] = os.getpid()
-        self.report["work"] = self.work.to_json()
-        yield self._count(Message(self.task.partition % self.epoch.slots, "report", self.report))
+        report = self.report.finished(seen, heard, cpu)
+        yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
-            me = {"stage": self.task.stage, "partition": self.task.partition, "attempt": self.task.attempt}
             for slot in range(self.epoch.slots):
-                yield Message(slot, "control", {**me, "seen": seen, "messages": self._sent[slot]})
+                yield Message.of(slot, Goodbye(report.task, seen, self._sent[slot]))
 
     def passing(self, message: Message) -> Message:
         """A message that only passes through this stage."""
@@ -124,7 +110,7 @@ class Outlet:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             block = write_rows(self.epoch, self.task, table)
-            self.report["outbox"].append([edge.target, block.to_json()])
+            self.report.result(edge.target, block)
         elif isinstance(operator, Appended):
             yield from self._by_reference(edge, operator, table, shared)
         else:
@@ -145,44 +131,36 @@ class Outlet:
         block = written.block
         if not block.rows:
             return
-        self.report["blocks"].append([operator.name, edge.input, block.to_json()])
+        self.report.added(operator.name, edge.input, block)
         if operator.stage == self.task.stage:
-            assert self.inbox is not None
-            self.inbox.blocks.setdefault((operator.name, edge.input), []).append(block)
+            self.handed.add_block(operator.name, edge.input, block)
             return
-        head = {"operator": operator.name, "input": edge.input, "block": block.to_json()}
+        head = BlockHead(operator.name, edge.input, block)
         counts = np.diff(written.offsets)
-        self._loaded(operator, edge.input, counts, heavy)
+        self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
         layout = self.epoch.layouts[operator.name]
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
             rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
-                yield self._count(Message(slot, "block", head))
-
-    def _loaded(self, operator: Operator, side: int, counts: Offsets, heavy: Heavy) -> None:
-        """Tuples by group, and heavy keys: what the controller judges by."""
-        load = self.report["load"].setdefault(operator.name, {"new": [[], []], "heavy": [[], []]})
-        known = load["new"][side]
-        load["new"][side] = (counts + np.array(known)).astype(int).tolist() if known else counts.tolist()
-        load["heavy"][side] += heavy
+                yield self._count(Message.of(slot, head))
 
     def _by_value(self, edge: p.Edge, operator: Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:
-            assert self.inbox is not None
-            self.inbox.rows.setdefault((operator.name, edge.input), []).append(table)
+            self.handed.add_rows(operator.name, edge.input, table)
             return
-        head = {"operator": operator.name, "input": edge.input}
+        head = RowsHead(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
             for chunk in arrow.cut(part, LARGEST_BODY):
-                yield self._count(Message(slot, "rows", head, pack(chunk)))
+                yield self._count(Message.of(slot, head, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         groups = operator.groupings[side].groups(table, self.epoch.groups)
         if operator.router.adapts is not Adapts.NOTHING:
-            self._loaded(operator, side, np.bincount(groups[groups >= 0], minlength=self.epoch.groups), [])
+            counts = np.bincount(groups[groups >= 0], minlength=self.epoch.groups)
+            self.report.loaded(operator.name, side, counts.tolist())
         for slot, mine in self.epoch.layouts[operator.name].shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
 
@@ -191,12 +169,12 @@ class Outlet:
             table = pa.concat_tables(tables)
             for name, value in (("_source", source), ("_reason", reason)):
                 table = table.append_column(name, pa.array([value] * table.num_rows))
-            self.report["late"].append([source, write_rows(self.epoch, self.task, table).to_json()])
+            self.report.late(source, write_rows(self.epoch, self.task, table))
         self._late = {}
 
 
 def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
-    """(hash, about how many tuples, the key as text) of keys that a sample of the rows shows to be heavy."""
+    """Keys that a sample of the rows shows to be heavy."""
     if not operator.sorted_by_hash or held.num_rows < FEW:
         return []
     step = max(1, held.num_rows // SAMPLE)
@@ -205,7 +183,7 @@ def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
     top = np.argsort(counts)[::-1][:HEAVIEST]
     columns = operator.groupings[edge.input].columns
     return [
-        [int(found[i]), int(counts[i]) * step, _key_text(held, columns, int(rows[first[i]]))]
+        HeavyKey(int(found[i]), int(counts[i]) * step, _key_text(held, columns, int(rows[first[i]])))
         for i in top
         if counts[i] >= HEAVY * len(rows)
     ]

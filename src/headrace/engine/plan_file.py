@@ -30,12 +30,16 @@ def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
         raise StateError(f"cannot write {NAME} in {str(checkpoint)!r}: {error.strerror}; nothing was started") from None
 
 
-def read(checkpoint: Path) -> tuple[list[str], Plan]:
-    """The query as it was written, and the plan."""
-    path = checkpoint / NAME
-    if not path.is_file():  # a pipe would be waited for
+def require(checkpoint: Path) -> None:
+    if not (checkpoint / NAME).is_file():  # a pipe would be waited for
         msg = f"there is no {NAME} in {str(checkpoint)!r}; is it the checkpoint of a run that was started?"
         raise StateError(msg)
+
+
+def read(checkpoint: Path) -> tuple[list[str], Plan]:
+    """The query as it was written, and the plan."""
+    require(checkpoint)
+    path = checkpoint / NAME
     data = read_json(path, "the plan", AGAIN, StateError)
     queries = data.get("query")
     if not isinstance(queries, list) or not all(isinstance(text, str) for text in queries):

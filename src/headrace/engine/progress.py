@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from headrace.engine.reports import Report, SourceCounts
 from headrace.moments import NEVER
 from headrace.state.manifest import Manifest
 
@@ -55,19 +56,19 @@ class Progress:
         """Totals as the newest manifest has them."""
         totals = manifest.totals
         self.epoch = manifest.number
-        self.tuples_in, self.accepted = totals["in"], totals["accepted"]
-        self.late, self.rejected = totals["late"], totals["rejected"]
-        self.sources = {name: s["in"] for name, s in manifest.sources.items()}
-        self.results = {name: count for name, count in totals.items() if name.startswith("result-")}
+        self.tuples_in, self.accepted = totals.delivered, totals.accepted
+        self.late, self.rejected = totals.late, totals.rejected
+        self.sources = {name: source.delivered for name, source in manifest.sources.items()}
+        self.results = dict(totals.results)
         self.results_out = sum(self.results.values())
-        self.watermark = {name: _known(s["watermark"]) for name, s in manifest.sources.items()}
-        live = {b.name: b.bytes for state in manifest.operators.values() for i in state.inputs for b in i}
-        self.state_bytes, self.blocks = sum(live.values()), len(live)
+        self.watermark = {name: _known(source.watermark) for name, source in manifest.sources.items()}
+        live = manifest.state_blocks()
+        self.state_bytes, self.blocks = sum(block.bytes for block in live), len(live)
 
     def update(
         self,
         manifest: Manifest,
-        reports: Sequence[Mapping[str, Any]],
+        reports: Sequence[Report],
         begun: float,
         ended: float,
         sent: int = 0,
@@ -75,12 +76,11 @@ class Progress:
     ) -> None:
         before = (self.tuples_in, self.results_out, self.late, self.rejected)
         self.restore(manifest)
-        counted = [report.get("sources", {}) for report in reports]
-        sources = {name: sum(c.get(name, {}).get("in", 0) for c in counted) for name in manifest.sources}
+        sources = {n: sum(r.sources[n].delivered for r in reports if n in r.sources) for n in manifest.sources}
         results: dict[str, int] = {}
         for output in manifest.outbox:
             results[output.result] = results.get(output.result, 0) + output.block.rows
-        self._sample(counted, begun, ended)
+        self._sample([counts for r in reports for counts in r.sources.values()], begun, ended)
         self.last = EpochProgress(  # set last: who sees it sees all of its epoch
             manifest.number,
             ended - begun,
@@ -90,17 +90,16 @@ class Progress:
             self.rejected - before[3],
             sources,
             {name: count for name, count in results.items() if not name.startswith("late:")},
-            sum(report["cpu"] for report in reports),
+            sum(report.cpu for report in reports),
             sent,
             kept,
         )
 
-    def _sample(self, counted: Sequence[Mapping[str, Any]], begun: float, ended: float) -> None:
-        for sources in counted:
-            for source in sources.values():
-                for arrived, rows in source["arrivals"]:
-                    waited = ended - (arrived or begun)  # below zero where another machine's clock is ahead of ours
-                    self._samples.append((max(waited, 0.0), rows))
+    def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
+        for counts in counted:
+            for arrived, rows in counts.arrivals:
+                waited = ended - (arrived or begun)  # below zero where another machine's clock is ahead of ours
+                self._samples.append((max(waited, 0.0), rows))
         self.latency = {"p50": _quantile(self._samples, 0.5), "p99": _quantile(self._samples, 0.99)}
 
     def to_json(self) -> dict[str, Any]:

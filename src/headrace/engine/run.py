@@ -312,7 +312,7 @@ class Run:
     def _own_epoch(self) -> bool:
         """An epoch without a batch: files have come, or a source has newly fallen silent."""
         last, taken = self._driver.store.last, self._take()
-        newly = [n for n in self._silent() if last is not None and not last.sources[n]["idle"]]
+        newly = [n for n in self._silent() if last is not None and not last.sources[n].idle]
         if not newly and not any(taken.values()):
             return False
         first: dict[str, Any] = {"kind": self._kind(), **({"query": None, "batch": -1} if self._streaming else {})}
@@ -345,7 +345,7 @@ class Run:
     def _spoken(self) -> dict[str, int]:
         """Tuples of every source so far that had a time to go by: what is rejected says nothing of where a source is."""
         last = self._driver.store.last
-        return {name: s["accepted"] + s["late"] for name, s in last.sources.items()} if last else {}
+        return {name: s.accepted + s.late for name, s in last.sources.items()} if last else {}
 
     def _take(self) -> dict[str, list[File]]:
         """Files for the next epoch. A source that is far ahead of another with files waits for it."""
@@ -365,7 +365,7 @@ class Run:
         if last is None or (longest := longest_window(self._driver.plan)) is None:
             return False
         # by the newest tuple, not by the watermark: who may be later is not behind
-        reached = {n: last.sources[n]["watermark"] + self._sources[n].lateness for n, files in waiting.items() if files}
+        reached = {n: last.sources[n].watermark + self._sources[n].lateness for n, files in waiting.items() if files}
         return bool(reached[name] > min(reached.values()) + longest)
 
     def _silent(self) -> list[str]:

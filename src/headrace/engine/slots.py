@@ -8,30 +8,34 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.engine import watermarks
+from headrace.engine.inbox import Inputs
+from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
 from headrace.state.blocks import Block, OpenBlock
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch, Inbox
-    from headrace.engine.outlet import Outlet
+    from headrace.engine.epoch import Epoch
 
 
 class EpochSlot:
-    """One slot in one epoch, as the protocol of operators wants it; changes of state go into the task's report."""
+    """One slot in one epoch, as the protocol of operators wants it; changes of state go into the task's report.
+
+    given: what was sent to the slot, and what operators before this one handed over to it, in this order.
+    """
 
     def __init__(
         self,
         epoch: Epoch,
         operator: Operator,
         task: Task,
-        inbox: Inbox,
+        given: Sequence[Inputs],
         clocks: Mapping[str, watermarks.Clock],
-        outlet: Outlet,
+        report: TaskReport,
     ) -> None:
-        self.epoch, self.operator, self.task, self.inbox = epoch, operator, task, inbox
-        self.report, self.work = outlet.report, outlet.work
+        self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
+        self.report, self.work = report, report.work
         self.number = task.partition
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
@@ -45,14 +49,14 @@ class EpochSlot:
         return layout.groups(self.number, side, reach) if self.number < layout.slots else []
 
     def new(self, side: int) -> list[Block]:
-        return self.inbox.blocks.get((self.operator.name, side), [])
+        return [block for inputs in self.given for block in inputs.blocks(self.operator.name, side)]
 
     def old(self, side: int) -> Sequence[Block]:
         state = self.epoch.state.get(self.operator.name)
         return state.inputs[side] if state else ()
 
     def rows(self, side: int) -> list[pa.Table]:
-        return self.inbox.rows.get((self.operator.name, side), [])
+        return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]
 
     def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's groups of each block that has some."""
@@ -87,7 +91,7 @@ class EpochSlot:
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
         else:
             block = write_rows(self.epoch, self.task, table)
-        self.report["replaced"].append([self.operator.name, side, block.to_json()])
+        self.report.replaced(self.operator.name, side, block)
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         self.work.read[self.operator.name] += read
@@ -100,7 +104,7 @@ class EpochSlot:
         return state.extra if state else {}
 
     def note(self, **data: Any) -> None:
-        self.report["extra"][self.operator.name] = data
+        self.report.noted(self.operator.name, data)
 
 
 def part_of(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:

@@ -13,25 +13,15 @@ from typing import Any
 
 from headrace import form
 from headrace import plan as p
-from headrace.control import controller
-from headrace.engine import work
-from headrace.engine.names import CONTROL, WORK, ledger_name
+from headrace.control.record import ControlState, Decision
+from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
-from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Operator, State
 from headrace.routing import layout_from_json, router_from_json
 from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
 
-COUNTS = ("in", "accepted", "late", "rejected")
-_MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
-_SOURCE = form.having(
-    largest=_MOMENT,
-    smallest=_MOMENT,
-    watermark=form.whole(NEVER, FOREVER),
-    idle=form.flag,
-    **dict.fromkeys(COUNTS, form.count),
-)
+COUNTS = ("delivered", "accepted", "late", "rejected")
 _BATCH = form.whole(-1, 1 << 62)
 _RANKS = form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61))
 
@@ -45,12 +35,11 @@ def check(last: Manifest) -> None:
         form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
         form.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
-        form.items(controller.DECISION)(last.decisions, "decisions")
-        if WORK in last.operators:
-            work.STORED(last.operators[WORK].extra, WORK)
-            form.whole(0, last.number)(last.operators[WORK].extra["since"], f"{WORK}since")
-        if CONTROL in last.operators:
-            controller.STORED(last.operators[CONTROL].extra, CONTROL)
+        form.items(Decision.from_json)(last.decisions, "decisions")
+        if (known := WorkSoFar.of(last)) is not None:
+            form.whole(0, last.number)(known.since, "work.since")
+        if last.control:
+            ControlState.from_json(last.control)
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 
@@ -66,10 +55,6 @@ def check_for(plan: p.Plan, last: Manifest) -> None:
                 _operator(operator, state)
             elif operator.state is not State.NONE:
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
-        for source in plan.sources:
-            ledger = last.operators.get(ledger_name(source.name))
-            if ledger is not None and len(ledger.inputs) != 1:
-                raise form.refuse(ledger_name(source.name), "one input", len(ledger.inputs))
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 
@@ -86,14 +71,13 @@ def _position(position: dict[str, Any]) -> None:
 
 def _sources(last: Manifest) -> None:
     for name, source in last.sources.items():
-        _SOURCE(source, f"sources.{name:.100}")
-        form.optional(form.text)(source.get("place"), f"sources.{name:.100}.place")
-        if source["in"] != sum(source[counter] for counter in COUNTS[1:]):
-            raise form.refuse(f"sources.{name:.100}.in", "the sum of accepted, late and rejected", source["in"])
+        if source.delivered != source.accepted + source.late + source.rejected:
+            key = f"sources.{name:.100}.delivered"
+            raise form.refuse(key, "the sum of accepted, late and rejected", source.delivered)
     for counter in COUNTS:
-        if last.totals.get(counter) != sum(source[counter] for source in last.sources.values()):
-            raise form.refuse(f"totals.{counter}", "that of all sources together", last.totals.get(counter))
-    form.each(form.count)(last.totals, "totals")
+        found = getattr(last.totals, counter)
+        if found != sum(getattr(source, counter) for source in last.sources.values()):
+            raise form.refuse(f"totals.{counter}", "that of all sources together", found)
 
 
 def _layouts(last: Manifest) -> None:

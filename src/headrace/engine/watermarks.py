@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headrace import plan as p
 from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Operator
+from headrace.state.manifest import SourceState
 
 Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
 
@@ -27,12 +27,9 @@ class Clock:
     watermark: int = NEVER
     idle: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {"largest": self.largest, "watermark": self.watermark, "idle": self.idle}
-
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Clock:
-        return Clock(data["largest"], data["watermark"], data["idle"])
+    def of(source: SourceState) -> Clock:
+        return Clock(source.largest, source.watermark, source.idle)
 
 
 def latest(seen: Seen, more: Mapping[str, int | None]) -> None:

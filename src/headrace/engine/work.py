@@ -14,18 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace import form
+from headrace.state.manifest import Manifest
 
 T = TypeVar("T")
-
-_COUNTS, _PAIRS = form.each(form.count), form.each(form.row(form.count, form.count))
-STORED = form.record(  # as the driver keeps it: what all tasks did since a plan began to run
-    plan=form.items(form.row(form.text, form.text, form.text)),
-    since=form.count,
-    work=form.record(
-        edges=_PAIRS, sent=_PAIRS, out=_COUNTS, cpu=form.each(form.amount), read=_COUNTS, opened=_COUNTS, pairs=_COUNTS
-    ),
-    held=form.each(form.amount),
-)
 
 
 @dataclass
@@ -79,17 +70,61 @@ class Work:
             "pairs": dict(self.pairs),
         }
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Work:
+        return Work(**data)
 
-def total(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum of several, as JSON."""
-    found = Work().to_json()
+
+def total(parts: Iterable[Work]) -> Work:
+    """The sum of several."""
+    found = Work()
     for part in parts:
-        for what, counts in part.items():
+        for what, counts in vars(part).items():
+            sums = vars(found)[what]
             for name, count in counts.items():
-                before = found[what].get(name)
-                found[what][name] = count if before is None else _sum(before, count)
+                before = sums.get(name)
+                sums[name] = count if before is None else _sum(before, count)
     return found
 
 
 def _sum(a: Any, b: Any) -> Any:
     return [x + y for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
+
+
+# --- what is stored ------------------------------------------------------------------------------------------------
+
+_COUNTS, _PAIRS = form.each(form.count), form.each(form.row(form.count, form.count))
+_STORED = form.record(
+    plan=form.items(form.row(form.text, form.text, form.text)),
+    since=form.count,
+    counts=form.record(
+        edges=_PAIRS, sent=_PAIRS, out=_COUNTS, cpu=form.each(form.amount), read=_COUNTS, opened=_COUNTS, pairs=_COUNTS
+    ),
+    held=form.each(form.amount),
+)
+Edge = tuple[str, str, str]  # name, producer, target
+
+
+@dataclass(frozen=True)
+class WorkSoFar:
+    """What all tasks did since a plan began to run: the section `work` of a manifest."""
+
+    plan: tuple[Edge, ...]  # to know it again: its edges
+    since: int  # the first epoch counted
+    counts: Work
+    held: Mapping[str, float]  # tuples in the state of every operator, lately
+
+    def to_json(self) -> dict[str, Any]:
+        plan = [list(edge) for edge in self.plan]
+        return {"plan": plan, "since": self.since, "counts": self.counts.to_json(), "held": dict(self.held)}
+
+    @staticmethod
+    def from_json(data: Any) -> WorkSoFar:
+        """As a manifest has it; refuses what `to_json` never gave."""
+        found = _STORED(data, "work")
+        edges = tuple((name, producer, target) for name, producer, target in found["plan"])
+        return WorkSoFar(edges, found["since"], Work.from_json(found["counts"]), found["held"])
+
+    @staticmethod
+    def of(last: Manifest | None) -> WorkSoFar | None:
+        return WorkSoFar.from_json(last.work) if last is not None and last.work else None

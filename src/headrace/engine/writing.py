@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
+from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.routing import EVERYWHERE
@@ -39,6 +40,10 @@ class Task:
     attempt: int
     storage: Storage
     reader: BlockReader
+
+    @property
+    def itself(self) -> Attempt:
+        return Attempt(self.stage, self.partition, self.attempt)
 
 
 def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:

@@ -9,7 +9,7 @@ Layers, each knowing only the one before: storage (files), blocks (Arrow data), 
 from __future__ import annotations
 
 from headrace.state.blocks import Block, BlockReader, OpenBlock, block_name, epoch_of, write_block
-from headrace.state.manifest import Manifest, OperatorState, Output, digest
+from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals, digest
 from headrace.state.storage import LocalStorage, MemoryStorage, Storage, SyncFailed
 from headrace.state.store import StateStore
 
@@ -22,9 +22,11 @@ __all__ = [
     "OpenBlock",
     "OperatorState",
     "Output",
+    "SourceState",
     "StateStore",
     "Storage",
     "SyncFailed",
+    "Totals",
     "block_name",
     "digest",
     "epoch_of",

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -48,7 +48,14 @@ class Block:
     high: int | None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "name": self.name,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "rows": self.rows,
+            "low": self.low,
+            "high": self.high,
+        }
 
     @staticmethod
     def from_json(data: object) -> Block:

@@ -4,6 +4,10 @@
     from_bytes(bytes) succeeds  =>  to_bytes(from_bytes(bytes)) == bytes
 
 The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
+
+What is stored has one version, `FORMAT`, for all sections together: any change of what a section says is a new format,
+and `tests/golden` keeps a folder of each. Sections that only their owner understands are kept here as JSON: `position`,
+`query` and `work` (engine), `layouts` (routing), `control` and `decisions` (control).
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ from typing import Any, NoReturn
 
 from headrace import form
 from headrace.errors import CorruptState, StateError
+from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
 
-FORMAT = 1
+FORMAT = 2  # 1: ledgers, control and work stood among the operators
 
 _NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -36,6 +41,38 @@ class OperatorState:
 
     inputs: tuple[tuple[Block, ...], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """Where a source stands, and what came of its tuples since the state began. Times are microseconds."""
+
+    largest: int | None = None  # the latest time accepted; None: nothing yet
+    smallest: int | None = None
+    watermark: int = NEVER
+    idle: bool = False
+    delivered: int = 0  # = accepted + late + rejected
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    place: str | None = None  # what it reads, where that can be told
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Tuples of all sources, and results by name, since the state began."""
+
+    delivered: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    results: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
 
 
 @dataclass(frozen=True)
@@ -58,17 +95,24 @@ class Manifest:
     query: dict[str, Any] = field(default_factory=dict)
     groups: int = 0
     layouts: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    ledgers: dict[str, tuple[Block, ...]] = field(default_factory=dict)  # files taken, by source that is a folder
     operators: dict[str, OperatorState] = field(default_factory=dict)
     outbox: tuple[Output, ...] = ()
-    totals: dict[str, int] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    work: dict[str, Any] = field(default_factory=dict)  # what tasks did; empty: nothing was counted
+    control: dict[str, Any] = field(default_factory=dict)  # what the controller remembers; empty: nothing
     decisions: list[Any] = field(default_factory=list)
     closed: bool = False
 
+    def state_blocks(self) -> tuple[Block, ...]:
+        """The blocks that the next epoch begins with, each once: state of operators, and ledgers."""
+        state = [b for op in self.operators.values() for blocks in op.inputs for b in blocks]
+        return tuple(by_name([*state, *(b for blocks in self.ledgers.values() for b in blocks)]).values())
+
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
-        state = [b for op in self.operators.values() for blocks in op.inputs for b in blocks]
-        return tuple(by_name([*state, *(output.block for output in self.outbox)]).values())
+        return tuple(by_name([*self.state_blocks(), *(output.block for output in self.outbox)]).values())
 
     def to_bytes(self) -> bytes:
         try:
@@ -137,20 +181,28 @@ def _parse(data: bytes, name: str) -> dict[str, Any]:
 
 def _check_format(parsed: dict[str, Any], name: str) -> None:
     found = parsed.get("format")
-    if type(found) is int and found > FORMAT:
-        raise StateError(
-            f"manifest {name} was written by a newer version of headrace (format {found}; this version reads "
-            f"{FORMAT}). Nothing was changed: use that version, or a new, empty folder"
-        )
-    if type(found) is not int or found != FORMAT:
+    if type(found) is not int or found < 1:
         corrupt(name, f"its format is {found!r:.50}, expected {FORMAT}")
+    if found != FORMAT:
+        age = "a newer" if found > FORMAT else "an older"
+        raise StateError(
+            f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads "
+            f"format {FORMAT}. Nothing was changed: continue with a version that reads format {found}, or start afresh "
+            "in a new, empty folder"
+        )
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     plain = {f.name: getattr(manifest, f.name) for f in fields(manifest)}
-    operators = {key: _operator_to_json(op) for key, op in manifest.operators.items()}
-    outbox = [{"result": o.result, "part": o.part, "block": o.block.to_json()} for o in manifest.outbox]
-    return {**plain, "operators": operators, "outbox": outbox, "format": FORMAT}
+    return {
+        **plain,
+        "sources": {name: source.to_json() for name, source in manifest.sources.items()},
+        "ledgers": {name: [block.to_json() for block in blocks] for name, blocks in manifest.ledgers.items()},
+        "operators": {name: _operator_to_json(state) for name, state in manifest.operators.items()},
+        "outbox": [{"result": o.result, "part": o.part, "block": o.block.to_json()} for o in manifest.outbox],
+        "totals": manifest.totals.to_json(),
+        "format": FORMAT,
+    }
 
 
 def _operator_to_json(state: OperatorState) -> dict[str, Any]:
@@ -172,6 +224,18 @@ def _operators(value: Any, key: str) -> dict[str, OperatorState]:
     return {name: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"]) for name, s in states.items()}
 
 
+def _ledgers(value: Any, key: str) -> dict[str, tuple[Block, ...]]:
+    return {name: tuple(blocks) for name, blocks in form.each(form.items(_block))(value, key).items()}
+
+
+def _sources(value: Any, key: str) -> dict[str, SourceState]:
+    return {name: SourceState(**source) for name, source in form.each(_SOURCE)(value, key).items()}
+
+
+def _totals(value: Any, key: str) -> Totals:
+    return Totals(**_TOTALS(value, key))
+
+
 def _outbox(value: Any, key: str) -> tuple[Output, ...]:
     found = form.items(form.record(result=form.text, part=form.count, block=_block))(value, key)
     return tuple(Output(**output) for output in found)
@@ -181,6 +245,17 @@ def _block(value: Any, key: str) -> Block:
     return Block.from_json(value)
 
 
+_MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
+_COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), form.count)
+_SOURCE = form.record(
+    largest=_MOMENT,
+    smallest=_MOMENT,
+    watermark=form.whole(NEVER, FOREVER),
+    idle=form.flag,
+    place=form.optional(form.text),
+    **_COUNTED,
+)
+_TOTALS = form.record(**_COUNTED, results=form.each(form.count))
 _FIELDS: dict[str, form.Form] = {
     "state_id": form.matching(_ID, "32 hexadecimal digits"),
     "number": form.count,
@@ -191,10 +266,13 @@ _FIELDS: dict[str, form.Form] = {
     "query": form.table,
     "groups": form.count,
     "layouts": form.table,
-    "sources": form.each(form.table),
+    "sources": _sources,
+    "ledgers": _ledgers,
     "operators": _operators,
     "outbox": _outbox,
-    "totals": form.each(form.of(int)),
+    "totals": _totals,
+    "work": form.table,
+    "control": form.table,
     "decisions": form.of(list),
     "closed": form.flag,
 }

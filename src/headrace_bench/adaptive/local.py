@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.control.policy import Policy
-from headrace.engine.names import WORK
+from headrace.engine.work import WorkSoFar
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream
@@ -63,8 +63,8 @@ def drive(
 
 def sent_and_read(manifests: Sequence[Manifest]) -> list[tuple[int, int]]:
     """Per epoch: (tuple, slot) deliveries of new tuples, and tuples of the windows that slots read."""
-    works = [m.operators[WORK].extra["work"] for m in manifests]
-    totals = [(sum(map(sum, w["sent"].values())), sum(w["read"].values())) for w in works]
+    works = [WorkSoFar.from_json(m.work).counts for m in manifests]
+    totals = [(sum(map(sum, w.sent.values())), sum(w.read.values())) for w in works]
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([(0, 0), *totals])]
 
 

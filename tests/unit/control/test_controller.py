@@ -15,8 +15,10 @@ from headrace.compile import compile_query
 from headrace.control.controller import Controller, OperatorLoad, group_load
 from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
+from headrace.control.record import ControlState
 from headrace.control.sketch import SpaceSaving
 from headrace.difference import difference
+from headrace.engine.work import WorkSoFar
 from headrace.reference import reference
 from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
@@ -57,9 +59,9 @@ def reads(policy: str, epochs: int, folder: Path) -> tuple[int, list[int]]:
         run.epoch(tables)
     last = run.store.last
     assert last is not None
-    work, history = last.operators["work:"].extra["work"], last.operators["control:"].extra["history"]
+    work, history = WorkSoFar.from_json(last.work).counts, ControlState.from_json(last.control).history
     run.close()
-    return sum(work["sent"]["join-1"]) + work["read"]["join-1"], [d["epoch"] for d in history if d["kind"] == "shape"]
+    return sum(work.sent["join-1"]) + work.read["join-1"], [d.epoch for d in history if d.kind == "shape"]
 
 
 @pytest.mark.thorough
@@ -118,7 +120,7 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     assert first and second_half and first != second_half
     assert splits[6] & first  # epochs are numbered from 0: three reorganisations of two epochs each
     assert splits[26] & second_half
-    reasons = [d["reason"] for d in run.driver.control.to_json()["history"] if d["kind"] == "split"]
+    reasons = [d.reason for d in run.driver.control.remembered().history if d.kind == "split"]
     assert any("% of a stream" in reason for reason in reasons)
     run.close()
 
@@ -156,7 +158,7 @@ def test_splits_of_before_are_not_kept_by_a_policy_without_them(rules: dict[str,
     control, _ = hot_join()
     control.layouts["join-1"] = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
     later = Controller(control.plan, Policy(**rules), 16, 16)
-    later.restore(control.to_json())
+    later.restore(ControlState.from_json(control.remembered().to_json()))
     layout = later.layout(control.plan.operators[0], 64, 16, [0, 0])
     assert isinstance(layout, Diagonal) and not layout.splits
 
@@ -184,7 +186,7 @@ def test_slots_asked_for_are_not_judged_by_what_others_did() -> None:
     """Three idle slots were measured, one is asked for: there is none to give up."""
     query = table_stream(SCHEMA.empty_table(), name="left").aggregate(by=["k"], window="1 second", n="count(*)")
     control = Controller(compile_query([node_of(query)]), Policy(), 3, 4, auto=True)
-    control.observe([], {}, 3, 1.0)
+    control.observe({}, {}, [0.0] * 3, 1.0)
     assert control.reorganise(0, 64, {}) == []  # fewer are wanted, for the first time
     assert [d.change for d in control.proposals(0, 64, {})] == ["3 to 2"]
     control.set_slots(1, 0)

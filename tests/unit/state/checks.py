@@ -10,7 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CorruptState, StateError, WriterConflict
-from headrace.state import Block, BlockReader, MemoryStorage, OperatorState, Output, StateStore, block_name
+from headrace.state import (
+    Block,
+    BlockReader,
+    MemoryStorage,
+    OperatorState,
+    Output,
+    SourceState,
+    StateStore,
+    Totals,
+    block_name,
+)
 from headrace.state.blocks import write_block
 from headrace.state.manifest import Manifest
 from headrace.state.storage import Storage
@@ -62,9 +72,13 @@ def example_manifest() -> Manifest:
         run="run-é-1",
         versions={"headrace": "0.1"},
         position={"batch": 7, "rate": 1e300},
+        sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, "a folder, é")},
+        ledgers={"s": (block,)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]})},
         outbox=(Output("r", 0, block),),
-        totals={"in": 3},
+        totals=Totals(3, 2, 1, 0, {"result-0": 7}),
+        work={"since": 1},
+        control={"active": 1},
     )
 
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
-from headrace.state import Block, Manifest, OperatorState, Output, block_name
-from headrace.state.manifest import _encode, _seal, _to_json, digest, manifest_name, number_of
+from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
+from headrace.state.manifest import FORMAT, _encode, _seal, _to_json, digest, manifest_name, number_of
 
 from .checks import NAME, example_manifest
 from .faulty import flip
 
+SOURCE, TOTALS = SourceState().to_json(), Totals().to_json()
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -41,15 +42,19 @@ def test_round_trip_and_one_spelling() -> None:
 
 @given(st.dictionaries(st.text(), TREES, max_size=4))
 def test_opaque_parts_come_back_exactly(tree: dict[str, Any]) -> None:
-    manifest = replace(example_manifest(), position=tree, query=tree, layouts=tree, decisions=[tree])
+    manifest = replace(
+        example_manifest(), position=tree, query=tree, layouts=tree, work=tree, control=tree, decisions=[tree]
+    )
     assert Manifest.from_bytes(manifest.to_bytes(), NAME) == manifest
 
 
-def test_live_blocks_are_named_once_outbox_included() -> None:
-    one, two = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(2))
+def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
+    one, two, three = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(3))
     operators = {"a": OperatorState(((one,),)), "b": OperatorState(((one,),))}
-    manifest = replace(example_manifest(), operators=operators, outbox=(Output("r", 0, two),))
-    assert manifest.live_blocks() == (one, two)
+    ledgers = {"s": (two,), "t": (two,)}
+    manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(Output("r", 0, three),))
+    assert manifest.state_blocks() == (one, two)
+    assert manifest.live_blocks() == (one, two, three)
 
 
 def test_every_flipped_bit_of_a_manifest() -> None:
@@ -69,17 +74,18 @@ def test_every_truncation_of_a_manifest() -> None:
 
 
 def test_message_says_what_to_do() -> None:
-    data = example_manifest().to_bytes().replace(b'"in":3', b'"in":4')
+    data = example_manifest().to_bytes().replace(b'"delivered":3', b'"delivered":4')
     with pytest.raises(CorruptState) as caught:
         Manifest.from_bytes(data, NAME)
     text = str(caught.value)
     assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
 
 
-def test_newer_format_is_refused_before_anything_else() -> None:
-    with pytest.raises(StateError, match="newer version") as caught:
-        Manifest.from_bytes(b'{"format": 2, "anything": "else"}', NAME)
-    assert not isinstance(caught.value, CorruptState)
+@pytest.mark.parametrize(("found", "age"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer")])
+def test_another_format_is_refused_before_anything_else(found: int, age: str) -> None:
+    with pytest.raises(StateError, match=f"{age} version of headrace: it has format {found}, .* {FORMAT}") as caught:
+        Manifest.from_bytes(b'{"format": %d, "anything": "else"}' % found, NAME)
+    assert not isinstance(caught.value, CorruptState) and "new, empty folder" in str(caught.value)
 
 
 @pytest.mark.parametrize("found", [0, -1, "1", True, 1.0, None, [1]])
@@ -110,6 +116,15 @@ def test_other_files_are_no_manifest(data: bytes) -> None:
         {"position": []},
         {"groups": 1.5},
         {"sources": {"s": 1}},
+        {"sources": {"s": {**SOURCE, "surprise": 1}}},
+        {"sources": {"s": {**SOURCE, "watermark": None}}},
+        {"sources": {"s": {**SOURCE, "largest": 2**62}}},
+        {"sources": {"s": {**SOURCE, "late": -1}}},
+        {"sources": {"s": {**SOURCE, "idle": 0}}},
+        {"sources": {"s": {**SOURCE, "place": 7}}},
+        {"ledgers": []},
+        {"ledgers": {"s": {}}},
+        {"ledgers": {"s": [7]}},
         {"operators": []},
         {"operators": {"w": {}}},
         {"operators": {"w": {"inputs": {}, "extra": {}}}},
@@ -118,8 +133,13 @@ def test_other_files_are_no_manifest(data: bytes) -> None:
         {"outbox": {}},
         {"outbox": [{"result": 1, "part": 0, "block": hostile_block()}]},
         {"outbox": [{"result": "r", "part": -1, "block": hostile_block()}]},
-        {"totals": {"in": 1.5}},
-        {"totals": {"in": True}},
+        {"totals": {}},
+        {"totals": {**TOTALS, "delivered": 1.5}},
+        {"totals": {**TOTALS, "delivered": True}},
+        {"totals": {**TOTALS, "results": {"r": -1}}},
+        {"totals": {**TOTALS, "results": []}},
+        {"work": []},
+        {"control": None},
         {"decisions": {}},
         {"closed": 0},
         {"surprise": 1},
@@ -131,12 +151,13 @@ def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None])
-@pytest.mark.parametrize("place", ["operators", "outbox"])
+@pytest.mark.parametrize("place", ["operators", "outbox", "ledgers"])
 def test_hostile_block_names_are_refused(name: object, place: str) -> None:
     block = hostile_block(name=name)
     parts = {
         "operators": {"w": {"inputs": [[block]], "extra": {}}},
         "outbox": [{"result": "r", "part": 0, "block": block}],
+        "ledgers": {"s": [block]},
     }
     with pytest.raises(CorruptState, match=NAME):
         Manifest.from_bytes(forged(**{place: parts[place]}), NAME)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
-from headrace.state import BlockReader, MemoryStorage, OperatorState, StateStore
+from headrace.state import BlockReader, MemoryStorage, OperatorState, StateStore, Totals
 from headrace.state import folder as folder_module
 from headrace.state.manifest import Manifest, manifest_name
 from headrace.state.store import BEGUN
@@ -272,9 +272,38 @@ def test_only_the_next_manifest_of_this_run_is_committed(change: dict[str, objec
 def test_draft_carries_state_but_not_outbox() -> None:
     store = StateStore(MemoryStorage())
     commit_values(store, 1, out=True)
-    draft = store.draft(totals={"in": 1}, decisions=["x"])
+    draft = store.draft(totals=Totals(1), decisions=["x"])
     assert draft.outbox == () and draft.operators == store.last.operators
-    assert (draft.number, draft.totals, draft.decisions) == (1, {"in": 1}, ["x"])
+    assert (draft.number, draft.totals, draft.decisions) == (1, Totals(1), ["x"])
+
+
+def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is() -> None:
+    store = StateStore(MemoryStorage())
+    commit_values(store, 0)
+    taken = add_block(store, 1, stage=3)
+    store.commit(store.draft(ledgers={"calls": (taken,)}))
+    for value in range(5):  # the manifest that named it first is gone
+        commit_values(store, value, keep=1)
+        store.clean(keep=1)
+    assert StateStore(store.storage).last.ledgers == {"calls": (taken,)}
+    assert BlockReader(store.storage).open(taken).table["v"].to_pylist() == [1]
+    store.commit(store.draft(ledgers={}))
+    store.clean(keep=1)
+    assert store.storage.size(taken.name) is None, "nobody names it any more"
+
+
+@pytest.mark.parametrize("damage", ["missing", "bytes, not"])
+def test_a_ledger_that_is_not_there_is_refused_when_the_folder_is_opened(damage: str) -> None:
+    storage = MemoryStorage()
+    store = StateStore(storage)
+    taken = add_block(store, 1)
+    store.commit(store.draft(ledgers={"calls": (taken,)}))
+    if damage == "missing":
+        del storage.files[taken.name]
+    else:
+        storage.files[taken.name] += b"x"
+    with pytest.raises(CorruptState, match=f"{taken.name} .*{damage}"):
+        StateStore(storage)
 
 
 def test_last_is_what_a_restart_reads() -> None:

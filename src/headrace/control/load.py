@@ -1,0 +1,36 @@
+"""What the controller judges by: tuples that were sent to the groups of an operator, and keys that stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class HeavyKey(NamedTuple):
+    """A key that has a notable share of the tuples of a block, as a sample shows it."""
+
+    hash: int
+    tuples: int  # about
+    text: str  # as people write it
+
+
+@dataclass
+class GroupLoad:
+    """What one task sent to one operator, by side. Grows as the task sends."""
+
+    new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: none on that side
+    heavy: list[list[HeavyKey]] = field(default_factory=lambda: [[], []])
+
+    def add(self, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
+        known = self.new[side]
+        self.new[side] = [a + b for a, b in zip(known, counts, strict=True)] if known else list(counts)
+        self.heavy[side] += heavy
+
+    def to_json(self) -> Any:
+        return [self.new, self.heavy]
+
+    @staticmethod
+    def from_json(data: Any) -> GroupLoad:
+        new, heavy = data
+        return GroupLoad(new, [[HeavyKey(*key) for key in keys] for keys in heavy])

@@ -1,0 +1,70 @@
+"""What a controller leaves in the manifest: its decisions, and what it must remember to go on as it began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import form
+from headrace.limits import MOST_SLOTS
+from headrace.routing import Layout, layout_from_json
+
+_DECISION = form.record(
+    epoch=form.count,
+    operator=form.text,
+    kind=form.one_of("shape", "move", "split", "slots"),
+    change=form.text,
+    reason=form.text,
+    before=form.real,
+    predicted=form.real,
+    measured=form.optional(form.real),
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One change: it stands in manifest `epoch` and takes effect in the next."""
+
+    epoch: int
+    operator: str
+    kind: str  # shape, move, split, slots
+    change: str
+    reason: str
+    before: float  # what the busiest slot had: times the mean, or tuples to read
+    predicted: float  # the same after it, as a share of that before
+    measured: float | None = None  # the same, found at the next reorganisation
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    @staticmethod
+    def from_json(data: Any, key: str = "decision") -> Decision:
+        return Decision(**_DECISION(data, key))
+
+
+_STORED = form.record(
+    active=form.whole(1, MOST_SLOTS), layouts=form.each(layout_from_json), history=form.items(Decision.from_json)
+)
+
+
+@dataclass(frozen=True)
+class ControlState:
+    """The section `control` of a manifest."""
+
+    active: int  # slots
+    layouts: Mapping[str, Layout]  # decided, by operator
+    history: tuple[Decision, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "active": self.active,
+            "layouts": {name: layout.to_json() for name, layout in self.layouts.items()},
+            "history": [decision.to_json() for decision in self.history],
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> ControlState:
+        """Refuses what `to_json` never gave."""
+        found = _STORED(data, "control")
+        return ControlState(found["active"], found["layouts"], tuple(found["history"]))

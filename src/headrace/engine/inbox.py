@@ -1,0 +1,55 @@
+"""What a slot is given for the operators of its stage: sent by the stage before, or handed over within the slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.engine import watermarks
+from headrace.engine.messages import Attempt, BlockHead, Goodbye, Message, RowsHead, unpack
+from headrace.state.blocks import Block
+
+
+@dataclass
+class Inputs:
+    """Tuples by operator and input: in blocks, or as rows."""
+
+    _blocks: dict[tuple[str, int], list[Block]] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
+
+    def add_block(self, operator: str, side: int, block: Block) -> None:
+        self._blocks.setdefault((operator, side), []).append(block)
+
+    def add_rows(self, operator: str, side: int, rows: pa.Table) -> None:
+        self._rows.setdefault((operator, side), []).append(rows)
+
+    def blocks(self, operator: str, side: int) -> list[Block]:
+        return self._blocks.get((operator, side), [])
+
+    def rows(self, operator: str, side: int) -> list[pa.Table]:
+        return self._rows.get((operator, side), [])
+
+
+@dataclass
+class Inbox:
+    """What messages brought, and what their senders said in their goodbyes."""
+
+    inputs: Inputs = field(default_factory=Inputs)
+    seen: watermarks.Seen = field(default_factory=dict)
+    heard: list[Attempt] = field(default_factory=list)
+    promised: int = 0  # messages, by those who sent them
+    received: int = 0
+
+    def add(self, message: Message) -> None:
+        if message.kind == BlockHead.kind:
+            sent = message.read(BlockHead)
+            self.inputs.add_block(sent.operator, sent.input, sent.block)
+        else:
+            head = message.read(RowsHead)
+            self.inputs.add_rows(head.operator, head.input, unpack(message.body))
+
+    def hear(self, goodbye: Goodbye) -> None:
+        self.heard.append(goodbye.task)
+        self.promised += goodbye.messages
+        watermarks.latest(self.seen, goodbye.seen)

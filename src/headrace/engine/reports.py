@@ -1,0 +1,200 @@
+"""What a task tells the driver: one report per task, and nothing that it did to the state stands anywhere else.
+
+A task writes its report through the methods of a `TaskReport` while it works and sends it when it is done; the driver
+reads `Report`s. They live as long as an epoch: what becomes of them in a manifest is the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from headrace.control.load import GroupLoad, HeavyKey
+from headrace.engine.messages import Attempt, Head
+from headrace.engine.watermarks import Seen
+from headrace.engine.work import Work
+from headrace.state.blocks import Block
+
+
+@dataclass
+class SourceCounts:
+    """What came of the tuples that a source delivered to one task."""
+
+    delivered: int = 0  # = accepted + late + rejected
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    smallest: int | None = None  # of the times accepted
+    largest: int | None = None
+    arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
+
+    @property
+    def spoke(self) -> bool:
+        """Who is only rejected says nothing of where it is."""
+        return bool(self.accepted or self.late)
+
+    def to_json(self) -> Any:
+        return self.__dict__
+
+    @staticmethod
+    def from_json(data: Any) -> SourceCounts:
+        return SourceCounts(**{**data, "arrivals": [(when, tuples) for when, tuples in data["arrivals"]]})
+
+
+@dataclass(frozen=True)
+class StateBlock:
+    """A block of state that was written for one input of an operator."""
+
+    operator: str
+    input: int
+    block: Block
+
+    def to_json(self) -> Any:
+        return [self.operator, self.input, self.block.to_json()]
+
+    @staticmethod
+    def from_json(data: Any) -> StateBlock:
+        operator, side, block = data
+        return StateBlock(operator, side, Block.from_json(block))
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One block in place of several; inputs that shared those share it."""
+
+    operator: str
+    inputs: tuple[int, ...]
+    gone: tuple[str, ...]  # names of blocks
+    block: Block
+
+    def to_json(self) -> Any:
+        return [self.operator, self.inputs, self.gone, self.block.to_json()]
+
+    @staticmethod
+    def from_json(data: Any) -> Merged:
+        operator, inputs, gone, block = data
+        return Merged(operator, tuple(inputs), tuple(gone), Block.from_json(block))
+
+
+@dataclass(frozen=True)
+class OutBlock:
+    """Results, or late tuples of a source, for a sink."""
+
+    result: str
+    block: Block
+
+    def to_json(self) -> Any:
+        return [self.result, self.block.to_json()]
+
+    @staticmethod
+    def from_json(data: Any) -> OutBlock:
+        result, block = data
+        return OutBlock(result, Block.from_json(block))
+
+
+@dataclass(frozen=True)
+class Report(Head):
+    kind = "report"
+    task: Attempt
+    heard: tuple[Attempt, ...]  # producers of the stage before, ascending
+    seen: Seen
+    cpu: float  # seconds
+    work: Work
+    sources: Mapping[str, SourceCounts]  # those that delivered something
+    added: Sequence[StateBlock]  # to state that is only added to
+    replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
+    merged: Sequence[Merged]
+    outbox: Sequence[OutBlock]  # results before late tuples
+    noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
+    load: Mapping[str, GroupLoad]  # by operator
+
+    def to_json(self) -> Any:
+        return {
+            "task": self.task,
+            "heard": self.heard,
+            "seen": self.seen,
+            "cpu": self.cpu,
+            "work": self.work.to_json(),
+            "sources": {name: counts.to_json() for name, counts in self.sources.items()},
+            "added": [each.to_json() for each in self.added],
+            "replaced": [each.to_json() for each in self.replaced],
+            "merged": [each.to_json() for each in self.merged],
+            "outbox": [each.to_json() for each in self.outbox],
+            "noted": self.noted,
+            "load": {name: load.to_json() for name, load in self.load.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return cls(
+            task=Attempt(*data["task"]),
+            heard=tuple(Attempt(*each) for each in data["heard"]),
+            seen=data["seen"],
+            cpu=data["cpu"],
+            work=Work.from_json(data["work"]),
+            sources={name: SourceCounts.from_json(counts) for name, counts in data["sources"].items()},
+            added=[StateBlock.from_json(each) for each in data["added"]],
+            replaced=[StateBlock.from_json(each) for each in data["replaced"]],
+            merged=[Merged.from_json(each) for each in data["merged"]],
+            outbox=[OutBlock.from_json(each) for each in data["outbox"]],
+            noted=data["noted"],
+            load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
+        )
+
+
+class TaskReport:
+    """The report of a task that is at work: each who has something to tell calls the method for it."""
+
+    def __init__(self, task: Attempt) -> None:
+        self.task = task
+        self.work = Work()
+        self._sources: dict[str, SourceCounts] = {}
+        self._added: list[StateBlock] = []
+        self._replaced: list[StateBlock] = []
+        self._merged: list[Merged] = []
+        self._results: list[OutBlock] = []
+        self._late: list[OutBlock] = []
+        self._noted: dict[str, Mapping[str, Any]] = {}
+        self._load: dict[str, GroupLoad] = {}
+
+    def delivered(self, source: str, counts: SourceCounts) -> None:
+        self._sources[source] = counts
+
+    def added(self, operator: str, side: int, block: Block) -> None:
+        self._added.append(StateBlock(operator, side, block))
+
+    def replaced(self, operator: str, side: int, block: Block) -> None:
+        self._replaced.append(StateBlock(operator, side, block))
+
+    def merged(self, operator: str, inputs: Iterable[int], gone: Iterable[str], block: Block) -> None:
+        self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block))
+
+    def result(self, result: str, block: Block) -> None:
+        self._results.append(OutBlock(result, block))
+
+    def late(self, source: str, block: Block) -> None:
+        self._late.append(OutBlock(f"late:{source}", block))
+
+    def noted(self, operator: str, data: Mapping[str, Any]) -> None:
+        """The newest note of an operator is the one that counts."""
+        self._noted[operator] = data
+
+    def loaded(self, operator: str, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
+        self._load.setdefault(operator, GroupLoad()).add(side, counts, heavy)
+
+    def finished(self, seen: Seen, heard: Iterable[Attempt], cpu: float) -> Report:
+        return Report(
+            task=self.task,
+            heard=tuple(sorted(heard)),
+            seen=seen,
+            cpu=round(cpu, 6),
+            work=self.work,
+            sources=self._sources,
+            added=self._added,
+            replaced=self._replaced,
+            merged=self._merged,
+            outbox=[*self._results, *self._late],
+            noted=self._noted,
+            load=self._load,
+        )

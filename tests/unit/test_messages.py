@@ -1,0 +1,157 @@
+"""What tasks send: every record comes back as it was sent, and what only passes through is not opened."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from headrace.compile import compile_query
+from headrace.control.load import GroupLoad, HeavyKey
+from headrace.control.record import ControlState, Decision
+from headrace.engine.epoch import Epoch, process
+from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
+from headrace.engine.reports import Merged, OutBlock, Report, SourceCounts, StateBlock, TaskReport
+from headrace.engine.watermarks import Clock
+from headrace.engine.work import Work, WorkSoFar, total
+from headrace.engine.writing import Task
+from headrace.errors import CorruptState, EngineError
+from headrace.routing import Diagonal
+from headrace.state import Block, BlockReader, Manifest, MemoryStorage, block_name
+from headrace.stream import node_of
+from headrace.testing import table_stream
+
+ROWS = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "k": ["ä", None]})
+
+
+@cache
+def block(number: int = 0) -> Block:
+    return Block(block_name(3, 1, number, 7), 100 + number, "ab" * 16, 5, -1, 9)
+
+
+def report() -> Report:
+    """With something in every field."""
+    task = TaskReport(Attempt(1, 2, 33))
+    task.delivered("calls", SourceCounts(6, 3, 2, 1, -5, 5, [(1.5, 4), (None, 2)]))
+    task.added("join-1", 1, block(1))
+    task.replaced("aggregate-1", 0, block(2))
+    task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
+    task.late("calls", block(6))
+    task.result("result-0", block(7))
+    task.noted("join-2", {"given": [1, 2]})
+    task.noted("join-2", {"given": [3, 4]})
+    task.loaded("join-1", 0, [1, 0, 2], [HeavyKey(2**63, 40, "'a', ä")])
+    task.loaded("join-1", 0, [1, 1, 1])
+    task.work.passed("calls>join-1", 6, 3)
+    task.work.out["calls"] += 3
+    task.work.cpu["calls"] += 0.25
+    return task.finished({"calls": 5, "others": None}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678)
+
+
+def heads() -> list[Head]:
+    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": 5, "others": None}, 12)
+    return [BlockHead("join-1", 1, block()), RowsHead("join-1", 0), goodbye, report()]
+
+
+@pytest.mark.parametrize("head", heads(), ids=lambda head: head.kind)
+def test_a_record_comes_back_from_the_wire_as_it_was_sent(head: Head) -> None:
+    sent = [Message.of(slot, head, pack(ROWS)) for slot in range(3)]
+    came = list(decode(encode(sent)))
+    assert came == sent and [message.slot for message in came] == [0, 1, 2]
+    assert all(message.read(type(head)) == head for message in came)
+    assert unpack(came[0].body).equals(ROWS)
+
+
+def test_the_text_of_a_record_is_made_once_however_many_slots_it_goes_to() -> None:
+    head = BlockHead("join-1", 1, block())
+    one, two = (Message.of(slot, head) for slot in range(2))
+    assert one.head is two.head
+
+
+def test_a_report_says_what_was_told_to_it() -> None:
+    found = report()
+    assert found.heard == (Attempt(0, 0, 8), Attempt(0, 1, 9)), "in order, whoever said goodbye first"
+    assert found.cpu == 0.123457
+    assert found.added == [StateBlock("join-1", 1, block(1))]
+    assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
+    assert found.merged == [Merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))]
+    assert found.outbox == [OutBlock("result-0", block(7)), OutBlock("late:calls", block(6))], "results come first"
+    assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
+    assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
+    assert all(getattr(found, field.name) for field in fields(Report)), "this test forgets nothing"
+
+
+def test_a_message_of_another_kind_is_not_taken_for_one() -> None:
+    with pytest.raises(AssertionError, match="'rows' is no 'goodbye'"):
+        Message.of(0, RowsHead("join-1", 0)).read(Goodbye)
+
+
+# --- in a stage ------------------------------------------------------------------------------------------------------
+
+
+def stage(messages: list[Message]) -> list[Message]:
+    """What the only slot of stage 1 makes of them."""
+    query = table_stream(ROWS, name="calls").aggregate(by=["k"], last=2, n="count(*)")
+    plan, storage = compile_query([node_of(query)]), MemoryStorage()
+    layouts = {o.name: Diagonal.even(4, 1) for o in plan.operators}
+    epoch = Epoch(plan, 0, "", 1, 4, {"calls": Clock()}, layouts, {})
+    return list(process(epoch, 1, Task(1, 0, 5, storage, BlockReader(storage)), messages))
+
+
+def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
+    later = Message(0, BlockHead.kind, "join-9", "this is no JSON")
+    driver = Message(0, Report.kind, "", "nor is this")
+    goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, 2))
+    out = stage([later, driver, goodbye])
+    assert out[:2] == [later, driver]
+    assert out[2].read(Report).heard == (Attempt(0, 0, 1),)
+
+
+def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
+    with pytest.raises(EngineError, match="received 0 messages, 1 were sent"):
+        stage([Message.of(0, Goodbye(Attempt(0, 0, 1), {}, 1))])
+
+
+def test_rows_reach_the_operator_that_they_are_for() -> None:
+    rows = Message.of(0, RowsHead("aggregate-1", 0), pack(ROWS))
+    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": 2}, 1))])
+    found = out[-1].read(Report)
+    assert [each.operator for each in found.replaced] == ["aggregate-1"]
+    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": 2}
+
+
+# --- what is stored --------------------------------------------------------------------------------------------------
+
+
+def test_work_adds_up_and_comes_back() -> None:
+    one, two = Work(), Work()
+    for work, rows in ((one, 3), (two, 4)):
+        work.passed("a>b", 10, rows)
+        work.delivered("b", 1, rows)
+        work.out["b"] += rows
+        work.cpu["b"] += rows / 8
+    two.read["b"] += 5
+    both = total([one, two])
+    assert both.to_json() == {
+        "edges": {"a>b": [20, 7]}, "sent": {"b": [0, 7]}, "out": {"b": 7}, "cpu": {"b": 0.875},
+        "read": {"b": 5}, "opened": {}, "pairs": {},
+    }  # fmt: skip
+    assert one.edges == {"a>b": [10, 3]}, "parts stay as they are"
+    stored = WorkSoFar((("a>b", "a", "b"),), 4, both, {"b": 1.5})
+    assert WorkSoFar.from_json(json.loads(json.dumps(stored.to_json()))) == stored
+
+
+def test_nothing_counted_is_no_section_of_work() -> None:
+    empty = Manifest(state_id="0" * 32, number=0, previous=None, run="")
+    assert WorkSoFar.of(None) is WorkSoFar.of(empty) is None
+    with pytest.raises(CorruptState, match=r"work should be an object with the fields"):
+        WorkSoFar.of(replace(empty, work={"since": 0}))
+
+
+def test_what_a_controller_remembers_comes_back() -> None:
+    decision = Decision(3, "join-1", "move", "group 1", "why", 2.0, 0.5, None)
+    state = ControlState(3, {"join-1": Diagonal((0, 1, 2), 3)}, (decision, replace(decision, measured=0.75)))
+    assert ControlState.from_json(json.loads(json.dumps(state.to_json()))) == state
