@@ -23,6 +23,7 @@ from headrace.durations import parse_duration
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
+from headrace.engine.position import Position
 from headrace.query import nodes
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
@@ -114,10 +115,8 @@ class LocalRun:
             for index in range(splitters):
                 start, stop = (table.num_rows * i // splitters for i in (index, index + 1))
                 windows[index].append(Window(source, table.slice(start, stop - start)))
-        number = self.store.last.number + 1 if self.store.last else 0
-        position = {"kind": "local", "step": number}
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
-        self.driver.run(position, execute, final=final, idle=idle)
+        self.driver.run(Position("local"), execute, final=final, idle=idle)
 
     def end(self) -> None:
         self.epoch(final=True)

@@ -30,7 +30,7 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy, policy
 from headrace.engine import plan_file, stored
 from headrace.engine.calibrate import calibrate
-from headrace.engine.position import admit, check_alignment
+from headrace.engine.position import Batch, Position, admit, check_alignment
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
 from headrace.routing import RangesRouter
@@ -278,7 +278,7 @@ def write_manifest(rng: random.Random, folder: Path) -> str:
     body = json.loads(newest.read_text())
     del body["checksum"]
     if rng.random() < 0.3:
-        body["position"] = dict(SPARK)
+        body["position"] = Position("spark", BATCH).to_json()
     part = rng.choice([None, *body, *KNOWN * 3])  # all of it, or a change in one section
     changed = mutating.changed(rng, body if part is None else {part: body[part]})
     body = changed if part is None else {**body, **changed}
@@ -302,7 +302,7 @@ KNOWN = (
     "control",
     "decisions",
 )
-SPARK = {"kind": "spark", "query": "q", "batch": 3, "offsets": digest(b"3")}
+BATCH = Batch("q", 3, digest(b"3"))
 
 
 def use_manifest(folder: Path, name: str) -> None:
@@ -347,7 +347,7 @@ def align(folder: Path) -> None:
             stored.check(store.last)
             if store.last.position["kind"] == "spark":
                 check_alignment(store.last, spark)
-                admit(store.last, {**SPARK, "batch": 4})
+                admit(store.last, replace(BATCH, number=4))
 
 
 def write_shown_plan(rng: random.Random, folder: Path) -> str:

@@ -279,7 +279,7 @@ def test_batch_numbers_are_consecutive(bench: Bench):
     bench.run(4)
     last = StateStore.open(bench.checkpoint / "state", read_only=True).last
     assert last is not None
-    assert (last.number, last.position["batch"]) == (3, 3)
+    assert (last.number, last.position["batch"]["number"]) == (3, 3)
 
 
 def test_sources_driven_otherwise_than_before_are_refused(bench: Bench):

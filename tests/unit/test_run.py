@@ -57,7 +57,7 @@ class Bench:
         self.clock, self.query, self.idle, self.closed = Clock(), SparkQuery(), list[str](), False
         monkeypatch.setattr(run_module, "time", self.clock)
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
-        monkeypatch.setattr(run_module, "spark_position", lambda *_: {})
+        monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
         monkeypatch.setattr(run_module, "admit", lambda *_: "process")
         monkeypatch.setattr(run_module.engine, "as_rows", lambda batch: batch)
         self.sources = {n: SourceState() for n in "ab"}

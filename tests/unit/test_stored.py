@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.cli import deciding, explaining
 from headrace.control.policy import Policy
 from headrace.engine import plan_file, stored
-from headrace.engine.position import admit, check_alignment, spark_position
+from headrace.engine.position import Batch, Position, admit, check_alignment, spark_batch
 from headrace.errors import CorruptState, StateMismatch
 from headrace.limits import MOST_GROUPS
 from headrace.state.manifest import _seal
@@ -103,12 +103,13 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "a sum that is none": (at("sources", "left", "late", to=5), "sources.left.delivered should be the sum"),
     "totals": (at("totals", "delivered", to=1), "totals.delivered should be that of all sources"),
     "a total": (at("totals", "results", "result-0", to=-1), "totals.results.result-0"),
-    "a position": (at("position", to={}), "position should be an object with kind"),
-    "a batch": (at("position", to={"kind": "spark", "query": None, "batch": "x"}), "position.batch"),
+    "a position": (at("position", to={}), "position should be an object with the fields"),
+    "a batch": (at("position", "batch", to={"query": None, "number": "x", "offsets": "o"}), "position.batch.number"),
     "no offsets": (
-        at("position", to={"kind": "spark", "query": None, "batch": 1}),
-        "position should be an object with",
+        at("position", "batch", to={"query": None, "number": 1}),
+        "position.batch should be an object with",
     ),
+    "epochs without a batch": (at("position", "own", to=-1), "position.own"),
     "groups": (at("groups", to=0), "groups should be a whole number from 1"),
     "too many groups": (at("groups", to=MOST_GROUPS + 1), "groups should be"),
     "other groups": (at("groups", to=9), "of 9 groups"),
@@ -190,7 +191,7 @@ def test_what_a_run_wrote_is_fine(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"id": 7}', "[" * 100_000])
 def test_a_note_of_sparks_that_is_none(text: str, folder: Path) -> None:
-    edit(folder, at("position", to={"kind": "spark", "query": "q", "batch": 1, "offsets": "o"}))
+    edit(folder, at("position", to=Position("spark", Batch("q", 1, "o")).to_json()))
     with StateStore.open(folder / "state", read_only=True) as store:
         last = store.last
     assert last is not None
@@ -203,4 +204,4 @@ def test_a_note_of_sparks_that_is_none(text: str, folder: Path) -> None:
         check_alignment(last, spark)
     (spark / "metadata").write_text(text)
     with pytest.raises(StateMismatch):
-        admit(last, spark_position(spark, 2))
+        admit(last, spark_batch(spark, 2))

@@ -19,6 +19,7 @@ from headrace.compile import compile_query
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
+from headrace.engine.position import Position
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
@@ -184,11 +185,11 @@ def _measured(
         driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots))
         for number in range(sample.epochs):
             windows = [Window(name, part) for name, part in _part(sample, number)]
-            _run(driver, store, windows, number)
+            _run(driver, store, windows)
         last = store.last
         assert last is not None
         bounds, reach = _bands(plan, last, BlockReader(store.storage))
-        _run(driver, store, [], sample.epochs, final=True)  # windows that are open give their results
+        _run(driver, store, [], final=True)  # windows that are open give their results
         final = store.last
         assert final is not None
         return _with_state(final, last), bounds, reach
@@ -200,10 +201,9 @@ def _by_ts(plan: p.Plan) -> p.Plan:
     return p.Plan(tuple(sources), plan.operators, plan.edges, plan.results)
 
 
-def _run(driver: Driver, store: StateStore, windows: list[Window], number: int, *, final: bool = False) -> None:
-    position = {"kind": "sample", "step": number}
+def _run(driver: Driver, store: StateStore, windows: list[Window], *, final: bool = False) -> None:
     each = [[window] for window in windows]  # to a splitter of its own
-    driver.run(position, lambda epoch: execute_locally(epoch, each, store.storage), final=final)
+    driver.run(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
 
 def _part(sample: Sample, number: int) -> Iterator[tuple[str, pa.Table]]:

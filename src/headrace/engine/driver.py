@@ -27,6 +27,7 @@ from headrace.engine import stored, watermarks
 from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.merging import plan_merges
 from headrace.engine.messages import Message
+from headrace.engine.position import Position
 from headrace.engine.progress import Progress
 from headrace.engine.reports import Report, SourceCounts
 from headrace.engine.work import Work, WorkSoFar, total
@@ -135,7 +136,7 @@ class Driver:
 
     def run(
         self,
-        position: Mapping[str, Any],
+        position: Position,
         execute: Execute,
         *,
         final: bool = False,
@@ -233,7 +234,7 @@ class Driver:
         self,
         epoch: Epoch,
         reports: Sequence[Report],
-        position: Mapping[str, Any],
+        position: Position,
         ledgers: Mapping[str, Sequence[Block]],
         passed: float,
     ) -> Manifest:
@@ -247,7 +248,7 @@ class Driver:
         decisions = self._decide(epoch, reports, held, passed)
         return self.store.draft(
             versions=versions(),
-            position=dict(position),
+            position=position.to_json(),
             query=self.query,
             groups=epoch.groups,
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},

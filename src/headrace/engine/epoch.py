@@ -83,7 +83,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     """Accept the tuples of the sources and send each where the plan wants it."""
     begin = time.process_time()
     report = TaskReport(task.itself)
-    outlet = Outlet(epoch, task, report, handed=Inputs())
+    outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
         source = next(s for s in epoch.plan.sources if s.name == window.source)

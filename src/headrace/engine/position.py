@@ -9,16 +9,54 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace import form
 from headrace.errors import StateMismatch
 from headrace.reading import read_json
 from headrace.state.manifest import Manifest
 from headrace.state.storage import sync_path
 
 _BATCH = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of Spark's own query."""
+
+    query: str | None  # Spark's name of it, if it is known
+    number: int
+    offsets: str  # hash of what Spark wrote down of the batch: what it covers
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+_STORED = form.record(
+    kind=form.text,
+    own=form.count,
+    batch=form.optional(form.record(query=form.optional(form.text), number=form.whole(0, 1 << 62), offsets=form.text)),
+)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the sources stood when an epoch was made: the section `position` of a manifest."""
+
+    kind: str  # what drives the sources: spark, files, bounded; in this process: local, sample
+    batch: Batch | None = None  # the newest that was taken; none yet, or Spark drives nothing
+    own: int = 0  # epochs without a batch since then
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "batch": self.batch.to_json() if self.batch else None, "own": self.own}
+
+    @staticmethod
+    def from_json(data: Any) -> Position:
+        """As a manifest has it; refuses what `to_json` never gave."""
+        found = _STORED(data, "position")
+        return Position(found["kind"], Batch(**found["batch"]) if found["batch"] else None, found["own"])
 
 
 def make_durable(checkpoint: Path, batch: int) -> None:
@@ -29,19 +67,13 @@ def make_durable(checkpoint: Path, batch: int) -> None:
             sync_path(path)
 
 
-def spark_position(checkpoint: Path, batch: int) -> dict[str, Any]:
-    """Spark's query, the batch, and what the batch covers."""
+def spark_batch(checkpoint: Path, batch: int) -> Batch:
     try:
         offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
     except OSError as error:
         msg = f"Spark's note of batch {batch}, 'spark/offsets/{batch}', cannot be read: {error.strerror}; restore the 'spark' folder"
         raise StateMismatch(msg) from None
-    return {
-        "kind": "spark",
-        "query": _query_id(checkpoint),
-        "batch": batch,
-        "offsets": hashlib.sha256(offsets).hexdigest(),
-    }
+    return Batch(_query_id(checkpoint), batch, hashlib.sha256(offsets).hexdigest())
 
 
 def _query_id(checkpoint: Path) -> str | None:
@@ -55,28 +87,31 @@ def _query_id(checkpoint: Path) -> str | None:
     return found
 
 
-def admit(last: Manifest | None, position: Mapping[str, Any]) -> str:
+def admit(last: Manifest | None, batch: Batch) -> str:
     """ "process" or "replay"; an error when the two logs do not fit together."""
     if last is None:
-        if position["batch"] != 0:
-            msg = f"Spark is at batch {position['batch']}, but the state folder is empty; restore it, or use a new checkpoint"
+        if batch.number != 0:
+            msg = (
+                f"Spark is at batch {batch.number}, but the state folder is empty; restore it, or use a new checkpoint"
+            )
             raise StateMismatch(msg)
         return "process"
-    known = last.position
-    if known["query"] not in (None, position["query"]):
+    known = Position.from_json(last.position).batch
+    if known is not None and known.query not in (None, batch.query):
         msg = (
-            f"the state was made with Spark query {known.get('query')}, this checkpoint is of query {position['query']};"
+            f"the state was made with Spark query {known.query}, this checkpoint is of query {batch.query};"
             " restore the 'spark' folder it belongs to, or use a new checkpoint"
         )
         raise StateMismatch(msg)
-    if position["batch"] == known["batch"] + 1:
+    reached = _number(known)
+    if batch.number == reached + 1:
         return "process"
-    if position["batch"] != known["batch"]:
-        behind = "the state folder" if position["batch"] > known["batch"] else "Spark's folder"
-        msg = f"{behind} is behind: the state is at batch {known['batch']}, Spark at {position['batch']}; restore the newer one"
+    if known is None or batch.number != reached:
+        behind = "the state folder" if batch.number > reached else "Spark's folder"
+        msg = f"{behind} is behind: the state is at batch {reached}, Spark at {batch.number}; restore the newer one"
         raise StateMismatch(msg)
-    if position["offsets"] != known["offsets"]:
-        msg = f"batch {position['batch']} covers other input than when it was committed; 'spark/offsets' was changed; restore it"
+    if batch.offsets != known.offsets:
+        msg = f"batch {batch.number} covers other input than when it was committed; 'spark/offsets' was changed; restore it"
         raise StateMismatch(msg)
     return "replay"
 
@@ -91,10 +126,10 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
             )
             raise StateMismatch(msg)
         return
-    if query is None and last.position["batch"] >= 0:
+    batch = _number(Position.from_json(last.position).batch)
+    if query is None and batch >= 0:
         msg = "the state folder has manifests, but Spark's folder is missing; restore 'spark', or use a new checkpoint"
         raise StateMismatch(msg)
-    batch = last.position["batch"]
     if commits is not None and commits > batch:
         raise StateMismatch(
             f"the state folder is behind: it ends at batch {batch}, Spark at {commits}; restore the newer one"
@@ -104,7 +139,11 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
             f"Spark's folder is behind: it ends at batch {offsets}, the state at {batch}; restore the newer one"
         )
     if batch >= 0:
-        admit(last, spark_position(checkpoint, batch))
+        admit(last, spark_batch(checkpoint, batch))
+
+
+def _number(batch: Batch | None) -> int:
+    return -1 if batch is None else batch.number
 
 
 def _newest(folder: Path) -> int | None:

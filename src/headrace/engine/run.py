@@ -21,7 +21,7 @@ from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.position import admit, check_alignment, make_durable, spark_position
+from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
 from headrace.query import nodes
@@ -168,8 +168,8 @@ class Run:
         if self._driver.closed:
             self._driver.deliver_again()
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
-        if last is not None and last.position["kind"] != self._kind():
-            msg = f"the sources were driven by {last.position['kind']!r}, now by {self._kind()!r}; use the sources it began with"
+        if last is not None and (kind := Position.from_json(last.position).kind) != self._kind():
+            msg = f"the sources were driven by {kind!r}, now by {self._kind()!r}; use the sources it began with"
             raise StateMismatch(msg)
         if self._streaming:
             check_alignment(last, self._checkpoint)
@@ -221,7 +221,7 @@ class Run:
         with self._epoch() as wanted:
             if wanted:
                 rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
-                self._driver.run({"kind": "bounded"}, partial(self._execute, rows), final=True)
+                self._driver.run(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
@@ -281,12 +281,12 @@ class Run:
             if not wanted:
                 raise _Stopped("the run was stopped")
             make_durable(self._checkpoint, number)
-            position = spark_position(self._checkpoint, number)
+            found = spark_batch(self._checkpoint, number)
             self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
-            if admit(self._driver.store.last, position) == "replay":
+            if admit(self._driver.store.last, found) == "replay":
                 self._driver.deliver_again()
             else:
-                self._run_epoch(position, [engine.as_rows(batch)], self._take())
+                self._run_epoch(Position("spark", found), [engine.as_rows(batch)], self._take())
             self._batch_ended = time.monotonic()
 
     def _fail(self, error: BaseException) -> None:
@@ -315,12 +315,11 @@ class Run:
         newly = [n for n in self._silent() if last is not None and not last.sources[n].idle]
         if not newly and not any(taken.values()):
             return False
-        first: dict[str, Any] = {"kind": self._kind(), **({"query": None, "batch": -1} if self._streaming else {})}
-        position = dict(last.position) if last else first
-        self._run_epoch({**position, "own": position.get("own", 0) + 1}, [], taken)
+        position = Position.from_json(last.position) if last else Position(self._kind())
+        self._run_epoch(replace(position, own=position.own + 1), [], taken)
         return True
 
-    def _run_epoch(self, position: Mapping[str, Any], rows: list[Any], taken: Mapping[str, list[File]]) -> None:
+    def _run_epoch(self, position: Position, rows: list[Any], taken: Mapping[str, list[File]]) -> None:
         self._working = True
         sc, slots = self._spark.sparkContext, self._driver.settings.slots
         if self._static and self._driver.store.last is None:

@@ -29,6 +29,7 @@ from headrace.engine import plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
+from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.limits import MOST_SLOTS, check_slots
@@ -75,7 +76,7 @@ def collect(
         if not sc.master.startswith("local["):
             engine.check_reach(sc, folder / "state")
         rows = engine.bounded_rows(spark, sources, count)
-        driver.run({"kind": "bounded"}, lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        driver.run(Position("bounded"), lambda epoch: engine.execute(sc, rows, epoch), final=True)
         table = result.table()
     return query.schema.empty_table() if table is None else table
 

@@ -14,6 +14,7 @@ from typing import Any
 from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
+from headrace.engine.position import Position
 from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
@@ -22,14 +23,13 @@ from headrace.routing import layout_from_json, router_from_json
 from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
-_BATCH = form.whole(-1, 1 << 62)
 _RANKS = form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61))
 
 
 def check(last: Manifest) -> None:
     """Refuse nonsense in any section."""
     try:
-        _position(last.position)
+        Position.from_json(last.position)
         _sources(last)
         form.having(operators=form.items(form.having(operator=form.text)))(last.query, "query")
         form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
@@ -57,16 +57,6 @@ def check_for(plan: p.Plan, last: Manifest) -> None:
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
-
-
-def _position(position: dict[str, Any]) -> None:
-    form.having(kind=form.text)(position, "position")
-    for name in ("own", "step"):
-        form.optional(form.count)(position.get(name), f"position.{name}")
-    if position["kind"] == "spark":
-        form.having(query=form.optional(form.text), batch=_BATCH)(position, "position")
-        if position["batch"] >= 0:
-            form.having(offsets=form.text)(position, "position")
 
 
 def _sources(last: Manifest) -> None:

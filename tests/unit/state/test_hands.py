@@ -14,7 +14,7 @@ from headrace import sinks
 from headrace.compile import plan_of
 from headrace.control.policy import policy
 from headrace.engine import plan_file
-from headrace.engine.position import check_alignment
+from headrace.engine.position import Batch, Position, check_alignment
 from headrace.engine.start import _checkpoint
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
 from headrace.state import MemoryStorage, StateStore
@@ -208,7 +208,7 @@ def test_what_is_read_has_a_limit_that_manifests_keep(monkeypatch: pytest.Monkey
 
 
 def test_spark_metadata_that_cannot_be_read_is_named(used: Path) -> None:
-    last = StateStore(MemoryStorage()).draft(position={"kind": "spark", "query": "x", "batch": 0, "offsets": "y"})
+    last = StateStore(MemoryStorage()).draft(position=Position("spark", Batch("x", 0, "y")).to_json())
     (used / "spark" / "metadata").write_text("{")
     with pytest.raises(StateMismatch, match=r"Spark's note of its query .* is not JSON.*restore the 'spark' folder"):
         check_alignment(last, used / "spark")
