@@ -9,8 +9,6 @@ again. The store knows blocks and numbers; what stands in the other sections is 
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
