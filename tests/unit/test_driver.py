@@ -86,7 +86,7 @@ def test_sources_that_fall_silent_together_do_not_hold_each_other_back(tmp_path)
     run = LocalRun(query, tmp_path / "state")
     run.epoch({"a": table(1), "b": table(55)})
     assert run.results().num_rows == 0
-    run.driver.run({"kind": "local", "step": 1}, lambda e: execute_locally(e, [[]], run.store.storage), idle=["a", "b"])
+    run.driver.run(position.Position("local"), lambda e: execute_locally(e, [[]], run.store.storage), idle=["a", "b"])
     assert run.results().num_rows == 1
     run.close()
 

@@ -21,6 +21,7 @@ from headrace.sources import ledger as ledger_module
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
 from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, LocalStorage
+from headrace.state.manifest import SourceState
 from headrace.state.runs import FAN_IN
 
 SECOND = 1_000_000
@@ -318,7 +319,7 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
 def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int] | None = None) -> Any:
     """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
     operators = [] if window is None else [SimpleNamespace(longest_window=window)]
-    sources = {name: {"watermark": mark} for name, mark in watermarks.items()}
+    sources = {name: SourceState(watermark=mark) for name, mark in watermarks.items()}
     driver = SimpleNamespace(store=SimpleNamespace(last=SimpleNamespace(sources=sources)), plan=None)
     driver.plan = SimpleNamespace(operators=operators)
     late = {name: (lateness or {}).get(name, 0) for name in watermarks}

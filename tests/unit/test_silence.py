@@ -34,7 +34,8 @@ def of(run: LocalRun, name: str = "a") -> SourceState:
 
 
 def counts(run: LocalRun, name: str = "a") -> tuple[int, int, int]:
-    return tuple(of(run, name)[key] for key in ("accepted", "late", "rejected"))  # type: ignore[return-value]
+    source = of(run, name)
+    return source.accepted, source.late, source.rejected
 
 
 @pytest.fixture
