@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace import sinks
 from headrace.operators import Operator
 from headrace.operators.joins import JoinOperator
-from headrace.routing import Diagonal, Layout, Rectangles, Split
+from headrace.routing import Diagonal, Layout, OneSlotRouter, Rectangles, Split
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream
@@ -140,6 +140,8 @@ def random_layouts(
     r = np.random.default_rng(seed)
 
     def choose(operator: Operator, groups: int, slots: int) -> Layout | None:
+        if isinstance(operator.router, OneSlotRouter):  # an order is made in one place
+            return None
         cells = int(r.integers(1, slots + 1))
         join = isinstance(operator, JoinOperator)
         if join and (not operator.keys or r.random() < grids):
