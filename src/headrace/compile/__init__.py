@@ -65,7 +65,7 @@ def compile_query(
     ordered: Sequence[bool] | None = None,
     strategy: str = "subquery",
     routers: Routers | None = None,
-) -> p.Plan:
+) -> p.PhysicalPlan:
     """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence."""
     draft = Draft(roots, ordered or [False] * len(roots), strategy)
     found = reduce(lambda done, step: step(done), PASSES[:4], draft)
@@ -107,7 +107,7 @@ def _demand_finite(plan: Plan) -> None:
                     raise QueryError(msg)
 
 
-def grouped_like(other: p.Plan, plan: p.Plan) -> p.Plan:
+def grouped_like(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.PhysicalPlan:
     """The plan with the groupings that the same operators have in another."""
     groupings = {operator.name: operator.groupings for operator in other.operators}
     operators = tuple(replace(o, groupings=groupings.get(o.name, o.groupings)) for o in plan.operators)

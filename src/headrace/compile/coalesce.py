@@ -16,7 +16,7 @@ from headrace.operators.base import Operator
 from headrace.operators.placing import Placement
 
 
-def coalesce(plan: p.Plan) -> p.Plan:
+def coalesce(plan: p.PhysicalPlan) -> p.PhysicalPlan:
     done: dict[str, Operator] = {}
     placements: dict[str, Placement] = {}
     for operator in plan.operators:
@@ -30,7 +30,11 @@ def coalesce(plan: p.Plan) -> p.Plan:
 
 
 def _follower(
-    plan: p.Plan, operator: Operator, latest: int, done: Mapping[str, Operator], placements: Mapping[str, Placement]
+    plan: p.PhysicalPlan,
+    operator: Operator,
+    latest: int,
+    done: Mapping[str, Operator],
+    placements: Mapping[str, Placement],
 ) -> Operator | None:
     """The operator in the stage of its latest producers, if those share a leader and it can be grouped as they are."""
     if not operator.may_follow:

@@ -19,7 +19,7 @@ from headrace.routing import HashGrouping
 
 def cut(
     roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
-) -> p.Plan:
+) -> p.PhysicalPlan:
     """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
     cutter = _Cutter(nodes.named_sources(*roots), at_every_operator)
     for index, root in enumerate(roots):
@@ -37,8 +37,8 @@ class _Cutter:
     done: dict[int, list[Flow]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def plan(self) -> p.Plan:
-        return p.Plan(
+    def plan(self) -> p.PhysicalPlan:
+        return p.PhysicalPlan(
             tuple(_source_input(name, s) for name, s in self.sources.items()),
             tuple(self.operators),
             tuple(self.edges),

@@ -24,7 +24,7 @@ from headrace.routing import Layout
 Layouts = Callable[[Operator, int, int], Layout | None]
 
 
-def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> tuple[p.Plan, Layouts]:
+def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> tuple[p.PhysicalPlan, Layouts]:
     """What the engine runs, and the layouts that this plan wants; refuses a plan that does not fit the query."""
     check_strategy(plan.strategy)
     check_slots(plan.slots, "the plan: slots")
@@ -58,7 +58,7 @@ def with_routers(plan: Plan, routers: Routers) -> Plan:
     return replace(plan, subqueries=tuple(changed.get(s.name, s) for s in plan.subqueries))
 
 
-def _pairs(plan: Plan, physical: p.Plan) -> list[tuple[Subquery, list[Operator]]]:
+def _pairs(plan: Plan, physical: p.PhysicalPlan) -> list[tuple[Subquery, list[Operator]]]:
     """Subqueries with their operators; the stateless ones before the first have none."""
     found = members(physical)
     stateful = plan.subqueries[len(plan.subqueries) - len(found) :]

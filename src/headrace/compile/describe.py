@@ -20,7 +20,7 @@ def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
     return _Describer(draft, expected, options).plan()
 
 
-def members(plan: p.Plan) -> list[list[Operator]]:
+def members(plan: p.PhysicalPlan) -> list[list[Operator]]:
     """The operators of every subquery that has some."""
     leaders, groups = _leaders(plan), dict[str, list[Operator]]()
     for operator in plan.operators:
@@ -28,7 +28,7 @@ def members(plan: p.Plan) -> list[list[Operator]]:
     return list(groups.values())
 
 
-def _leaders(plan: p.Plan) -> dict[str, str]:
+def _leaders(plan: p.PhysicalPlan) -> dict[str, str]:
     return {o.name: plan.by_name.get(o.follows, o).owner for o in plan.operators}
 
 

@@ -12,7 +12,7 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 
 STRATEGIES = ("subquery", "operator", "query")
-NOTHING = p.Plan((), (), (), ())
+NOTHING = p.PhysicalPlan((), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Draft:
     figures: Figures | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
     confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery: its first slot, how many
-    physical: p.Plan = NOTHING
+    physical: p.PhysicalPlan = NOTHING
     plan: Plan | None = None
 
 

@@ -23,7 +23,7 @@ from headrace.plan.columns import Names, before, names_of, narrow
 Held = dict[tuple[str, int], Names]  # by operator and input
 
 
-def prune(plan: p.Plan, like: p.Plan | None = None) -> p.Plan:
+def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.PhysicalPlan:
     """The narrowed plan; its stateful operators hold what they hold in the plan `like`, if that is given."""
     held = _held(plan, _held_in(like) if like else {})
     edges = tuple(
@@ -33,11 +33,11 @@ def prune(plan: p.Plan, like: p.Plan | None = None) -> p.Plan:
     return replace(plan, operators=tuple(_narrowed(plan, o, held) for o in plan.operators), edges=edges)
 
 
-def _held_in(plan: p.Plan) -> Held:
+def _held_in(plan: p.PhysicalPlan) -> Held:
     return {(o.name, side): names_of(schema.names) for o in plan.operators for side, schema in enumerate(o.schemas)}
 
 
-def _held(plan: p.Plan, given: Held) -> Held:
+def _held(plan: p.PhysicalPlan, given: Held) -> Held:
     """From nothing upwards until nothing is missing any more; `given` is not touched."""
     inputs = [(operator, side) for operator in plan.operators for side in range(len(operator.schemas))]
     found: Held = {(o.name, side): given.get((o.name, side), frozenset()) for o, side in inputs}
@@ -49,7 +49,7 @@ def _held(plan: p.Plan, given: Held) -> Held:
         found = more
 
 
-def _shared(plan: p.Plan, held: Held) -> Held:
+def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
     """Inputs whose tuples are written as one block hold all that any of them needs."""
     blocks: dict[Any, list[tuple[str, int]]] = {}
     for edge in plan.edges:
@@ -64,7 +64,7 @@ def _shared(plan: p.Plan, held: Held) -> Held:
     return found
 
 
-def _live(plan: p.Plan, producer: str, held: Held) -> Names:
+def _live(plan: p.PhysicalPlan, producer: str, held: Held) -> Names:
     """What is read of a producer's results, wherever they go."""
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
@@ -74,6 +74,6 @@ def _live(plan: p.Plan, producer: str, held: Held) -> Names:
     return found
 
 
-def _narrowed(plan: p.Plan, operator: Operator, held: Held) -> Operator:
+def _narrowed(plan: p.PhysicalPlan, operator: Operator, held: Held) -> Operator:
     schemas = tuple(narrow(schema, held[operator.name, side]) for side, schema in enumerate(operator.schemas))
     return operator.narrowed(schemas, _live(plan, operator.name, held))

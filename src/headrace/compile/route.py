@@ -30,7 +30,7 @@ def route(draft: Draft) -> Draft:
     )
 
 
-def routed(plan: p.Plan, routers: Routers) -> p.Plan:
+def routed(plan: p.PhysicalPlan, routers: Routers) -> p.PhysicalPlan:
     """The plan with the state of some operators in the groups that these routers want."""
     return replace(
         plan, operators=tuple(_routed(o, routers[o.name]) if o.name in routers else o for o in plan.operators)

@@ -50,7 +50,7 @@ class OperatorLoad:
 
 
 class Controller:
-    def __init__(self, plan: p.Plan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
+    def __init__(self, plan: p.PhysicalPlan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
         self.plan, self.policy, self.limit, self.auto = plan, policy, limit, auto
         self.active = slots
         self.frozen = False

@@ -175,7 +175,7 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 
 
 def _measured(
-    plan: p.Plan, sample: Sample, slots: int
+    plan: p.PhysicalPlan, sample: Sample, slots: int
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
@@ -195,10 +195,10 @@ def _measured(
         return _with_state(final, last), bounds, reach
 
 
-def _by_ts(plan: p.Plan) -> p.Plan:
+def _by_ts(plan: p.PhysicalPlan) -> p.PhysicalPlan:
     """The sources as the sample has them: already tuples."""
     sources = [p.SourceInput(s.name, s.schema, s.schema, "ts", s.lateness, s.idle, s.ahead) for s in plan.sources]
-    return p.Plan(tuple(sources), plan.operators, plan.edges, plan.results)
+    return p.PhysicalPlan(tuple(sources), plan.operators, plan.edges, plan.results)
 
 
 def _run(driver: Driver, store: StateStore, windows: list[Window], *, final: bool = False) -> None:
@@ -223,7 +223,9 @@ def _with_state(final: Manifest, last: Manifest) -> Manifest:
     return replace(final, operators=last.operators, work={**final.work, "held": last.work["held"]})
 
 
-def _bands(plan: p.Plan, last: Manifest, reader: BlockReader) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
+def _bands(
+    plan: p.PhysicalPlan, last: Manifest, reader: BlockReader
+) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
     """Where points of band joins lie, and over how many ranges their intervals extend."""
     bounds: dict[str, tuple[float, ...]] = {}
     reach: dict[str, int] = {}
@@ -267,7 +269,7 @@ def _valid(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
 
 
 def _figures(
-    plan: p.Plan,
+    plan: p.PhysicalPlan,
     sample: Sample,
     last: Manifest,
     bounds: Mapping[str, tuple[float, ...]],
@@ -295,7 +297,7 @@ def _figures(
     return Figures(rates=rates, passing=passing, costs=costs, bounds=bounds, reach=reach, **found)
 
 
-def _taken(plan: p.Plan, last: Manifest, counts: Work) -> dict[str, int]:
+def _taken(plan: p.PhysicalPlan, last: Manifest, counts: Work) -> dict[str, int]:
     """Tuples that came into every source and operator."""
     found = {name: source.accepted for name, source in last.sources.items()}
     for operator in plan.operators:
@@ -303,5 +305,5 @@ def _taken(plan: p.Plan, last: Manifest, counts: Work) -> dict[str, int]:
     return found
 
 
-def _arrived(plan: p.Plan, operator: Operator, side: int, counts: Work) -> int:
+def _arrived(plan: p.PhysicalPlan, operator: Operator, side: int, counts: Work) -> int:
     return sum(counts.edges.get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))

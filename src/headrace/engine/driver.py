@@ -68,7 +68,7 @@ class Settings:
 
 @dataclass
 class Driver:
-    plan: p.Plan
+    plan: p.PhysicalPlan
     query: dict[str, Any]  # the fingerprint
     store: StateStore
     sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
@@ -416,7 +416,7 @@ def _needed(block: Block, bound: int) -> float:
     return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
 
 
-def _block_bytes(plan: p.Plan, reports: Sequence[Report]) -> tuple[int, int]:
+def _block_bytes(plan: p.PhysicalPlan, reports: Sequence[Report]) -> tuple[int, int]:
     """Bytes of the blocks that an exchange sent on by reference, and of those that stayed in their slot."""
     sent, kept = dict[str, int](), dict[str, int]()
     for report in reports:
@@ -462,18 +462,18 @@ def _cpu(reports: Sequence[Report], slots: int) -> list[float]:
     return found
 
 
-def _grouped(plan: p.Plan) -> dict[str, list[list[str]]]:
+def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     """By which columns the state of every operator is grouped: part of what state on disk means."""
     stateful = [o for o in plan.operators if o.state is not State.NONE]
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 
-def _chosen(plan: p.Plan) -> dict[str, Any]:
+def _chosen(plan: p.PhysicalPlan) -> dict[str, Any]:
     """Routers that were chosen with the first epoch, for good: blocks are grouped by them."""
     return {o.name: o.router.to_json() for o in plan.operators if o.router.chosen}
 
 
-def _held(plan: p.Plan) -> dict[str, list[list[str]]]:
+def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
     return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}
 

@@ -46,7 +46,7 @@ class Merge:
 class Epoch:
     """Everything that the tasks of an epoch must know. All of them get the same record."""
 
-    plan: p.Plan
+    plan: p.PhysicalPlan
     number: int  # of the manifest that this epoch will publish
     folder: str  # where the state is
     slots: int

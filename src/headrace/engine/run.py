@@ -389,7 +389,7 @@ class Run:
         return self._waiting if self._driver.ledgers else None
 
 
-def longest_window(plan: p.Plan) -> int | None:
+def longest_window(plan: p.PhysicalPlan) -> int | None:
     """The longest time window of a plan, in microseconds."""
     return max((o.longest_window for o in plan.operators if o.longest_window is not None), default=None)
 

@@ -191,7 +191,7 @@ def compiled(
     slots: int,
     plan: Plan | None,
     last: Manifest | None,
-) -> tuple[p.Plan, Layouts | None, Plan]:
+) -> tuple[p.PhysicalPlan, Layouts | None, Plan]:
     """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
         if plan.slots > slots:
@@ -212,7 +212,7 @@ def compiled(
     return physical, None, shown
 
 
-def _chosen(last: Manifest, physical: p.Plan) -> dict[str, Router]:
+def _chosen(last: Manifest, physical: p.PhysicalPlan) -> dict[str, Router]:
     """The routers that state is grouped by, where these operators can be routed so; else the query is another."""
     stored = {
         name: router_from_json(data, f"query.routers.{name}") for name, data in last.query.get("routers", {}).items()

@@ -42,7 +42,7 @@ def check(last: Manifest) -> None:
         corrupt(manifest_name(last.number), str(error))
 
 
-def check_for(plan: p.Plan, last: Manifest) -> None:
+def check_for(plan: p.PhysicalPlan, last: Manifest) -> None:
     """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:

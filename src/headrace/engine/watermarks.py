@@ -40,7 +40,7 @@ def latest(seen: Seen, more: Mapping[str, int | None]) -> None:
 
 
 def advance(
-    plan: p.Plan, clocks: Mapping[str, Clock], seen: Mapping[str, int | None], *, ended: Collection[str] = ()
+    plan: p.PhysicalPlan, clocks: Mapping[str, Clock], seen: Mapping[str, int | None], *, ended: Collection[str] = ()
 ) -> dict[str, Clock]:
     """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
 
@@ -67,7 +67,7 @@ def _moved(clock: Clock, seen: int | None, lateness: int) -> Clock:
     return Clock(largest, max(clock.watermark, largest - lateness), idle=False)
 
 
-def _reached(plan: p.Plan, source: str, standing: Mapping[str, Clock]) -> Iterator[int]:
+def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, Clock]) -> Iterator[int]:
     """How far every input that this source enters has come without it."""
     above = upstream(plan)
     for operator in plan.operators:
@@ -92,7 +92,7 @@ def accepts_until(clock: Clock, lateness: int, ahead: int | None) -> int:
     return min(clock.watermark + lateness + ahead, FURTHEST)
 
 
-def upstream(plan: p.Plan) -> dict[str, set[str]]:
+def upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
     """The sources behind every producer."""
     found = {s.name: {s.name} for s in plan.sources}
     for operator in plan.operators:
@@ -109,7 +109,7 @@ def arrivals(clocks: Mapping[str, Clock]) -> dict[str, Clock]:
     }
 
 
-def operator_watermarks(plan: p.Plan, clocks: Mapping[str, Clock]) -> dict[str, int]:
+def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, Clock]) -> dict[str, int]:
     """Watermark of every producer: sources and operators."""
     found = {name: clock.watermark for name, clock in clocks.items()}
     for operator in plan.operators:
@@ -117,7 +117,7 @@ def operator_watermarks(plan: p.Plan, clocks: Mapping[str, Clock]) -> dict[str, 
     return found
 
 
-def input_watermarks(plan: p.Plan, operator: Operator, producers: Mapping[str, int]) -> list[int]:
+def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Mapping[str, int]) -> list[int]:
     """Watermark of each input of an operator: the smallest of the flows that are united there."""
     return [
         min(producers[edge.producer] for edge in plan.entering(operator.name, side))

@@ -84,7 +84,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PhysicalPlan:
     sources: tuple[SourceInput, ...]
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]

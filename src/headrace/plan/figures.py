@@ -134,7 +134,7 @@ class Forecast:
     edges: Mapping[str, float]
 
 
-def forecast(plan: p.Plan, figures: Figures) -> Forecast:
+def forecast(plan: p.PhysicalPlan, figures: Figures) -> Forecast:
     flows = {s.name: Pace(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
     found: dict[str, Load] = {}
     for operator in plan.operators:
@@ -144,14 +144,14 @@ def forecast(plan: p.Plan, figures: Figures) -> Forecast:
     return Forecast(found, edges)
 
 
-def _united(plan: p.Plan, operator: Operator, side: int, flows: Mapping[str, Pace], figures: Figures) -> Pace:
+def _united(plan: p.PhysicalPlan, operator: Operator, side: int, flows: Mapping[str, Pace], figures: Figures) -> Pace:
     edges = plan.entering(operator.name, side)
     before = [_output(plan, edge, flows, figures) for edge in edges]
     rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
     return Pace(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
 
 
-def _output(plan: p.Plan, edge: p.Edge, flows: Mapping[str, Pace], figures: Figures) -> Pace:
+def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, Pace], figures: Figures) -> Pace:
     """What a producer puts out on one edge; one with several outputs gives each of its inputs on."""
     producer = plan.by_name.get(edge.producer)
     if producer is not None and producer.outputs > 1:
