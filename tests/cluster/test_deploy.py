@@ -208,8 +208,9 @@ class Deployed:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._coming.put(line)
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self._coming.put(line)
         self._coming.put("")
 
     def until(self, enough: Callable[[], bool], seconds: float = PATIENCE) -> None:

@@ -335,8 +335,9 @@ class Nursery:
     """
 
     def __init__(self) -> None:
-        command = [sys.executable, str(Path(__file__).resolve())]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        root, name = Path(__file__).resolve().parents[2], "tests.crash.killing"
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-m", name], text=True, cwd=root, **pipes)
         assert self.process.stdin
         self.process.stdin.write(base64.b64encode(pickle.dumps(queries())).decode() + "\n")
 
@@ -348,9 +349,10 @@ class Nursery:
         return int(self.process.stdout.readline())
 
     def close(self) -> None:
-        assert self.process.stdin
+        assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         self.process.wait(PATIENCE)
+        self.process.stdout.close()
 
 
 def _serve() -> None:

@@ -44,8 +44,9 @@ class Program:
 
     def _read(self) -> None:
         assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.put(line.strip())
         self.lines.put("")
 
     def progress(self, folder: Path) -> str:
