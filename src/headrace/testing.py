@@ -87,8 +87,17 @@ class LocalRun:
         self.late = {f"late:{s.name}": sinks.memory() for s in self.plan.sources}
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
-        settings = Settings(slots, best_effort, bounded, keep_late=True, layouts=layouts, groups=groups)
-        settings.policy, settings.limit, settings.auto = policy or Policy(), limit, auto
+        settings = Settings(
+            slots,
+            best_effort,
+            bounded,
+            keep_late=True,
+            layouts=layouts,
+            groups=groups,
+            policy=policy or Policy(),
+            limit=limit,
+            auto=auto,
+        )
         fingerprint = json.loads(
             json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
         )

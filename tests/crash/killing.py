@@ -232,7 +232,7 @@ def _deliver_before_commit() -> None:
     run, commit = Driver.run, StateStore.commit
 
     def early(store: StateStore, manifest: Manifest) -> None:
-        store.driver._deliver(manifest)  # type: ignore[attr-defined]
+        store.driver._deliverer.deliver(manifest)  # type: ignore[attr-defined]
         commit(store, manifest)
 
     def running(self: Driver, *given: Any, **options: Any) -> None:

@@ -111,7 +111,7 @@ def drive(
                 run.close()
                 run.open(int(r.choice(SLOTS)))
             if r.random() < change_slots:
-                run.run.driver.settings.slots = int(r.choice(SLOTS))  # type: ignore[union-attr]
+                run.run.driver.control.active = int(r.choice(SLOTS))  # type: ignore[union-attr]
             run.epoch(tables, splitters=int(r.integers(1, 4)))
         if end:
             run.epoch(final=True)

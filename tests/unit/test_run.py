@@ -67,7 +67,8 @@ class Bench:
             "b": SimpleNamespace(idle=None, origin=origin),
         }
         driver: Any = SimpleNamespace(
-            settings=SimpleNamespace(static=(), slots=1),
+            settings=SimpleNamespace(static=()),
+            control=SimpleNamespace(active=1, backlog=0),
             ledgers={},
             store=SimpleNamespace(last=SimpleNamespace(sources=self.sources), close=self.close),
             run=self.epoch,

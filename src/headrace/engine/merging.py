@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from headrace import plan as p
 from headrace.engine.epoch import Merge
-from headrace.operators.base import Operator
+from headrace.operators.base import Operator, State
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 from headrace.state.runs import mergeable_runs
+
+
+def merges_of(plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int) -> tuple[tuple[Merge, ...], ...]:
+    """What is merged in this epoch, dealt out to the slots."""
+    planned = [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
+    return tuple(tuple(planned[slot::slots]) for slot in range(slots))
 
 
 def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:

@@ -52,6 +52,13 @@ class Progress:
     latency: dict[str, float] = field(default_factory=dict)
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
 
+    def begin(self, sources: Sequence[str], results: Sequence[str], last: Manifest | None) -> None:
+        """Where a run stands before its first epoch."""
+        self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
+        self.results = dict.fromkeys(results, 0)
+        if last is not None:
+            self.restore(last)
+
     def restore(self, manifest: Manifest) -> None:
         """Totals as the newest manifest has them."""
         totals = manifest.totals

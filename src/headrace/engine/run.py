@@ -152,7 +152,6 @@ class Run:
                 raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
             last = self._driver.store.last
             self._driver.control.set_slots(slots, last.number if last else 0)
-            self._driver.settings.slots = slots
 
     def __enter__(self) -> Run:
         return self
@@ -220,7 +219,7 @@ class Run:
         """Every source is static: one epoch, and the end."""
         with self._epoch() as wanted:
             if wanted:
-                rows = engine.bounded_rows(self._spark, self._static, self._driver.settings.slots)
+                rows = engine.bounded_rows(self._spark, self._static, self._driver.control.active)
                 self._driver.run(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
@@ -321,7 +320,7 @@ class Run:
 
     def _run_epoch(self, position: Position, rows: list[Any], taken: Mapping[str, list[File]]) -> None:
         self._working = True
-        sc, slots = self._spark.sparkContext, self._driver.settings.slots
+        sc, slots = self._spark.sparkContext, self._driver.control.active
         if self._static and self._driver.store.last is None:
             rows.append(engine.bounded_rows(self._spark, self._static, slots))
         ledgers = self._driver.ledgers
@@ -356,7 +355,7 @@ class Run:
         self._working = any(taken.values())
         self._waits = {name: len(files) - len(taken[name]) for name, files in waiting.items()}
         self._waiting = sum(self._waits.values())
-        self._driver.backlog = self._waiting
+        self._driver.control.backlog = self._waiting
         return taken
 
     def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:

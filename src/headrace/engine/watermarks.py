@@ -28,8 +28,9 @@ class Clock:
     idle: bool = False
 
     @staticmethod
-    def of(source: SourceState) -> Clock:
-        return Clock(source.largest, source.watermark, source.idle)
+    def of(source: SourceState | None) -> Clock:
+        """As a manifest has it; None: nothing has come yet."""
+        return Clock(source.largest, source.watermark, source.idle) if source else Clock()
 
 
 def latest(seen: Seen, more: Mapping[str, int | None]) -> None:

@@ -1,0 +1,83 @@
+"""How a run is laid out, epoch by epoch: the controller's decisions, a plan's, or a test's own.
+
+The controller owns the number of slots; nobody else keeps one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace import plan as p
+from headrace.control.controller import Controller
+from headrace.control.load import GroupLoad
+from headrace.control.record import Decision
+from headrace.engine.epoch import Epoch
+from headrace.engine.reports import Report
+from headrace.operators.base import Operator
+from headrace.routing import Layout
+from headrace.state.manifest import OperatorState
+
+Chosen = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
+FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
+LATER_PER_SLOT = 4  # groups for each slot that a run may grow to
+
+
+def groups_for(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None) -> int:
+    """How many groups new state gets, for good."""
+    needed = [operator.router.groups for operator in plan.operators]
+    for_slots = max(GROUPS_PER_SLOT * slots, LATER_PER_SLOT * limit)
+    return max(wanted or max(FEWEST_GROUPS, for_slots), *needed, 1)
+
+
+@dataclass(frozen=True)
+class Adapting:
+    plan: p.PhysicalPlan
+    control: Controller
+    chosen: Chosen | None  # the layouts of a plan that was given, or a test's own choice; then nothing is decided
+
+    def layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
+        """One per operator; one that follows another lies as the other's results do."""
+        found: dict[str, Layout] = {}
+        for operator in self.plan.operators:
+            leader = found.get(operator.follows)
+            own = leader.handed_on() if leader else self._layout(operator, groups, state.get(operator.name))
+            found[operator.name] = own
+        return found
+
+    def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
+        slots = min(self.control.active, groups)
+        if operator.router.slots(slots) < slots:  # whatever is chosen, it is all done by one
+            return operator.router.layout(groups, 1)
+        chosen = self.chosen and self.chosen(operator, groups, slots)
+        held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
+        return chosen or self.control.layout(operator, groups, slots, held)
+
+    def decide(
+        self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]], passed: float
+    ) -> list[Decision]:
+        """What is changed from the next epoch on; `passed` are the seconds that the slots had."""
+        if self.chosen is not None:
+            return []
+        self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed)
+        if not self.control.due(epoch.number):
+            return []
+        return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
+
+
+def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
+    """What every task sent, by operator."""
+    found: dict[str, list[GroupLoad]] = {}
+    for report in reports:
+        for operator, load in report.load.items():
+            found.setdefault(operator, []).append(load)
+    return found
+
+
+def _cpu(reports: Sequence[Report], slots: int) -> list[float]:
+    """Seconds that every slot worked, over all stages; reading input is nobody's."""
+    found = [0.0] * slots
+    for report in reports:
+        if report.task.stage > 0:
+            found[report.task.partition] += report.cpu
+    return found

@@ -1,0 +1,42 @@
+"""The tasks of an epoch agree, or it is run again.
+
+Invariant: the reports that are given on are those of one attempt of every task, and every slot of a later stage heard just
+these attempts. A task that Spark runs twice writes under two names, so what is not agreed on is left behind and swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.engine.epoch import Epoch
+from headrace.engine.messages import Message
+from headrace.engine.reports import Report
+from headrace.errors import EngineError
+
+Execute = Callable[[Epoch], Sequence[Message]]
+ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
+
+
+def agreed(epoch: Epoch, execute: Execute) -> list[Report]:
+    """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
+    for _ in range(ATTEMPTS):
+        reports = [message.read(Report) for message in execute(epoch)]
+        if _agree(epoch, reports):
+            return reports
+    msg = (
+        f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never heard the same attempt of every producer;"
+        " executors are being lost faster than an epoch takes; nothing was committed"
+    )
+    raise EngineError(msg)
+
+
+def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
+    """Whether every slot of every stage reported, and heard the same attempts of the same producers, which reported."""
+    if len({(r.task.stage, r.task.partition) for r in reports}) != len(reports):
+        return False
+    for stage in range(1, epoch.plan.stages + 1):
+        slots = [r for r in reports if r.task.stage == stage]
+        before = tuple(sorted(r.task for r in reports if r.task.stage == stage - 1))
+        if len(slots) != epoch.slots or any(slot.heard != before for slot in slots):
+            return False
+    return True

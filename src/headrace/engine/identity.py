@@ -1,0 +1,84 @@
+"""What state belongs to: a query, by its fingerprint, and the places that its sources read.
+
+Invariant: state is only gone on with under the fingerprint it was made with; whatever state on disk means is part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace import plan as p
+from headrace.errors import QueryChanged
+from headrace.operators.base import State
+from headrace.state.manifest import Manifest
+
+
+def fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
+    """What a user wrote, and how the compiler lays the state of it."""
+    return {**query, "grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
+
+
+def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
+    if last.query != query:
+        changes = "; ".join(_changes(last.query, query))
+        msg = (
+            f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
+        )
+        raise QueryChanged(msg)
+
+
+def check_places(last: Manifest, places: Mapping[str, str], folders: Collection[str]) -> None:
+    """What was taken and what is held came from there: another input would be taken for its continuation."""
+    for name, place in places.items():
+        known = last.sources[name].place
+        if known not in (None, place) and not (name in folders and _same_folder(str(known), place)):
+            moved = " (if it was moved: put a symbolic link there)" if name in folders else ""
+            msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
+            raise QueryChanged(msg)
+
+
+def _same_folder(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
+    """By which columns the state of every operator is grouped: part of what state on disk means."""
+    stateful = [o for o in plan.operators if o.state is not State.NONE]
+    return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
+
+
+def _chosen(plan: p.PhysicalPlan) -> dict[str, Any]:
+    """Routers that were chosen with the first epoch, for good: blocks are grouped by them."""
+    return {o.name: o.router.to_json() for o in plan.operators if o.router.chosen}
+
+
+def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
+    """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
+    return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two fingerprints, for people."""
+    found = _changed_operators(old["operators"], new["operators"])
+    if not found and old.get("grouped") != new.get("grouped"):
+        return ["its operators are the same, but another version grouped their state by other columns"]
+    if not found and old.get("routers") != new.get("routers"):
+        return ["its operators are the same, but their state is grouped in other ways, such as by other ranges"]
+    if not found and old.get("held") != new.get("held"):
+        return ["its operators are the same, but another version kept other columns of their tuples"]
+    return found or ["its fingerprint differs"]
+
+
+def _changed_operators(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
+    if len(before) != len(after):
+        return [f"it has {len(after)} operators, the state was made by {len(before)}"]
+    found = []
+    for number, (old, new) in enumerate(zip(before, after, strict=True), start=1):
+        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        found += [f"operator {number} ({old['operator']}): {k} was {old.get(k)!r}, is {new.get(k)!r}" for k in keys]
+    return found

@@ -1,0 +1,167 @@
+"""What an epoch made of the state: the next manifest's sections, as a pure function of (last manifest, epoch, reports).
+
+Invariant: nothing else is looked at, so the same three always give the same state, whoever computes it and when.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace import plan as p
+from headrace.engine import watermarks
+from headrace.engine.epoch import Epoch
+from headrace.engine.reports import Report, SourceCounts
+from headrace.engine.work import Work, WorkSoFar, total
+from headrace.operators.base import Operator, State
+from headrace.state.blocks import Block
+from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals
+
+REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
+Clocks = Mapping[str, watermarks.Clock]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    sources: dict[str, SourceState]
+    operators: dict[str, OperatorState]
+    outbox: tuple[Output, ...]
+    totals: Totals
+    work: WorkSoFar
+    held: dict[str, list[float]]  # about how many tuples of each operator's state are still needed, by input
+
+
+def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], places: Mapping[str, str]) -> Outcome:
+    """What follows from an epoch whose tasks agreed; `places` are what the sources read."""
+    plan = epoch.plan
+    seen: watermarks.Seen = {}
+    for report in reports:
+        watermarks.latest(seen, report.seen)
+    clocks = watermarks.advance(plan, epoch.clocks, seen, ended=epoch.ended)
+    before = last.sources if last else {}
+    sources = {
+        s.name: _source(before.get(s.name, SourceState()), s.name, clocks[s.name], reports, places.get(s.name))
+        for s in plan.sources
+    }
+    outbox = _outbox(reports)
+    operators, held = _operators(epoch, reports, clocks)
+    known = last.totals.results if last else {}
+    return Outcome(
+        sources, operators, outbox, _totals(plan, known, sources, outbox), _work(last, epoch, reports, held), held
+    )
+
+
+# --- sources and results ---------------------------------------------------------------------------------------------
+
+
+def _source(
+    before: SourceState, name: str, clock: watermarks.Clock, reports: Sequence[Report], place: str | None
+) -> SourceState:
+    counted = [report.sources[name] for report in reports if name in report.sources]
+    every: list[SourceState | SourceCounts] = [before, *counted]
+    return SourceState(
+        largest=clock.largest,
+        smallest=min((c.smallest for c in every if c.smallest is not None), default=None),
+        watermark=clock.watermark,
+        idle=clock.idle,
+        delivered=sum(c.delivered for c in every),
+        accepted=sum(c.accepted for c in every),
+        late=sum(c.late for c in every),
+        rejected=sum(c.rejected for c in every),
+        place=place,
+    )
+
+
+def _totals(
+    plan: p.PhysicalPlan, known: Mapping[str, int], sources: Mapping[str, SourceState], outbox: Sequence[Output]
+) -> Totals:
+    new = Counter(dict.fromkeys(plan.results, 0))
+    for output in outbox:
+        new[output.result] += output.block.rows
+    return Totals(
+        delivered=sum(s.delivered for s in sources.values()),
+        accepted=sum(s.accepted for s in sources.values()),
+        late=sum(s.late for s in sources.values()),
+        rejected=sum(s.rejected for s in sources.values()),
+        results={result: known.get(result, 0) + new[result] for result in plan.results},
+    )
+
+
+def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
+    """Result blocks in an order that does not depend on which task finished first."""
+    parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
+    return tuple(Output(part.result, number, part.block) for number, part in enumerate(parts))
+
+
+def _work(
+    last: Manifest | None, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]]
+) -> WorkSoFar:
+    """What all tasks did since this plan began to run; under another plan counting begins anew."""
+    plan = tuple((edge.name, edge.producer, edge.target) for edge in epoch.plan.edges)
+    known = WorkSoFar.of(last)
+    if known is None or known.plan != plan:
+        known = WorkSoFar(plan, epoch.number, Work(), {})
+    share = max(1 / (epoch.number - known.since + 1), 1 / REMEMBERED)
+    smooth = {
+        name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1) for name, sides in held.items()
+    }
+    return WorkSoFar(plan, known.since, total([known.counts, *(r.work for r in reports)]), smooth)
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+def _operators(
+    epoch: Epoch, reports: Sequence[Report], clocks: Clocks
+) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
+    """The state of every operator, and about how many tuples of it are still needed, by input."""
+    plan = epoch.plan
+    extra = {name: data for report in reports for name, data in report.noted.items()}
+    producers = watermarks.operator_watermarks(plan, clocks)
+    arrived = watermarks.operator_watermarks(plan, watermarks.arrivals(clocks))
+    found, held = {}, {}
+    for operator in plan.operators:
+        before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
+        own = {**before.extra, **extra.get(operator.name, {})}
+        times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
+        bounds = operator.keep_from(watermarks.input_watermarks(plan, operator, times), extra.get(operator.owner, {}))
+        inputs = tuple(
+            _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
+        )
+        found[operator.name] = OperatorState(inputs, own)
+        sides = zip(inputs, bounds, strict=True)
+        held[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
+    return found, held
+
+
+def _live(
+    operator: Operator, side: int, before: Sequence[Block], reports: Sequence[Report], bound: int
+) -> tuple[Block, ...]:
+    """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
+    if operator.state is not State.APPENDED:
+        return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
+    merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
+    gone = Counter(name for merge in merges for name in merge.gone)
+    new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
+    blocks = _less(before, gone) + [merge.block for merge in merges] + new
+    return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+
+
+def _needed(block: Block, bound: int) -> float:
+    """About how many tuples of a block are still needed: blocks expire whole, their oldest tuples earlier."""
+    if block.low is None or block.high is None or block.low >= bound:
+        return float(block.rows)
+    return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
+
+
+def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
+    """Without as many copies of a block as were merged: a stream united with itself holds each block twice."""
+    left = Counter(gone)
+    kept = []
+    for block in blocks:
+        if left[block.name]:
+            left[block.name] -= 1
+        else:
+            kept.append(block)
+    return kept
