@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
 from headrace.screen import printable
@@ -71,7 +71,7 @@ class Stream:
         self,
         other: Stream,
         on: str,
-        within: str | tuple[str, str] | None = None,
+        within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
         how: str = "inner",
     ) -> Stream:
@@ -93,8 +93,8 @@ class Stream:
     def aggregate(
         self,
         by: list[str] | tuple[str, ...] = (),
-        window: str | None = None,
-        every: str | int | None = None,
+        window: Duration | None = None,
+        every: Duration | int | None = None,
         last: int | None = None,
         **functions: str,
     ) -> Stream:
@@ -117,7 +117,7 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
-    def distinct(self, by: list[str] | tuple[str, ...], within: str) -> Stream:
+    def distinct(self, by: list[str] | tuple[str, ...], within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))

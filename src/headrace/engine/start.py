@@ -24,7 +24,7 @@ from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.engine import plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
@@ -85,7 +85,7 @@ def start(
     results: Sequence[tuple[Stream, Sink]],
     *,
     checkpoint: str | os.PathLike[str],
-    epoch: str = "1 second",
+    epoch: Duration = "1 second",
     slots: int | str | None = None,
     order: str = "transparent",
     late: Sink | None = None,
