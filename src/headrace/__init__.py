@@ -25,6 +25,7 @@ from headrace.errors import (
     WorkloadError,
     WriterConflict,
 )
+from headrace.given import named
 from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.reference import reference
@@ -123,7 +124,8 @@ def _source(
 ) -> Stream:
     for what, value in (("time", time), *((("name", name),) if name is not None else ())):
         if not isinstance(value, str):
-            raise QueryTypeError(f"{what} must be text; found {value!r}")
+            how = "the name of a column" if what == "time" else "what to call the source"
+            raise QueryTypeError(f"{what} must be text, {how}; found {named(value)}")
     source = Source(
         name,
         schema,

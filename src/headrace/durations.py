@@ -43,7 +43,9 @@ def parse_duration(given: Duration, what: str, *, zero: bool = False) -> int:
     if isinstance(given, timedelta):
         return _checked(_length(given), what, given, zero=zero)
     if not isinstance(given, str):
-        msg = f"{what} must be a duration; found {given!r:.100}; write it like '60 seconds', or give a datetime.timedelta"
+        msg = (
+            f"{what} must be a duration; found {given!r:.100}; write it like '60 seconds', or give a datetime.timedelta"
+        )
         raise QueryTypeError(msg)
     match = _TEXT.fullmatch(given)
     if match is None:

@@ -89,9 +89,7 @@ def test_other_values_are_named(given):
 def test_every_verb_takes_both():
     table = pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": [1]})
     text = stream(table, time="ts", lateness="1s", idle="1m", ahead="1h")
-    other = stream(
-        table, time="ts", lateness=timedelta(seconds=1), idle=timedelta(minutes=1), ahead=timedelta(hours=1)
-    )
+    other = stream(table, time="ts", lateness=timedelta(seconds=1), idle=timedelta(minutes=1), ahead=timedelta(hours=1))
     assert node_of(text).describe() == node_of(other).describe()
     verbs = [
         lambda s, minute: s.join(s, on="l.k = r.k", within=(minute, minute)),

@@ -32,6 +32,7 @@ from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
+from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
@@ -94,7 +95,7 @@ def check_dataframe(df: Any) -> DataFrame:
         msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
         raise QueryTypeError(msg)
     if not isinstance(df, DataFrame):
-        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {type(df).__name__}")
+        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {named(df)}; {instead_of_dataframe(df)}")
     return df
 
 

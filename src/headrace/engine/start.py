@@ -32,6 +32,7 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path
 from headrace.plan.figures import Figures
@@ -106,6 +107,7 @@ def start(
     ordered = [sink.ordered for _, sink in results]
     check_strategy(strategy)
     if late is not None:
+        _check_sink(late, "late")
         _check_late(sources)
     auto = slots == AUTO
     if auto and plan is not None:
@@ -159,9 +161,14 @@ def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Stream):
-            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {item!r}")
-        if not hasattr(item[1], "deliver") or not hasattr(item[1], "ordered"):
-            raise QueryTypeError(f"{item[1]!r} is not a sink; such as headrace.sinks.parquet('out/')")
+            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {named(item)}")
+        _check_sink(item[1], "the sink")
+
+
+def _check_sink(sink: Any, what: str) -> None:
+    if not hasattr(sink, "deliver") or not hasattr(sink, "ordered"):
+        example = "foreach(function)" if kind_of(sink) == "function" else "parquet('out/')"
+        raise QueryTypeError(f"{what}: {named(sink)} is not a sink; such as headrace.sinks.{example}")
 
 
 def _check_late(sources: Mapping[str, nodes.Source]) -> None:
