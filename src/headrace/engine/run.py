@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
+from headrace.engine import leaving
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
@@ -62,6 +63,7 @@ class Run:
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
         self._query: Any = None
+        self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
         self._waits: dict[str, int] = {}  # the same by source
@@ -111,8 +113,7 @@ class Run:
 
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
-        self._stopping.set()
-        self._wake.set()
+        self._ask_to_stop()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
         while self.active:
@@ -174,8 +175,13 @@ class Run:
         if self._streaming:
             check_alignment(last, self._checkpoint)
         self._driver.deliver_again()
+        leaving.stop_when_leaving(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
+
+    def _ask_to_stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
 
     def _kind(self) -> str:
         return "spark" if self._streaming else "files" if self._driver.ledgers else "bounded"
@@ -247,7 +253,8 @@ class Run:
         """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self._query.isActive and self._query.status["isTriggerActive"]:
-            time.sleep(0.02)
+            if self._refused.wait(0.02):
+                return
 
     def _start_spark(self) -> None:
         self._checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
@@ -277,9 +284,15 @@ class Run:
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: Any, number: int) -> None:
+        if not self._process_batch(batch, number):
+            self._refused.set()
+            raise _Stopped(engine.await_interrupt(self._spark))
+
+    def _process_batch(self, batch: Any, number: int) -> bool:
+        """Whether the batch is done; not if the run is to end."""
         with self._epoch() as wanted:
             if not wanted:
-                raise _Stopped("the run was stopped")
+                return False
             make_durable(self._checkpoint, number)
             found = spark_batch(self._checkpoint, number)
             self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
@@ -288,6 +301,7 @@ class Run:
             else:
                 self._run_epoch(Position("spark", found), [engine.as_rows(batch)], self._take())
             self._batch_ended = time.monotonic()
+        return True
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace import duck, errors
+from headrace.engine import leaving
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.writing import Task
@@ -41,6 +42,8 @@ from headrace.state.storage import LocalStorage
 
 LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
 GRACE = 5.0  # seconds that the other executors get once the first has come
+LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
+INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
 BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
 
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
@@ -180,6 +183,7 @@ def packed(name: str, df: DataFrame) -> DataFrame:
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    leaving.leave_quietly()
     for batch in batches:
         if batch.num_rows:
             body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
@@ -311,6 +315,7 @@ _settled = 0  # modules that were loaded when this worker last put its objects a
 def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
+    leaving.leave_quietly()
     if len(sys.modules) > _settled:
         gc.freeze()
         _settled = len(sys.modules)
@@ -332,6 +337,19 @@ def stopped(sc: SparkContext) -> bool:
         return sc._jsc is None or bool(sc._jsc.sc().isStopped())
     except Exception:  # py4j cannot ask: there is nobody left
         return True
+
+
+def await_interrupt(spark: SparkSession) -> str:
+    """In a callback of a streaming query: wait in the query's own thread of the JVM until the query is stopped.
+
+    Gives the words of an error that Spark takes for the end of a query that was stopped; any other it would report with
+    all its frames. They are all that is said: Spark looks for them in a way that takes no long text.
+    """
+    try:
+        spark._jvm.java.lang.Thread.sleep(LONGEST_STOP)
+    except Exception:  # the interrupt, or there is no JVM any more
+        return INTERRUPTED
+    return "the run was stopped"
 
 
 # --- are there executors? ------------------------------------------------------------------------------------------
@@ -410,6 +428,7 @@ def _why(text: str) -> str:
 
 
 def _read_token(path: str, _: int) -> str | None:
+    leaving.leave_quietly()
     try:
         return Path(path).read_text()
     except OSError:
