@@ -17,9 +17,9 @@ def kind_of(value: Any) -> str:
         return f"{module} {name}"
     if module == "builtins" and callable(value) and hasattr(value, "__name__"):
         return "function"
-    return {dict: "dict", list: "list", tuple: "tuple"}.get(
-        type(value), "path" if isinstance(value, os.PathLike) else ""
-    )
+    if isinstance(value, dict | list | tuple):
+        return name
+    return "path" if isinstance(value, os.PathLike) else ""
 
 
 def named(value: Any) -> str:

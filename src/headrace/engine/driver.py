@@ -28,7 +28,7 @@ from headrace.engine.epoch import Epoch, Merge
 from headrace.engine.merging import plan_merges
 from headrace.engine.messages import Message
 from headrace.engine.position import Position
-from headrace.engine.progress import Progress
+from headrace.engine.progress import Progress, busy_now
 from headrace.engine.reports import Report, SourceCounts
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, StateMismatch
@@ -101,6 +101,8 @@ class Driver:
         if last is not None and last.control:
             self.control.restore(ControlState.from_json(last.control))
         self._since: float | None = None  # when the last epoch began
+        self._began: float | None = None  # when the epoch under way began
+        self._measured = 0.0  # seconds that the shares of busy slots were taken over
         self.backlog = 0  # windows that wait
         reader = BlockReader(self.store.storage)
         taken = last.ledgers if last else {}
@@ -132,6 +134,17 @@ class Driver:
     def closed(self) -> bool:
         return self.store.last is not None and self.store.last.closed
 
+    @property
+    def running(self) -> float | None:
+        """Seconds that the epoch under way has taken so far."""
+        began = self._began
+        return None if began is None else time.monotonic() - began
+
+    @property
+    def busy(self) -> list[float]:
+        """Share of its time that each slot works, lately, the epoch under way included."""
+        return busy_now(self.control.occupancy, self.settings.slots, self._measured, self.running)
+
     # --- one epoch -------------------------------------------------------------------------------------------------
 
     def run(
@@ -147,13 +160,29 @@ class Driver:
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         begun, since = time.time(), time.monotonic()
+        self._began = since
+        try:
+            self._run(position, execute, final, idle, taken, begun, since)
+        finally:
+            self._began = None
+
+    def _run(
+        self,
+        position: Position,
+        execute: Execute,
+        final: bool,
+        idle: Sequence[str],
+        taken: Mapping[str, Sequence[File]] | None,
+        begun: float,
+        since: float,
+    ) -> None:
         if self.settings.auto:
             self.settings.slots = self.control.active
         epoch = self._epoch(final=final, idle=idle)
         reports = self._execute(epoch, execute)
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in (taken or {}).items()}
         passed = max(time.monotonic() - since, since - (self._since or since))  # what the slots had
-        self._since = since
+        self._since, self._measured = since, passed
         manifest = self._manifest(epoch, reports, position, ledgers, passed)
         self.store.commit(manifest)
         for name, files in (taken or {}).items():

@@ -81,7 +81,8 @@ class Run:
     @property
     def progress(self) -> Progress:
         """Totals since this state began, the last epoch, watermarks, state size, latency."""
-        return replace(self._driver.progress, backlog=self._backlog())
+        driver = self._driver
+        return replace(driver.progress, backlog=self._backlog(), running=driver.running, busy=driver.busy)
 
     @property
     def exception(self) -> BaseException | None:
