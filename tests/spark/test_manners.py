@@ -122,3 +122,50 @@ def test_columns_and_tables_in_the_wrong_place_are_named_with_what_works(spark):
         assert words in str(error.value)
     assert s.filter("x > 1").collect(slots=2).num_rows == 1  # the ways that the errors name
     assert hr.stream(spark.createDataFrame(pa.table({"x": [1]})).selectExpr("cast(x as timestamp) ts"), time="ts")
+
+
+OTHER_PYTHON = """
+import headrace as hr
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+s = hr.stream(spark.range(3).selectExpr("cast(id as timestamp) ts"), time="ts")
+for act in (lambda: s.collect(), lambda: s.start(hr.sinks.memory(), checkpoint="ck", show=False)):
+    try:
+        act()
+    except hr.EngineError as error:
+        print(error)
+"""
+
+
+def test_a_session_with_another_python_is_told_about_it(tmp_path):
+    """What `python3` leads to, as on many machines, has Spark's own modules and no others."""
+    other = tmp_path / "python3"
+    other.write_text(f'#!/bin/sh\nexec {getattr(sys, "_base_executable", sys.executable)} -S "$@"\n')
+    other.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("PYSPARK_PYTHON", None)
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_PYTHON], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    for line in lines:
+        assert line.startswith(
+            f"this session starts its Python workers with {str(other)!r}, but this program is run by"
+        )
+        assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in line
+        assert "has no module" in line and "executor" not in line and "deploy" not in line
+
+
+def test_collect_says_what_it_left_out(spark, caplog):
+    times = "case when id < 3 then null when id = 9 then timestamp '2026-01-01' else cast(id as timestamp) end ts"
+    s = hr.stream(spark.range(0, 10).selectExpr(times, "id"), time="ts", name="calls")
+    assert s.collect(slots=2).num_rows == 7
+    found = [record for record in caplog.records if record.name.startswith("headrace")]
+    assert [record.levelname for record in found] == ["WARNING"]
+    assert "left out tuples of calls: 0 late and 3 rejected of 10" in found[0].getMessage()
+    caplog.clear()
+    s.filter("id > 5").collect(slots=2)
+    hr.stream(spark.range(1, 3).selectExpr("cast(id as timestamp) ts"), time="ts").collect(slots=2)
+    assert sum(record.levelname == "WARNING" for record in caplog.records if record.name.startswith("headrace")) == 1

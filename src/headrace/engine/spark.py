@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -227,10 +228,8 @@ def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
         sent = exchanged.mapPartitions(functools.partial(_process_task, epoch, stage))
     try:
         parts = sent.collect()
-    except PySparkException as error:
-        raise _cause(error) from None
-    except Exception as error:  # py4j wraps what a task raised
-        raise _cause(error) from None
+    except Exception as error:  # Spark's own, or py4j's around what a task raised
+        raise _cause(error, sc) from None
     return [message for _, body in parts for message in decode(unpack(body).to_batches())]
 
 
@@ -241,10 +240,12 @@ def _slot(slot: int) -> int:
 _FAILED = "headrace-error:"
 
 
-def _cause(error: Exception) -> Exception:
+def _cause(error: Exception, sc: SparkContext | None = None) -> Exception:
     """The error that a task raised on purpose, as it was raised; anything else as it is."""
     text = str(error)
     start = text.find(_FAILED)
+    if start < 0 and sc is not None and (words := _another_python(sc, text)):
+        return EngineError(words)
     if start < 0:
         return EngineError(f"the Spark job of this epoch failed: {_raised(text)}{text.strip()[:2000]}")
     kind, message = json.JSONDecoder().raw_decode(text[start + len(_FAILED) :])[0]
@@ -362,11 +363,16 @@ def executors(sc: SparkContext) -> int:
 
 def await_executors(sc: SparkContext, patience: float) -> None:
     """Wait for executors: without one, Spark would wait forever. Some will do, the others join when they can."""
-    if sc.master.startswith("local") and not sc.master.startswith("local-cluster"):
+    if _on_this_machine(sc):
         return
     if not _come(sc, 1, patience):
         raise EngineError(_nobody(sc, patience))
     _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), GRACE)
+
+
+def _on_this_machine(sc: SparkContext) -> bool:
+    """Whether tasks run in the driver itself."""
+    return sc.master.startswith("local") and not sc.master.startswith("local-cluster")
 
 
 def _come(sc: SparkContext, count: int, seconds: float) -> bool:
@@ -406,7 +412,8 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
         try:
             found = sc.parallelize(range(tasks), tasks).map(functools.partial(_read_token, probe.name)).collect()
         except Exception as error:
-            raise EngineError(f"a task could not be run on {sc.master}: {_why(str(error))}") from None
+            why = _another_python(sc, str(error)) or f"a task could not be run on {sc.master}: {_why(str(error))}"
+            raise EngineError(why) from None
     if any(text != token for text in found):
         msg = (
             f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
@@ -414,6 +421,28 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
             " executor reach, such as a shared file system"
         )
         raise EngineError(msg)
+
+
+def _another_python(sc: SparkContext, text: str) -> str | None:
+    """Whether tasks failed because Spark, here on this machine, starts another Python than the one that we are."""
+    if not _on_this_machine(sc):
+        return None
+    used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
+    if used == str(Path(sys.executable).absolute()):
+        return None
+    if missing := re.search(r"No module named '([^']+)'", text):
+        what = f"that one has no module {missing[1]!r}"
+    elif "PYTHON_VERSION_MISMATCH" in text:
+        what = "their versions differ"
+    elif "Cannot run program" in text:
+        what = "that one cannot be started"
+    else:
+        return None
+    return (
+        f"this session starts its Python workers with {used!r}, but this program is run by {sys.executable!r}, and {what};"
+        ' before the session is made, set PYSPARK_PYTHON: os.environ["PYSPARK_PYTHON"] = sys.executable; or make the'
+        " session with headrace.session()"
+    )
 
 
 def _why(text: str) -> str:
