@@ -6,6 +6,7 @@ query, which calls back (`headrace.engine.position` says what a batch is). All e
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -29,6 +30,8 @@ from headrace.query import nodes
 from headrace.routing import layout_from_json
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
+
+_log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
@@ -197,6 +200,7 @@ class Run:
 
     def _end(self) -> None:
         self._driver.store.close()  # waits for a commit in progress
+        _log.info("a run ended after epoch %s: %s", self._driver.progress.epoch, self._error or "as it was asked to")
         self._ended.set()
 
     def _job_is_lost(self) -> bool:

@@ -8,6 +8,7 @@ wrong is found before anything is written there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,12 +39,15 @@ from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
+from headrace.screen import printable
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+
+_log = logging.getLogger(__name__)
 
 AUTO = "auto"
 SPARK = "spark"  # the folder of Spark's own log
@@ -78,8 +82,19 @@ def collect(
             engine.check_reach(sc, folder / "state")
         rows = engine.bounded_rows(spark, sources, count)
         driver.run(Position("bounded"), lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        _say_what_was_left_out(store.last)
         table = result.table()
     return query.schema.empty_table() if table is None else table
+
+
+def _say_what_was_left_out(last: Manifest | None) -> None:
+    for name, source in (last.sources if last else {}).items():
+        if source.late or source.rejected:
+            why = (
+                "late: behind the watermark; rejected: no time, one beyond 73,000 years, or further ahead than `ahead`"
+            )
+            counts = f"{source.late:,} late and {source.rejected:,} rejected of {source.delivered:,}"
+            _log.warning("collect left out tuples of %s: %s (%s)", printable(name), counts, why)
 
 
 def start(
@@ -143,6 +158,8 @@ def start(
         run = Run(spark, sources, driver, folder / SPARK, interval)
         plan_file.write(folder, roots, shown)
         run._begin()
+        begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
+        _log.info("a run %s with %s slots; checkpoint %s", begins, count, printable(str(folder)))
     except BaseException:
         store.close()
         raise
