@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pyarrow as pa
@@ -169,3 +170,32 @@ def test_collect_says_what_it_left_out(spark, caplog):
     s.filter("id > 5").collect(slots=2)
     hr.stream(spark.range(1, 3).selectExpr("cast(id as timestamp) ts"), time="ts").collect(slots=2)
     assert sum(record.levelname == "WARNING" for record in caplog.records if record.name.startswith("headrace")) == 1
+
+
+def test_a_static_dataframe_that_changed_between_two_starts_is_said(spark, tmp_path, caplog):
+    (tmp_path / "in").mkdir()
+
+    def start(places: list[tuple[int, str]], files: int) -> list[str]:
+        ts = pa.array([files * 1_000_000], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"ts": ts, "key": pa.array([1], pa.int64())}), tmp_path / "in" / f"{files}.parquet")
+        static = spark.createDataFrame(places, "id long, place string").selectExpr("timestamp_seconds(0) at", "*")
+        calls = hr.files(spark, tmp_path / "in", time="ts", name="calls")
+        joined = calls.join(hr.stream(static, time="at", name="places"), on="l.key = r.id", within="1 hour")
+        caplog.clear()
+        with joined.start(hr.sinks.memory(), checkpoint=tmp_path / "ck", epoch="0 seconds", show=False) as run:
+            deadline = time.monotonic() + 100
+            while run.progress.sources["calls"] < files:
+                assert time.monotonic() < deadline
+                run.wait(0.05)
+        return [r.getMessage() for r in caplog.records if r.name.startswith("headrace") and r.levelname == "WARNING"]
+
+    assert start([(1, "a"), (2, "b")], 1) == []
+    assert start([(2, "b"), (1, "a")], 2) == [], "the order of rows means nothing"
+    changed = start([(1, "a"), (2, "c")], 3)
+    assert len(changed) == 1
+    assert (
+        "the static source places has changed since this state began, and is not read again: it was 2 rows of (at"
+        in changed[0]
+    )
+    again = start([(1, "a"), (2, "c"), (3, "d")], 4)
+    assert "it was 2 rows" in again[0] and "it is 3 rows" in again[0], "still compared with what was read"

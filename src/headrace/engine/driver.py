@@ -7,6 +7,7 @@ clean up. The state of manifest n is computed from that of n - 1 and from nothin
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ from headrace.errors import CorruptState, EngineError, QueryChanged, SinkError, 
 from headrace.limits import check_slots
 from headrace.operators.base import Operator, State
 from headrace.routing import Layout
+from headrace.screen import printable
 from headrace.sinks import Delivery, Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
@@ -43,7 +45,13 @@ from headrace.state.manifest import Manifest, OperatorState, Output, SourceState
 from headrace.state.store import StateStore
 from headrace.version import __version__
 
+_log = logging.getLogger(__name__)
+
 Execute = Callable[[Epoch], Sequence[Message]]
+STATIC_CHANGED = (
+    "the static source %s has changed since this state began, and is not read again: it was %s, it is %s;"
+    " the run goes on with what it was; use a new checkpoint folder for what it is"
+)
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
@@ -120,7 +128,9 @@ class Driver:
         """What was taken and what is held came from there: another input would be taken for its continuation."""
         for name, place in self.places.items():
             known = last.sources[name].place
-            if known not in (None, place) and not (name in self.files and _same_folder(str(known), place)):
+            if name in self.settings.static and known not in (None, place):
+                _log.warning(STATIC_CHANGED, *map(printable, (name, str(known), place)))
+            elif known not in (None, place) and not (name in self.files and _same_folder(str(known), place)):
                 moved = " (if it was moved: put a symbolic link there)" if name in self.files else ""
                 msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
                 raise QueryChanged(msg)
@@ -308,6 +318,7 @@ class Driver:
         before = self.store.last.sources[name] if self.store.last else SourceState()
         counted = [report.sources[name] for report in reports if name in report.sources]
         every: list[SourceState | SourceCounts] = [before, *counted]
+        was_read = self.store.last is not None and name in self.settings.static
         return SourceState(
             largest=clock.largest,
             smallest=min((c.smallest for c in every if c.smallest is not None), default=None),
@@ -317,7 +328,7 @@ class Driver:
             accepted=sum(c.accepted for c in every),
             late=sum(c.late for c in every),
             rejected=sum(c.rejected for c in every),
-            place=self.places.get(name),
+            place=before.place if was_read else self.places.get(name),
         )
 
     def _work(self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, float]) -> WorkSoFar:

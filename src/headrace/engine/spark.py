@@ -42,6 +42,8 @@ from headrace.state.blocks import BlockReader
 from headrace.state.storage import LocalStorage
 
 LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
+MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
+NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
 GRACE = 5.0  # seconds that the other executors get once the first has come
 LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
@@ -132,10 +134,28 @@ class DataFrameOrigin:
 
     @property
     def place(self) -> str | None:
-        """What a streaming DataFrame reads, as far as Spark tells: Spark's log knows its sources by their order only."""
+        """What a DataFrame reads, or holds if it is static and that is cheap to tell.
+
+        A streaming one as far as Spark tells: Spark's log knows its sources by their order only.
+        """
+        if self.bounded:
+            return self._content()
         leaves = self.df._jdf.queryExecution().analyzed().collectLeaves()
         found = [leaves.apply(index) for index in range(leaves.size())]
         return ", ".join(_reads(leaf) for leaf in found if leaf.isStreaming()) or None
+
+    def _content(self) -> str | None:
+        """Rows, columns and a hash that does not depend on the order of rows; None where it would cost much to tell."""
+        estimate = int(str(self.df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+        if MUCH < estimate < NOBODY_KNOWS:
+            return None
+        hashed = self.df.selectExpr("xxhash64(struct(*)) hash").limit(MANY + 1)
+        try:
+            rows, total = hashed.selectExpr("count(*)", "sum(cast(hash as decimal(38, 0)))").head()
+        except PySparkException:  # a column that cannot be hashed, or data that the run itself will refuse
+            return None
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.df.schema.fields)
+        return None if rows > MANY else f"{rows} rows of ({columns}), hash {total or 0}"
 
     def table(self) -> pa.Table:
         return self.df.toArrow()
