@@ -213,7 +213,7 @@ class Driver:
         return Epoch(
             plan=self.plan,
             number=last.number + 1 if last else 0,
-            folder=str(getattr(self.store.storage, "root", "")),
+            folder=self.store.storage.uri,
             slots=self.settings.slots,
             groups=groups,
             clocks=clocks,

@@ -39,7 +39,7 @@ from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
-from headrace.state.storage import LocalStorage
+from headrace.state.storage import Storage, open_storage
 
 LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
@@ -324,9 +324,9 @@ def _bytes(messages: Sequence[Message]) -> bytes:
 
 
 @functools.lru_cache(maxsize=8)
-def _reader(folder: str) -> tuple[LocalStorage, BlockReader]:
+def _reader(uri: str) -> tuple[Storage, BlockReader]:
     """Open blocks outlive a task: a reused Python worker maps and checks a block once."""
-    storage = LocalStorage(folder)
+    storage = open_storage(uri)
     return storage, BlockReader(storage)
 
 
