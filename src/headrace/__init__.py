@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
 from headrace.control.policy import Policy
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.errors import (
     CorruptState,
     DataError,
@@ -25,6 +25,7 @@ from headrace.errors import (
     WorkloadError,
     WriterConflict,
 )
+from headrace.given import named
 from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.reference import reference
@@ -80,9 +81,9 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
 def stream(
     df: DataFrame,
     time: str,
-    lateness: str = "0 seconds",
-    idle: str | None = None,
-    ahead: str | None = None,
+    lateness: Duration = "0 seconds",
+    idle: Duration | None = None,
+    ahead: Duration | None = None,
     name: str | None = None,
 ) -> Stream:
     """A stream over a streaming or static Spark DataFrame; its time column becomes `ts`."""
@@ -96,11 +97,11 @@ def files(
     spark: SparkSession,
     folder: str | os.PathLike[str],
     time: str,
-    lateness: str = "0 seconds",
+    lateness: Duration = "0 seconds",
     files_per_epoch: int | None = None,
     name: str | None = None,
-    idle: str | None = None,
-    ahead: str | None = None,
+    idle: Duration | None = None,
+    ahead: Duration | None = None,
     schema: pa.Schema | None = None,
 ) -> Stream:
     """A stream over the columnar files of a folder that may grow, in order of (modification time, name)."""
@@ -116,14 +117,15 @@ def _source(
     origin: Any,
     schema: pa.Schema,
     time: str,
-    lateness: str,
-    idle: str | None,
-    ahead: str | None,
+    lateness: Duration,
+    idle: Duration | None,
+    ahead: Duration | None,
     name: str | None,
 ) -> Stream:
     for what, value in (("time", time), *((("name", name),) if name is not None else ())):
         if not isinstance(value, str):
-            raise QueryTypeError(f"{what} must be text; found {value!r}")
+            how = "the name of a column" if what == "time" else "what to call the source"
+            raise QueryTypeError(f"{what} must be text, {how}; found {named(value)}")
     source = Source(
         name,
         schema,

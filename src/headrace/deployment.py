@@ -26,6 +26,7 @@ from typing import Any
 from headrace.durations import parse_duration
 from headrace.errors import DeploymentError, EngineError, QueryError
 from headrace.limits import MOST_SLOTS, check_slots
+from headrace.paths import given_path, mounted
 from headrace.reading import read_toml
 from headrace.version import __version__
 
@@ -125,7 +126,7 @@ class Descriptor:
 
 def read(path: str | os.PathLike[str]) -> Descriptor:
     """The descriptor in a TOML file. Paths in it are relative to the file."""
-    file = Path(path)
+    file = given_path(path, "the deployment descriptor")
     data = read_toml(file, "the deployment descriptor", error=DeploymentError)
     try:
         return _checked(data, file.resolve().parent)
@@ -224,19 +225,18 @@ def _check_memory(text: str) -> None:
 
 
 def _state(text: str, folder: Path) -> Path:
-    if "://" in text:
-        msg = (
-            f"state must be a folder of a file system that driver and executors mount at the same path; found {text!r}"
-        )
-        raise DeploymentError(msg)
-    return folder / text
+    try:
+        return folder / mounted(text, "the state")
+    except QueryError as error:
+        msg = f"state must be a folder of a file system that driver and executors mount at the same path; {error}"
+        raise DeploymentError(msg) from None
 
 
 def _plan(text: str, folder: Path) -> Path:
-    if not (folder / text).is_file():
-        msg = f"the plan {str(folder / text)!r} is not there; headrace explain --format json makes one"
-        raise DeploymentError(msg)
-    return folder / text
+    path = folder / mounted(text, "the plan")
+    if not path.is_file():
+        raise DeploymentError(f"the plan {str(path)!r} is not there; headrace explain --format json makes one")
+    return path
 
 
 def _packages(values: list[Any], folder: Path) -> tuple[Path, ...]:
@@ -244,7 +244,7 @@ def _packages(values: list[Any], folder: Path) -> tuple[Path, ...]:
     for value in values:
         if not _is_text(value):
             raise DeploymentError(f"packages must be {KINDS['packages'][1]}; found {value!r} in it")
-        path = (folder / value).resolve()
+        path = (folder / mounted(value, "a package")).resolve()
         _check_package(path)
         if (other := found.setdefault(path.stem, path)) != path:
             raise DeploymentError(f"packages hold {path.stem!r} twice: {str(other)!r} and {str(path)!r}")

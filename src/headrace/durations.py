@@ -1,11 +1,18 @@
-"""Lengths of time as users write them: a number and a unit, kept as whole microseconds."""
+"""Lengths of time as users write them, "90 seconds", "1m" or a timedelta, kept as whole microseconds.
+
+Invariant: text has one meaning or none. What could be minutes or months, and what has no fixed length, is refused.
+"""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from decimal import Decimal
+from typing import TypeAlias
 
 from headrace.errors import QueryError, QueryTypeError
+
+Duration: TypeAlias = str | timedelta
 
 MICROSECONDS = {
     "millisecond": 1_000,
@@ -14,39 +21,63 @@ MICROSECONDS = {
     "hour": 3_600_000_000,
     "day": 86_400_000_000,
 }
+SHORT = {
+    "millisecond": ("ms", "msec", "milli"),
+    "second": ("s", "sec"),
+    "minute": ("m", "min"),
+    "hour": ("h", "hr"),
+    "day": ("d",),
+}
+_UNITS = {word: unit for unit, words in SHORT.items() for word in (unit, *words)}
+_NO_FIXED_LENGTH = ("month", "mon", "mo", "quarter", "q", "year", "yr", "y")
 LONGEST = 100_000 * MICROSECONDS["day"]
-_TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d_]+)\s*")
 
 
-def parse_duration(text: str, what: str, *, zero: bool = False) -> int:
-    """Microseconds of a duration such as "2.5 seconds"; `what` names the argument in errors.
+def parse_duration(given: Duration, what: str, *, zero: bool = False) -> int:
+    """Microseconds of a duration; `what` names the argument in errors.
 
-    >>> parse_duration("1.5 seconds", "window")
-    1500000
+    >>> parse_duration("1.5 seconds", "window"), parse_duration("2m", "window"), parse_duration(timedelta(hours=1), "w")
+    (1500000, 120000000, 3600000000)
     """
-    if not isinstance(text, str):
-        msg = f"{what} must be a duration as text; found {text!r}; write it like '60 seconds'"
+    if isinstance(given, timedelta):
+        return _checked(_length(given), what, given, zero=zero)
+    if not isinstance(given, str):
+        msg = (
+            f"{what} must be a duration; found {given!r:.100}; write it like '60 seconds', or give a datetime.timedelta"
+        )
         raise QueryTypeError(msg)
-    match = _TEXT.fullmatch(text)
+    match = _TEXT.fullmatch(given)
     if match is None:
-        msg = f"{what} is not a duration; found {text!r}; expected a number and a unit, such as '60 seconds'"
+        msg = f"{what} is not a duration; found {given!r:.100}; expected a number and a unit, such as '60 seconds' or '1m'"
         raise QueryError(msg)
-    return _checked(Decimal(match[1]) * _unit(match[2], what, text), what, text, zero=zero)
+    return _checked(Decimal(match[1]) * _unit(match[2], what, given), what, given, zero=zero)
+
+
+def _length(given: timedelta) -> Decimal:
+    """Microseconds; pandas has timedeltas with nanoseconds."""
+    whole = given.days * MICROSECONDS["day"] + given.seconds * MICROSECONDS["second"] + given.microseconds
+    return whole + Decimal(getattr(given, "nanoseconds", 0)) / 1000
 
 
 def _unit(word: str, what: str, text: str) -> int:
-    name = word.lower().removesuffix("s")
-    if name in ("month", "year", "quarter"):
+    if word == "M":
+        msg = f"{what} has the unit 'M', which may be minutes or months; found {text!r}; write 'm' or 'minutes'"
+        raise QueryError(msg)
+    name = word.lower()
+    if name not in _UNITS and len(name) > 2:
+        name = name.removesuffix("s")
+    if name in _NO_FIXED_LENGTH:
         msg = f"{what} cannot be given in {word}: their length varies; found {text!r}; use days"
         raise QueryError(msg)
-    if name not in MICROSECONDS:
-        known = ", ".join(f"{unit}s" for unit in MICROSECONDS)
+    if name not in _UNITS:
+        known = ", ".join(f"{unit}s ({', '.join(words)})" for unit, words in SHORT.items())
         msg = f"{what} has an unknown unit {word!r}; found {text!r}; expected one of {known}"
         raise QueryError(msg)
-    return MICROSECONDS[name]
+    return MICROSECONDS[_UNITS[name]]
 
 
-def _checked(length: Decimal, what: str, text: str, *, zero: bool) -> int:
+def _checked(length: Decimal, what: str, text: Duration, *, zero: bool) -> int:
     if length != int(length):
         msg = f"{what} is finer than a microsecond; found {text!r}; time is kept in whole microseconds"
         raise QueryError(msg)

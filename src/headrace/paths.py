@@ -1,18 +1,47 @@
-"""Paths that users give, and folders that others can reach."""
+"""Paths that users give, and folders that others can reach.
+
+Invariant: what names a place of another kind, such as s3a://bucket/folder, never becomes a folder of that name here. The
+places that can be used are those of `SCHEMES`.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
+from urllib.parse import unquote
 
 from headrace.errors import QueryError, QueryTypeError
+
+SCHEMES = ("file",)  # a mounted file system; beside it, paths as they are
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)(.*)", re.DOTALL)
+
+
+def mounted(path: str | os.PathLike[str], what: str) -> Path:
+    """The path in the mounted file systems that was given for `what`; refuses places of any other scheme."""
+    text = os.fspath(path)
+    found = _URI.match(text) if isinstance(text, str) else None
+    if found is None or (found[2] == "/" and Path(f"{found[1]}:").is_dir()):  # a folder may really be called "a:"
+        return Path(path)
+    scheme, slashes, rest = found.groups()
+    if scheme.lower() not in SCHEMES:
+        msg = (
+            f"{what} cannot be at {text!r:.200}: headrace does not use places of the scheme {scheme!r}, but paths of mounted"
+            " file systems, plain or as file:///folder; mount it and give the path that it has then; to read from"
+            " elsewhere, use headrace.stream(spark.readStream...)"
+        )
+        raise QueryError(msg)
+    host, slash, below = rest.partition("/") if slashes == "//" else ("", "/", rest)
+    if host not in ("", "localhost") or not slash:
+        raise QueryError(f"{what} cannot be at {text!r:.200}: a file of another machine; write file:///folder")
+    return Path("/", unquote(below).lstrip("/"))
 
 
 def given_path(path: str | os.PathLike[str], what: str) -> Path:
     """A path as it was given for `what`, or an error that no system call could say as well."""
     try:
-        found = Path(path)
+        found = mounted(path, what)
     except TypeError:
         raise QueryTypeError(f"{what} takes a path, as text or as a Path; found {path!r}") from None
     try:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
+from headrace.given import instead_of_dataframe, kind_of, named
 from headrace.query import nodes
 from headrace.screen import printable
 
@@ -71,7 +72,7 @@ class Stream:
         self,
         other: Stream,
         on: str,
-        within: str | tuple[str, str] | None = None,
+        within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
         how: str = "inner",
     ) -> Stream:
@@ -93,8 +94,8 @@ class Stream:
     def aggregate(
         self,
         by: list[str] | tuple[str, ...] = (),
-        window: str | None = None,
-        every: str | int | None = None,
+        window: Duration | None = None,
+        every: Duration | int | None = None,
         last: int | None = None,
         **functions: str,
     ) -> Stream:
@@ -117,7 +118,7 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
-    def distinct(self, by: list[str] | tuple[str, ...], within: str) -> Stream:
+    def distinct(self, by: list[str] | tuple[str, ...], within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
@@ -168,14 +169,14 @@ class Stream:
 
     def _demand_column(self, name: str, what: str) -> None:
         if not isinstance(name, str):
-            raise QueryTypeError(f"{what} takes column names as text; found {name!r}")
+            raise QueryTypeError(f"{what} takes column names as text; found {named(name)}{_as_names(name, what)}")
         if name not in self.columns:
             raise QueryError(f"{what} names an unknown column {name!r}; there are {', '.join(self.columns)}")
 
     def _grouping(self, by: list[str] | tuple[str, ...]) -> tuple[str, ...]:
         if not isinstance(by, list | tuple):
-            example = f"; write by=[{by!r}]" if isinstance(by, str) else ", such as by=['caller'], or by=[]"
-            raise QueryTypeError(f"by must be a list of columns; found {by!r}{example}")
+            example = f"; write by=[{by!r}]" if isinstance(by, str) else "; such as by=['caller'], or by=[]"
+            raise QueryTypeError(f"by must be a list of columns; found {named(by)}{example}")
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":
@@ -192,9 +193,20 @@ def node_of(stream: Stream) -> nodes.Node:
 
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
-        msg = f"{what} takes streams; found {type(stream).__name__}; wrap a DataFrame in headrace.stream(df, time=...)"
-        raise QueryTypeError(msg)
+        how = "wrap it: headrace.stream(df, time=...)"
+        if kind_of(stream) != "pyspark DataFrame":
+            how = instead_of_dataframe(stream)
+        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {how}")
     return stream._node
+
+
+def _as_names(given: Any, what: str) -> str:
+    """How what was given instead of names is said."""
+    if what == "map" and isinstance(given, dict):
+        return "; new columns are keywords with SQL text: s.map('kept', new='a + 1')"
+    if kind_of(given) == "pyspark Column":
+        return "; write the column's name, or a new column as a keyword with SQL text: s.map(new='a + 1')"
+    return "; such as 'caller'"
 
 
 def _pair(value: Any, what: str) -> tuple[Any, Any]:

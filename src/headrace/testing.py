@@ -19,7 +19,7 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
@@ -34,9 +34,9 @@ from headrace.types import refuse_finer, stream_schema
 def table_stream(
     table: pa.Table,
     time: str = "ts",
-    lateness: str = "0 seconds",
-    idle: str | None = None,
-    ahead: str | None = None,
+    lateness: Duration = "0 seconds",
+    idle: Duration | None = None,
+    ahead: Duration | None = None,
     name: str | None = None,
 ) -> Stream:
     """A stream over an Arrow table, for `reference` and `LocalRun`."""

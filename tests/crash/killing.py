@@ -37,7 +37,6 @@ from headrace.reference import reference
 from headrace.sinks import Delivery
 from headrace.state import BlockReader, LocalStorage, StateStore
 from headrace.state import storage as storage_module
-from headrace.state.folder import WriterLock, prepare
 from headrace.state.manifest import Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
@@ -111,7 +110,7 @@ class KillingStorage:
 
     def __init__(self, inner: LocalStorage, moment: Moment) -> None:
         self.inner, self.moment = inner, moment
-        self.root = inner.root
+        self.root, self.uri = inner.root, inner.uri
 
     def write(self, name: str, data: Any) -> None:
         now = self._begin(f"write {name}")
@@ -301,11 +300,8 @@ _SINKS: dict[str | None, type[KillingSink]] = {"sink appends": _Appending, "sink
 
 def open_store(root: Path, moment: Moment, *, fsync: bool) -> StateStore:
     """As `StateStore.open`, on a storage that can kill."""
-    prepare(root)
-    lock = WriterLock(root)
     inner = LocalStorage(root, fsync=fsync)
-    inner.create()
-    return StateStore(KillingStorage(inner, moment), lock=lock)
+    return StateStore(KillingStorage(inner, moment), lease=inner.lease())
 
 
 def work(job: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ SHARED = {
     "headrace.expressions.tree": "as above",
     "headrace.paths": "paths that users give",
     "headrace.query": "the query itself",
+    "headrace.given": "words for errors",
     "headrace.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
     "headrace.types": "which types a stream carries, and which of them hold doubles",

@@ -278,6 +278,29 @@ def test_plain_lines_come_at_most_once_a_second_and_the_last_always() -> None:
     assert last.endswith("latency p50 500 ms p99 1.2 s")
 
 
+def test_plain_lines_give_a_sign_of_life_when_no_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, clock = io.StringIO(), [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: clock[0])
+    display = live.for_console(Console(file=out, width=80))
+    moments = [
+        (0, Progress()),
+        (9, Progress()),
+        (1, Progress()),
+        (5, Progress(running=4.0)),
+        (6, Progress(running=10.0)),
+    ]
+    for passed, progress in [*moments, (1, at_epoch(0)), (5, at_epoch(0)), (5, at_epoch(0))]:
+        clock[0] += passed
+        display.show(progress)
+    display.close()
+    first, second, third, fourth = out.getvalue().splitlines()
+    assert first == "waiting for input, running for 10.0 s; 0 tuples in, 0 results out so far"
+    assert second == "epoch 0 has been running for 10.0 s; 0 tuples in, 0 results out so far"
+    assert third.startswith("epoch 0 250 ms  in 1,000 (")
+    assert fourth == "waiting for input, running for 32.0 s; 1,000 tuples in, 3 results out so far, 2 files waiting"
+    assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
+
+
 def test_the_live_table_shows_everything() -> None:
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=True, no_color=True)

@@ -473,7 +473,7 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
     "unprintable name": (lambda s: s.map(**{"a\0b": "x"}), QueryError, "cannot be printed"),
     "union of other schemas": (lambda s: s.union(s.map("x")), QueryTypeError, "streams of one schema"),
     "union of nothing": (lambda s: s.union(), QueryError, "at least one other stream"),
-    "union with a number": (lambda s: s.union(3), QueryTypeError, "union takes streams; found int"),
+    "union with a number": (lambda s: s.union(3), QueryTypeError, "union takes streams; found 3"),
     "join with a number": (lambda s: s.join(3, on="true", within="1 second"), QueryTypeError, "join takes streams"),
     "case without predicate": (lambda s: s.case(), QueryError, "at least one predicate"),
     "no time column": (lambda s: source({"x": [1]}), QueryError, "no time column 'ts'; the source has x"),

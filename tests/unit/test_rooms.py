@@ -19,7 +19,7 @@ from headrace.operators.base import Operator
 ROOT = Path(headrace.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
-    ("errors", "version", "moments", "screen", "arrow"),
+    ("errors", "version", "moments", "screen", "arrow", "given"),
     ("durations", "form", "limits", "paths", "reading", "types"),
     ("scratch",),
     ("duck",),
@@ -189,3 +189,20 @@ def test_every_operator_answers_everything() -> None:
         kind for kind in kinds() if kind.__module__.startswith("headrace.operators") and not kind.__abstractmethods__
     ]
     assert {"TimeJoinOperator", "DistinctOperator", "StatelessOperator"} <= {kind.__name__ for kind in made}
+
+
+PRINTERS = {"cli", "demo", "showing", "sinks", "__main__"}  # sinks: `console` is asked for
+
+
+def test_the_library_prints_nothing():
+    """It logs; the command line, the demo and what shows a run print."""
+    found = []
+    for module, path in modules().items():
+        if room(module) in PRINTERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "Console"):
+                found.append(f"{path.name}:{node.lineno}")
+            if isinstance(node, ast.Attribute) and node.attr == "write" and "std" in ast.unparse(node.value):
+                found.append(f"{path.name}:{node.lineno}")
+    assert found == []

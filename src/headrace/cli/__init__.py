@@ -21,6 +21,7 @@ from rich.console import Console
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
+from headrace.paths import mounted
 from headrace.showing import streams
 from headrace.version import __version__
 
@@ -56,6 +57,14 @@ ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
 Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "adaptive", "all"])
 
 
+def _mounted(path: Path | None) -> Path | None:
+    """A path of a file system that is mounted here; anything else is no path for any command."""
+    try:
+        return None if path is None else mounted(path, "this")
+    except QueryError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Traceback = Annotated[
     bool, typer.Option("--traceback", metavar="", help="Show where in the program an error came from.")
 ]
@@ -67,13 +76,16 @@ Slots = Annotated[
 QueryFile = Annotated[
     Path,
     typer.Argument(
+        callback=_mounted,
         help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
         metavar="FILE",
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"),
+    typer.Option(
+        callback=_mounted, metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"
+    ),
 ]
 Ordering = Annotated[
     Order,
@@ -84,7 +96,10 @@ Ordering = Annotated[
 Late = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Folder for late and rejected tuples, as Parquet.", show_default="they are only counted"
+        callback=_mounted,
+        metavar="DIR",
+        help="Folder for late and rejected tuples, as Parquet.",
+        show_default="they are only counted",
     ),
 ]
 Seconds = Annotated[
@@ -122,6 +137,7 @@ def run(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
+            callback=_mounted,
             metavar="DIR",
             help="Folder that belongs to this run; start again with the same one to continue.",
             show_default="<FILE without .py>.checkpoint",
@@ -139,13 +155,17 @@ def run(
     plan: Annotated[
         Path | None,
         typer.Option(
+            callback=_mounted,
             metavar="FILE",
             help="A plan, as headrace explain --format json prints it, perhaps edited.",
             show_default=False,
         ),
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit")
+        Path | None,
+        typer.Option(
+            callback=_mounted, metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit"
+        ),
     ] = None,
     auto_slots: Annotated[
         bool,
@@ -186,7 +206,10 @@ def run(
 def deploy(
     file: QueryFile,
     to: Annotated[
-        Path, typer.Option(metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False)
+        Path,
+        typer.Option(
+            callback=_mounted, metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False
+        ),
     ],
     out: Out = None,
     order: Ordering = Order.transparent,
@@ -249,7 +272,10 @@ def _summary(file: Path, place: Descriptor, slots: int) -> str:
 @app.command()
 def explain(
     file: Annotated[
-        Path | None, typer.Argument(help="Python file that defines query(spark).", metavar="FILE", show_default=False)
+        Path | None,
+        typer.Argument(
+            callback=_mounted, help="Python file that defines query(spark).", metavar="FILE", show_default=False
+        ),
     ] = None,
     slots: Slots = None,
     strategy: Annotated[
@@ -257,7 +283,12 @@ def explain(
     ] = Strategy.subquery,
     figures: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What headrace calibrate measured.", show_default="rates are assumed"),
+        typer.Option(
+            callback=_mounted,
+            metavar="FILE",
+            help="What headrace calibrate measured.",
+            show_default="rates are assumed",
+        ),
     ] = None,
     cost: Annotated[
         list[str] | None,
@@ -265,7 +296,12 @@ def explain(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A run, live or ended: its plan, with measured figures.", show_default=False),
+        typer.Option(
+            callback=_mounted,
+            metavar="DIR",
+            help="A run, live or ended: its plan, with measured figures.",
+            show_default=False,
+        ),
     ] = None,
     format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
     traceback: Traceback = False,
@@ -292,7 +328,9 @@ def explain(
 
 @app.command()
 def decisions(
-    checkpoint: Annotated[Path, typer.Option(metavar="DIR", help="A run, live or ended.", show_default=False)],
+    checkpoint: Annotated[
+        Path, typer.Option(callback=_mounted, metavar="DIR", help="A run, live or ended.", show_default=False)
+    ],
     json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one decision a line.")] = False,
     traceback: Traceback = False,
 ) -> None:
@@ -305,9 +343,14 @@ def decisions(
 
 @app.command()
 def calibrate(
-    file: Annotated[Path, typer.Argument(help="Python file that defines query(spark).", metavar="FILE")],
+    file: Annotated[
+        Path, typer.Argument(callback=_mounted, help="Python file that defines query(spark).", metavar="FILE")
+    ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the figures, for explain --figures.", show_default=False)
+        Path | None,
+        typer.Option(
+            callback=_mounted, metavar="FILE", help="Save the figures, for explain --figures.", show_default=False
+        ),
     ] = None,
     tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
     slots: Slots = None,
@@ -370,7 +413,10 @@ def demo(
 @app.command()
 def generate(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False)
+        Path,
+        typer.Argument(
+            callback=_mounted, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
+        ),
     ],
     rate: Annotated[float, typer.Option(metavar="N", help="Tuples per second.")] = 1000,
     seconds: Annotated[int, typer.Option(metavar="N", help="Length of the stream.")] = 60,
@@ -465,9 +511,12 @@ def generate(
 def bench(
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save all figures as JSON.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(callback=_mounted, metavar="FILE", help="Save all figures as JSON.")
+    ] = None,
     charts: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown.")
+        Path | None,
+        typer.Option(callback=_mounted, metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="Small sizes: shows that it works, the figures mean nothing.")

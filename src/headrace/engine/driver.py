@@ -32,7 +32,7 @@ from headrace.engine.epoch import Epoch
 from headrace.engine.merging import merges_of
 from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
-from headrace.engine.progress import Progress
+from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
@@ -79,12 +79,12 @@ class Driver:
             stored.check(last)
             identity.check_query(last, self.query)
             stored.check_for(self.plan, last)
-            identity.check_places(last, self.places, self.files)
+            identity.check_places(last, self.places, self.files, self.settings.static)
         self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
         self.control = self._controller(last)
         self._adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
-        self._since: float | None = None  # when the last epoch began
+        self._watch = Stopwatch()
         reader, taken = BlockReader(self.store.storage), last.ledgers if last else {}
         self.ledgers = {name: Ledger(origin, taken.get(name, ()), reader) for name, origin in self.files.items()}
 
@@ -102,6 +102,16 @@ class Driver:
     @property
     def closed(self) -> bool:
         return self.store.last is not None and self.store.last.closed
+
+    @property
+    def running(self) -> float | None:
+        """Seconds that the epoch under way has taken so far."""
+        return self._watch.running
+
+    @property
+    def busy(self) -> list[float]:
+        """Share of its time that each slot works, lately, the epoch under way included."""
+        return busy_now(self.control.occupancy, self.control.active, self._watch.had, self.running)
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
@@ -122,15 +132,24 @@ class Driver:
         """Process the input at a source position, and the files taken with it: one more manifest."""
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
-        begun, since = time.time(), time.monotonic()
+        with self._watch.epoch():
+            self._run(position, execute, final, idle, taken or {})
+
+    def _run(
+        self,
+        position: Position,
+        execute: Execute,
+        final: bool,
+        idle: Sequence[str],
+        taken: Mapping[str, Sequence[File]],
+    ) -> None:
+        begun = time.time()
         epoch = self._epoch(final=final, idle=idle)
         reports = agreed(epoch, execute)
-        ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in (taken or {}).items()}
-        passed = max(time.monotonic() - since, since - (self._since or since))  # what the slots had
-        self._since = since
-        manifest = self._manifest(epoch, reports, position, ledgers, passed)
+        ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
+        manifest = self._manifest(epoch, reports, position, ledgers)
         self.store.commit(manifest)
-        for name, files in (taken or {}).items():
+        for name, files in taken.items():
             self.ledgers[name].accept(ledgers[name], files)
         self._deliverer.deliver(manifest)
         self.store.clean()
@@ -148,7 +167,7 @@ class Driver:
         return Epoch(
             plan=self.plan,
             number=last.number + 1 if last else 0,
-            folder=str(getattr(self.store.storage, "root", "")),
+            folder=self.store.storage.uri,
             slots=slots,
             groups=groups,
             clocks={name: replace(clock, idle=True) if name in idle else clock for name, clock in clocks.items()},
@@ -167,11 +186,12 @@ class Driver:
         reports: Sequence[Report],
         position: Position,
         ledgers: Mapping[str, Sequence[Block]],
-        passed: float,
     ) -> Manifest:
         """The next one, with what is decided for the epoch after it."""
-        found = outcome(self.store.last, epoch, reports, self.places)
-        decisions = self._adapting.decide(epoch, reports, found.held, passed)
+        was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
+        places = {name: place for name, place in self.places.items() if name not in was_read}
+        found = outcome(self.store.last, epoch, reports, places)
+        decisions = self._adapting.decide(epoch, reports, found.held, self._watch.lap())
         return self.store.draft(
             versions=versions(),
             position=position.to_json(),

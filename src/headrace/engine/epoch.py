@@ -48,7 +48,7 @@ class Epoch:
 
     plan: p.PhysicalPlan
     number: int  # of the manifest that this epoch will publish
-    folder: str  # where the state is
+    folder: str  # where the state is: the uri of its storage
     slots: int
     groups: int
     clocks: Mapping[str, watermarks.Clock]  # after the last epoch

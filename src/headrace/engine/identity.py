@@ -5,6 +5,7 @@ Invariant: state is only gone on with under the fingerprint it was made with; wh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ from typing import Any
 from headrace import plan as p
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
+from headrace.screen import printable
 from headrace.state.manifest import Manifest
+
+_log = logging.getLogger(__name__)
+
+STATIC_CHANGED = (
+    "the static source %s has changed since this state began, and is not read again: it was %s, it is %s;"
+    " the run goes on with what it was; use a new checkpoint folder for what it is"
+)
 
 
 def fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
@@ -29,11 +38,13 @@ def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
         raise QueryChanged(msg)
 
 
-def check_places(last: Manifest, places: Mapping[str, str], folders: Collection[str]) -> None:
+def check_places(last: Manifest, places: Mapping[str, str], folders: Collection[str], static: Collection[str]) -> None:
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
         known = last.sources[name].place
-        if known not in (None, place) and not (name in folders and _same_folder(str(known), place)):
+        if name in static and known not in (None, place):
+            _log.warning(STATIC_CHANGED, *map(printable, (name, str(known), place)))
+        elif known not in (None, place) and not (name in folders and _same_folder(str(known), place)):
             moved = " (if it was moved: put a symbolic link there)" if name in folders else ""
             msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
             raise QueryChanged(msg)

@@ -33,7 +33,7 @@ class Outcome:
 
 
 def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], places: Mapping[str, str]) -> Outcome:
-    """What follows from an epoch whose tasks agreed; `places` are what the sources read."""
+    """What follows from an epoch whose tasks agreed; `places` are what sources read in it."""
     plan = epoch.plan
     seen: watermarks.Seen = {}
     for report in reports:
@@ -69,7 +69,7 @@ def _source(
         accepted=sum(c.accepted for c in every),
         late=sum(c.late for c in every),
         rejected=sum(c.rejected for c in every),
-        place=place,
+        place=place or before.place,
     )
 
 

@@ -17,7 +17,7 @@ from headrace import form
 from headrace.errors import StateMismatch
 from headrace.reading import read_json
 from headrace.state.manifest import Manifest
-from headrace.state.storage import sync_path
+from headrace.state.syncing import sync_path
 
 _BATCH = re.compile(r"[0-9]{1,18}")
 

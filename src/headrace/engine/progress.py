@@ -1,9 +1,14 @@
-"""Progress of a run, for programs: totals since the state began, and the last epoch."""
+"""Progress of a run, for programs: totals since the state began, the last epoch, and the one that is under way.
+
+Invariant: every epoch is told with the same keys, whatever came of it.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -19,7 +24,7 @@ class EpochProgress:
     """What one epoch did."""
 
     epoch: int
-    seconds: float
+    seconds: float  # from when it began to when its results were delivered
     tuples_in: int
     results_out: int
     late: int
@@ -48,8 +53,10 @@ class Progress:
     blocks: int = 0
     backlog: int | None = None
     last: EpochProgress | None = None
+    running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
 
     def begin(self, sources: Sequence[str], results: Sequence[str], last: Manifest | None) -> None:
@@ -96,7 +103,7 @@ class Progress:
             self.late - before[2],
             self.rejected - before[3],
             sources,
-            {name: count for name, count in results.items() if not name.startswith("late:")},
+            {name: results.get(name, 0) for name in self.results},
             sum(report.cpu for report in reports),
             sent,
             kept,
@@ -105,7 +112,8 @@ class Progress:
     def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
         for counts in counted:
             for arrived, rows in counts.arrivals:
-                waited = ended - (arrived or begun)  # below zero where another machine's clock is ahead of ours
+                seen = max(arrived or begun, self._since)  # nobody looked for a file before the run began
+                waited = ended - seen  # below zero where another machine's clock is ahead of ours
                 self._samples.append((max(waited, 0.0), rows))
         self.latency = {"p50": _quantile(self._samples, 0.5), "p99": _quantile(self._samples, 0.99)}
 
@@ -113,6 +121,46 @@ class Progress:
         """For logs and other programs."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
         return {**shown, "last": asdict(self.last) if self.last else None}
+
+
+class Stopwatch:
+    """How long epochs take: the one under way, and the time that slots had in the last."""
+
+    def __init__(self) -> None:
+        self.had = 0.0  # seconds that the slots had, from one epoch to the next
+        self._began: float | None = None  # the epoch under way
+        self._before: float | None = None  # the one before it
+
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._before, self._began = self._began, None
+
+    def lap(self) -> float:
+        """The tasks are done: the seconds that they had, idle ones between the epochs included."""
+        assert self._began is not None
+        self.had = max(time.monotonic() - self._began, self._began - (self._before or self._began))
+        return self.had
+
+    @property
+    def running(self) -> float | None:
+        began = self._began
+        return None if began is None else time.monotonic() - began
+
+
+def busy_now(measured: Sequence[float], slots: int, window: float, running: float | None) -> list[float]:
+    """Shares of their time that slots work, while an epoch has been under way for `running` seconds.
+
+    What slots did is known when their epoch ends. One that takes longer than the time that was measured last, `window`,
+    is that much time in which they worked; otherwise a run would look idle just when it has most to do.
+    """
+    if running is None or running <= window:
+        return list(measured)
+    before = measured if len(measured) == slots else [0.0] * slots
+    return [(share * window + running - window) / running for share in before]
 
 
 def _known(watermark: int) -> int | None:

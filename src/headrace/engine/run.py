@@ -6,6 +6,7 @@ query, which calls back (`headrace.engine.position` says what a batch is). All e
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
+from headrace.engine import leaving
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
@@ -28,6 +30,8 @@ from headrace.query import nodes
 from headrace.routing import layout_from_json
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
+
+_log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
@@ -62,6 +66,7 @@ class Run:
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
         self._query: Any = None
+        self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
         self._waits: dict[str, int] = {}  # the same by source
@@ -79,7 +84,8 @@ class Run:
     @property
     def progress(self) -> Progress:
         """Totals since this state began, the last epoch, watermarks, state size, latency."""
-        return replace(self._driver.progress, backlog=self._backlog())
+        driver = self._driver
+        return replace(driver.progress, backlog=self._backlog(), running=driver.running, busy=driver.busy)
 
     @property
     def exception(self) -> BaseException | None:
@@ -111,8 +117,7 @@ class Run:
 
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
-        self._stopping.set()
-        self._wake.set()
+        self._ask_to_stop()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
         while self.active:
@@ -173,8 +178,13 @@ class Run:
         if self._streaming:
             check_alignment(last, self._checkpoint)
         self._driver.deliver_again()
+        leaving.stop_when_leaving(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
+
+    def _ask_to_stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
 
     def _kind(self) -> str:
         return "spark" if self._streaming else "files" if self._driver.ledgers else "bounded"
@@ -189,6 +199,7 @@ class Run:
 
     def _end(self) -> None:
         self._driver.store.close()  # waits for a commit in progress
+        _log.info("a run ended after epoch %s: %s", self._driver.progress.epoch, self._error or "as it was asked to")
         self._ended.set()
 
     def _job_is_lost(self) -> bool:
@@ -246,7 +257,8 @@ class Run:
         """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self._query.isActive and self._query.status["isTriggerActive"]:
-            time.sleep(0.02)
+            if self._refused.wait(0.02):
+                return
 
     def _start_spark(self) -> None:
         self._checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
@@ -276,9 +288,15 @@ class Run:
     # --- epochs ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: Any, number: int) -> None:
+        if not self._process_batch(batch, number):
+            self._refused.set()
+            raise _Stopped(engine.await_interrupt(self._spark))
+
+    def _process_batch(self, batch: Any, number: int) -> bool:
+        """Whether the batch is done; not if the run is to end."""
         with self._epoch() as wanted:
             if not wanted:
-                raise _Stopped("the run was stopped")
+                return False
             make_durable(self._checkpoint, number)
             found = spark_batch(self._checkpoint, number)
             self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
@@ -287,6 +305,7 @@ class Run:
             else:
                 self._run_epoch(Position("spark", found), [engine.as_rows(batch)], self._take())
             self._batch_ended = time.monotonic()
+        return True
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""

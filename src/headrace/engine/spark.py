@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -28,18 +29,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace import duck, errors
+from headrace.engine import leaving
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
+from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
-from headrace.state.storage import LocalStorage
+from headrace.state.storage import Storage, open_storage
 
 LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
+MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
+NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
 GRACE = 5.0  # seconds that the other executors get once the first has come
+LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
+INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
 BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
 
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
@@ -94,7 +101,7 @@ def check_dataframe(df: Any) -> DataFrame:
         msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
         raise QueryTypeError(msg)
     if not isinstance(df, DataFrame):
-        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {type(df).__name__}")
+        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {named(df)}; {instead_of_dataframe(df)}")
     return df
 
 
@@ -127,10 +134,28 @@ class DataFrameOrigin:
 
     @property
     def place(self) -> str | None:
-        """What a streaming DataFrame reads, as far as Spark tells: Spark's log knows its sources by their order only."""
+        """What a DataFrame reads, or holds if it is static and that is cheap to tell.
+
+        A streaming one as far as Spark tells: Spark's log knows its sources by their order only.
+        """
+        if self.bounded:
+            return self._content()
         leaves = self.df._jdf.queryExecution().analyzed().collectLeaves()
         found = [leaves.apply(index) for index in range(leaves.size())]
         return ", ".join(_reads(leaf) for leaf in found if leaf.isStreaming()) or None
+
+    def _content(self) -> str | None:
+        """Rows, columns and a hash that does not depend on the order of rows; None where it would cost much to tell."""
+        estimate = int(str(self.df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+        if MUCH < estimate < NOBODY_KNOWS:
+            return None
+        hashed = self.df.selectExpr("xxhash64(struct(*)) hash").limit(MANY + 1)
+        try:
+            rows, total = hashed.selectExpr("count(*)", "sum(cast(hash as decimal(38, 0)))").head()
+        except PySparkException:  # a column that cannot be hashed, or data that the run itself will refuse
+            return None
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.df.schema.fields)
+        return None if rows > MANY else f"{rows} rows of ({columns}), hash {total or 0}"
 
     def table(self) -> pa.Table:
         return self.df.toArrow()
@@ -179,6 +204,7 @@ def packed(name: str, df: DataFrame) -> DataFrame:
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    leaving.leave_quietly()
     for batch in batches:
         if batch.num_rows:
             body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
@@ -222,10 +248,8 @@ def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
         sent = exchanged.mapPartitions(functools.partial(_process_task, epoch, stage))
     try:
         parts = sent.collect()
-    except PySparkException as error:
-        raise _cause(error) from None
-    except Exception as error:  # py4j wraps what a task raised
-        raise _cause(error) from None
+    except Exception as error:  # Spark's own, or py4j's around what a task raised
+        raise _cause(error, sc) from None
     return [message for _, body in parts for message in decode(unpack(body).to_batches())]
 
 
@@ -236,10 +260,12 @@ def _slot(slot: int) -> int:
 _FAILED = "headrace-error:"
 
 
-def _cause(error: Exception) -> Exception:
+def _cause(error: Exception, sc: SparkContext | None = None) -> Exception:
     """The error that a task raised on purpose, as it was raised; anything else as it is."""
     text = str(error)
     start = text.find(_FAILED)
+    if start < 0 and sc is not None and (words := _another_python(sc, text)):
+        return EngineError(words)
     if start < 0:
         return EngineError(f"the Spark job of this epoch failed: {_raised(text)}{text.strip()[:2000]}")
     kind, message = json.JSONDecoder().raw_decode(text[start + len(_FAILED) :])[0]
@@ -298,9 +324,9 @@ def _bytes(messages: Sequence[Message]) -> bytes:
 
 
 @functools.lru_cache(maxsize=8)
-def _reader(folder: str) -> tuple[LocalStorage, BlockReader]:
+def _reader(uri: str) -> tuple[Storage, BlockReader]:
     """Open blocks outlive a task: a reused Python worker maps and checks a block once."""
-    storage = LocalStorage(folder)
+    storage = open_storage(uri)
     return storage, BlockReader(storage)
 
 
@@ -310,6 +336,7 @@ _settled = 0  # modules that were loaded when this worker last put its objects a
 def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
+    leaving.leave_quietly()
     if len(sys.modules) > _settled:
         gc.freeze()
         _settled = len(sys.modules)
@@ -333,6 +360,19 @@ def stopped(sc: SparkContext) -> bool:
         return True
 
 
+def await_interrupt(spark: SparkSession) -> str:
+    """In a callback of a streaming query: wait in the query's own thread of the JVM until the query is stopped.
+
+    Gives the words of an error that Spark takes for the end of a query that was stopped; any other it would report with
+    all its frames. They are all that is said: Spark looks for them in a way that takes no long text.
+    """
+    try:
+        spark._jvm.java.lang.Thread.sleep(LONGEST_STOP)
+    except Exception:  # the interrupt, or there is no JVM any more
+        return INTERRUPTED
+    return "the run was stopped"
+
+
 # --- are there executors? ------------------------------------------------------------------------------------------
 
 
@@ -343,11 +383,16 @@ def executors(sc: SparkContext) -> int:
 
 def await_executors(sc: SparkContext, patience: float) -> None:
     """Wait for executors: without one, Spark would wait forever. Some will do, the others join when they can."""
-    if sc.master.startswith("local") and not sc.master.startswith("local-cluster"):
+    if _on_this_machine(sc):
         return
     if not _come(sc, 1, patience):
         raise EngineError(_nobody(sc, patience))
     _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), GRACE)
+
+
+def _on_this_machine(sc: SparkContext) -> bool:
+    """Whether tasks run in the driver itself."""
+    return sc.master.startswith("local") and not sc.master.startswith("local-cluster")
 
 
 def _come(sc: SparkContext, count: int, seconds: float) -> bool:
@@ -387,7 +432,8 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
         try:
             found = sc.parallelize(range(tasks), tasks).map(functools.partial(_read_token, probe.name)).collect()
         except Exception as error:
-            raise EngineError(f"a task could not be run on {sc.master}: {_why(str(error))}") from None
+            why = _another_python(sc, str(error)) or f"a task could not be run on {sc.master}: {_why(str(error))}"
+            raise EngineError(why) from None
     if any(text != token for text in found):
         msg = (
             f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
@@ -395,6 +441,28 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
             " executor reach, such as a shared file system"
         )
         raise EngineError(msg)
+
+
+def _another_python(sc: SparkContext, text: str) -> str | None:
+    """Whether tasks failed because Spark, here on this machine, starts another Python than the one that we are."""
+    if not _on_this_machine(sc):
+        return None
+    used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
+    if used == str(Path(sys.executable).absolute()):
+        return None
+    if missing := re.search(r"No module named '([^']+)'", text):
+        what = f"that one has no module {missing[1]!r}"
+    elif "PYTHON_VERSION_MISMATCH" in text:
+        what = "their versions differ"
+    elif "Cannot run program" in text:
+        what = "that one cannot be started"
+    else:
+        return None
+    return (
+        f"this session starts its Python workers with {used!r}, but this program is run by {sys.executable!r}, and {what};"
+        ' before the session is made, set PYSPARK_PYTHON: os.environ["PYSPARK_PYTHON"] = sys.executable; or make the'
+        " session with headrace.session()"
+    )
 
 
 def _why(text: str) -> str:
@@ -409,6 +477,7 @@ def _why(text: str) -> str:
 
 
 def _read_token(path: str, _: int) -> str | None:
+    leaving.leave_quietly()
     try:
         return Path(path).read_text()
     except OSError:

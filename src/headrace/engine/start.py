@@ -8,6 +8,7 @@ wrong is found before anything is written there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
-from headrace.durations import parse_duration
+from headrace.durations import Duration, parse_duration
 from headrace.engine import plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
@@ -32,17 +33,21 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
 from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
+from headrace.screen import printable
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+
+_log = logging.getLogger(__name__)
 
 AUTO = "auto"
 SPARK = "spark"  # the folder of Spark's own log
@@ -77,15 +82,26 @@ def collect(
             engine.check_reach(sc, folder / "state")
         rows = engine.bounded_rows(spark, sources, count)
         driver.run(Position("bounded"), lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        _say_what_was_left_out(store.last)
         table = result.table()
     return query.schema.empty_table() if table is None else table
+
+
+def _say_what_was_left_out(last: Manifest | None) -> None:
+    for name, source in (last.sources if last else {}).items():
+        if source.late or source.rejected:
+            why = (
+                "late: behind the watermark; rejected: no time, one beyond 73,000 years, or further ahead than `ahead`"
+            )
+            counts = f"{source.late:,} late and {source.rejected:,} rejected of {source.delivered:,}"
+            _log.warning("collect left out tuples of %s: %s (%s)", printable(name), counts, why)
 
 
 def start(
     results: Sequence[tuple[Stream, Sink]],
     *,
     checkpoint: str | os.PathLike[str],
-    epoch: str = "1 second",
+    epoch: Duration = "1 second",
     slots: int | str | None = None,
     order: str = "transparent",
     late: Sink | None = None,
@@ -106,6 +122,7 @@ def start(
     ordered = [sink.ordered for _, sink in results]
     check_strategy(strategy)
     if late is not None:
+        _check_sink(late, "late")
         _check_late(sources)
     auto = slots == AUTO
     if auto and plan is not None:
@@ -141,6 +158,8 @@ def start(
         run = Run(spark, sources, driver, folder / SPARK, interval)
         plan_file.write(folder, roots, shown)
         run._begin()
+        begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
+        _log.info("a run %s with %s slots; checkpoint %s", begins, count, printable(str(folder)))
     except BaseException:
         store.close()
         raise
@@ -159,9 +178,14 @@ def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Stream):
-            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {item!r}")
-        if not hasattr(item[1], "deliver") or not hasattr(item[1], "ordered"):
-            raise QueryTypeError(f"{item[1]!r} is not a sink; such as headrace.sinks.parquet('out/')")
+            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {named(item)}")
+        _check_sink(item[1], "the sink")
+
+
+def _check_sink(sink: Any, what: str) -> None:
+    if not hasattr(sink, "deliver") or not hasattr(sink, "ordered"):
+        example = "foreach(function)" if kind_of(sink) == "function" else "parquet('out/')"
+        raise QueryTypeError(f"{what}: {named(sink)} is not a sink; such as headrace.sinks.{example}")
 
 
 def _check_late(sources: Mapping[str, nodes.Source]) -> None:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from headrace import duck
 from headrace.errors import ExpressionError
 from headrace.expressions.tree import Tree, columns_of, nested, parse, to_sql, walk
+from headrace.given import instead_of_text, named
 from headrace.types import plain_type
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
@@ -94,7 +95,9 @@ def checked_scalar(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Exp
 
 def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggregates: bool) -> Tree:
     if not isinstance(text, str):
-        raise ExpressionError(f"{what} must be an expression as text; found {text!r}")
+        example = "count(*)" if aggregates else "x > 1"
+        msg = f"{what} must be an expression as text; found {named(text)}; {instead_of_text(text, example)}"
+        raise ExpressionError(msg)
     _check_shape(text, what)
     tree = parse(text, what)
     for node in walk(tree):

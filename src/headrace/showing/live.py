@@ -33,8 +33,10 @@ from headrace.showing.streams import on_stderr
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table
 REMEMBERED = 6  # epochs that a rate is taken over
+LONG = 5.0  # seconds after which an epoch under way is mentioned
 SILENT = 10.0  # seconds without an epoch after which a rate is zero
 LINES_EVERY = 1.0  # seconds, at least, between two plain lines
+SIGN_OF_LIFE = 10.0  # seconds without an epoch after which a plain line says what is going on
 
 
 class Display(Protocol):
@@ -205,8 +207,12 @@ class LiveTable:
         running = str(timedelta(seconds=int(time.monotonic() - self._began)))
         head = Text.assemble((self._title, "bold"), "  ", (f"running {running}", "dim"), "  ")
         if progress.last is None:
-            return head.append("waiting for the first epoch", "yellow")
-        return head.append(f"epoch {progress.epoch:,} took {seconds(progress.last.seconds)}")
+            under_way = "waiting for" if progress.running is None else "in"
+            return head.append(f"{under_way} the first epoch", "yellow")
+        head.append(f"epoch {progress.epoch:,} took {seconds(progress.last.seconds)}")
+        if progress.running is not None and progress.running >= LONG:
+            head.append(f", the next has been running for {seconds(progress.running)}", "yellow")
+        return head
 
     def _flows(self, progress: Progress) -> Table:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
@@ -288,11 +294,12 @@ def _files(count: int) -> str:
 
 
 class PlainLines:
-    """A line per epoch, at most one per second."""
+    """A line per epoch, at most one per second, and a sign of life when an epoch takes long or none begins."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._rates = console, Rates()
         self._shown, self._at = -1, -LINES_EVERY
+        self._said = self._began = time.monotonic()
         self._progress: Progress | None = None
 
     def show(self, progress: Progress) -> None:
@@ -300,6 +307,8 @@ class PlainLines:
         self._progress = progress
         if time.monotonic() - self._at >= LINES_EVERY:
             self._print()
+        if time.monotonic() - self._said >= SIGN_OF_LIFE:
+            self._say(waiting(progress, time.monotonic() - self._began))
 
     def close(self) -> None:
         self._print()
@@ -309,7 +318,20 @@ class PlainLines:
         if progress is None or progress.last is None or progress.last.epoch == self._shown:
             return
         self._shown, self._at = progress.last.epoch, time.monotonic()
-        self._console.print(line(progress, self._rates), highlight=False, soft_wrap=True, markup=False)
+        self._say(line(progress, self._rates))
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def waiting(progress: Progress, since: float) -> str:
+    """What goes on while no epoch ends."""
+    done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out so far"
+    backlog = "" if not progress.backlog else f", {_files(progress.backlog)}"
+    if progress.running is not None:
+        return f"epoch {progress.epoch + 1} has been running for {seconds(progress.running)}; {done}{backlog}"
+    return f"waiting for input, running for {seconds(since)}; {done}{backlog}"
 
 
 def line(progress: Progress, rates: Rates) -> str:

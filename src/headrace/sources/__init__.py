@@ -23,7 +23,7 @@ class Origin(Protocol):
 
     @property
     def place(self) -> str | None:
-        """What a stream reads, in words that another start finds the same; None where that cannot be told."""
+        """What it reads or, if static, holds, in words that another start finds the same; None where that cannot be told."""
 
     def table(self) -> pa.Table:
         """All tuples that are there now, in the source's own schema."""

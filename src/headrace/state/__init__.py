@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from headrace.state.blocks import Block, BlockReader, OpenBlock, block_name, epoch_of, write_block
 from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals, digest
-from headrace.state.storage import LocalStorage, MemoryStorage, Storage, SyncFailed
+from headrace.state.storage import Lease, LocalStorage, MemoryStorage, Storage, open_storage
 from headrace.state.store import StateStore
+from headrace.state.syncing import SyncFailed
 
 __all__ = [
     "Block",
     "BlockReader",
+    "Lease",
     "LocalStorage",
     "Manifest",
     "MemoryStorage",
@@ -30,5 +32,6 @@ __all__ = [
     "block_name",
     "digest",
     "epoch_of",
+    "open_storage",
     "write_block",
 ]

@@ -13,8 +13,9 @@ import stat
 from pathlib import Path
 
 from headrace.errors import StateError, WriterConflict
-from headrace.state.storage import FOLDERS, sync_path
+from headrace.state.syncing import sync_path
 
+FOLDERS = ("blocks", "manifests")
 LOCK = "writer.lock"
 
 _OWN = {*FOLDERS, LOCK}

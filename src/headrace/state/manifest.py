@@ -55,7 +55,7 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
-    place: str | None = None  # what it reads, where that can be told
+    place: str | None = None  # what it reads, or what a static one held, where that can be told
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)

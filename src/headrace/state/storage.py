@@ -24,9 +24,11 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from headrace.errors import StateError
+from headrace.errors import StateError, WriterConflict
+from headrace.paths import given_path
+from headrace.state.folder import FOLDERS, WriterLock, prepare, require
+from headrace.state.syncing import sync_open, sync_path
 
-FOLDERS = ("blocks", "manifests")
 UNSUPPORTED = frozenset(
     ["vfat", "msdos", "exfat"]
     + [f"fuse.{kind}" for kind in ("s3fs", "gcsfuse", "goofys", "mount-s3", "rclone", "blobfuse2", "sshfs")]
@@ -41,12 +43,25 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
-class SyncFailed(OSError):
-    """The disk did not confirm that data is safe. Repeating the sync could report a false success: do not."""
+class Lease(Protocol):
+    """That a run is the one writer of a storage."""
+
+    def release(self) -> None:
+        """Others may write from now on."""
 
 
 class Storage(Protocol):
     """Files with write-once names below two folders, `blocks` and `manifests`."""
+
+    @property
+    def uri(self) -> str:
+        """What `open_storage` makes the same storage of, on whatever machine."""
+
+    def lease(self) -> Lease:
+        """Make the place ready and keep other writers away; `WriterConflict` when there is one."""
+
+    def require(self) -> None:
+        """Refuse a place that holds no state."""
 
     def write(self, name: str, data: Data) -> None:
         """Create a new file; `FileExistsError` when the name is taken."""
@@ -73,6 +88,11 @@ class Storage(Protocol):
         """Remove a file; one that is not there is fine."""
 
 
+def open_storage(place: str | os.PathLike[str], *, fsync: bool = True) -> Storage:
+    """The storage at a place that a user gave, or at the `uri` of one: the only way to make one, in driver and tasks."""
+    return LocalStorage(given_path(place, "the state").absolute(), fsync=fsync)
+
+
 def check_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise StateError(f"refused file name {name!r}: state files are 'blocks/…' or 'manifests/…'")
@@ -95,6 +115,30 @@ class LocalStorage:
     def __init__(self, root: str | Path, *, fsync: bool = True) -> None:
         self.root = Path(root)
         self.fsync = fsync
+
+    @property
+    def uri(self) -> str:
+        return str(self.root)
+
+    def lease(self) -> Lease:
+        prepare(self.root)
+        lock = WriterLock(self.root)
+        try:
+            self._make_ready()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def require(self) -> None:
+        require(self.root)
+
+    def _make_ready(self) -> None:
+        try:
+            self.create()
+        except OSError as error:
+            raise StateError(f"cannot prepare {self.root}: {error}. Check permissions and the disk") from error
+        self.probe()
 
     def create(self) -> None:
         """Make the two folders, in a root that is there, so that they survive a power cut."""
@@ -193,9 +237,20 @@ class LocalStorage:
 class MemoryStorage:
     """The same contract in a dict, for tests and models."""
 
+    uri = "memory:"  # of one process: tasks elsewhere cannot open it
+
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self._lock = threading.Lock()
+        self._leased = threading.Lock()
+
+    def lease(self) -> Lease:
+        if not self._leased.acquire(blocking=False):
+            raise WriterConflict("this storage in memory is in use by another run of this process. Stop that run")
+        return self._leased
+
+    def require(self) -> None:
+        pass
 
     def write(self, name: str, data: Data) -> None:
         if not self._add(name, data):
@@ -280,7 +335,7 @@ def _create(path: Path, data: Data, *, sync: bool) -> None:
     try:
         _write_all(descriptor, data)
         if sync:
-            _sync(descriptor, path)
+            sync_open(descriptor, path)
     except OSError:
         _forget(path)
         raise
@@ -293,22 +348,6 @@ def _write_all(descriptor: int, data: Data) -> None:
     rest = view.cast("B") if view.nbytes else view
     while rest.nbytes:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def sync_path(path: Path) -> None:
-    """fsync of a file or a folder by its path."""
-    descriptor = os.open(path, _OLD)
-    try:
-        _sync(descriptor, path)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(descriptor: int, path: Path) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise SyncFailed(error.errno, f"sync failed: {error.strerror}", str(path)) from error
 
 
 def _link(temporary: Path, final: Path) -> bool:

@@ -18,9 +18,10 @@ from typing import Any, NoReturn, Self
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
-from headrace.state.folder import WriterLock, prepare, require
+from headrace.state.folder import FOLDERS
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
-from headrace.state.storage import FOLDERS, LocalStorage, Storage, SyncFailed, is_temporary
+from headrace.state.storage import Lease, Storage, is_temporary, open_storage
+from headrace.state.syncing import SyncFailed
 
 BEGUN = "blocks/begun"  # stands apart from the manifests, so that it is not lost with them
 
@@ -30,11 +31,11 @@ _READ_ATTEMPTS = 5
 class StateStore:
     """Use `StateStore.open` for a folder; the constructor takes any storage and no lock."""
 
-    def __init__(self, storage: Storage, *, read_only: bool = False, lock: WriterLock | None = None) -> None:
+    def __init__(self, storage: Storage, *, read_only: bool = False, lease: Lease | None = None) -> None:
         self.storage = storage
         self.read_only = read_only
         self.run = uuid.uuid4().hex
-        self._writer_lock = lock
+        self._lease = lease
         self._mutex = threading.Lock()
         self._stopped: str | None = None
         self._named: dict[int, frozenset[str]] = {}
@@ -48,18 +49,15 @@ class StateStore:
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False, fsync: bool = True) -> Self:
         """Check the folder, take it, load the newest manifest. Refuses rather than guesses."""
-        root = Path(folder).absolute()
-        storage = LocalStorage(root, fsync=fsync)
+        storage = open_storage(folder, fsync=fsync)
         if read_only:
-            require(root)
+            storage.require()
             return cls(storage, read_only=True)
-        prepare(root)
-        lock = WriterLock(root)
+        lease = storage.lease()
         try:
-            _make_ready(storage)
-            return cls(storage, lock=lock)
+            return cls(storage, lease=lease)
         except BaseException:
-            lock.release()
+            lease.release()
             raise
 
     def draft(self, **changes: Any) -> Manifest:
@@ -110,8 +108,8 @@ class StateStore:
 
     def close(self) -> None:
         self.revoke()
-        if self._writer_lock is not None:
-            self._writer_lock.release()
+        if self._lease is not None:
+            self._lease.release()
 
     def __enter__(self) -> Self:
         return self
@@ -305,14 +303,6 @@ class StateStore:
 
     def _temporaries(self) -> list[str]:
         return [name for folder in FOLDERS for name in self.storage.list(folder) if is_temporary(name)]
-
-
-def _make_ready(storage: LocalStorage) -> None:
-    try:
-        storage.create()
-    except OSError as error:
-        raise StateError(f"cannot prepare {storage.root}: {error}. Check permissions and the disk") from error
-    storage.probe()
 
 
 _INTACT = "The epoch before is intact: repair the disk or make room, then start again"

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import WorkloadError
+from headrace.paths import given_path
 from headrace.workloads.checks import SECOND, number, whole
 
 MOST_FILES = 1000  # per second
@@ -91,7 +92,7 @@ def check_name(name: Any) -> None:
 
 def new_folder(folder: str | os.PathLike[str]) -> Path:
     """A folder with nothing in it, made if need be."""
-    path = Path(folder)
+    path = given_path(folder, "a made-up stream")
     if path.exists() and not path.is_dir():
         raise WorkloadError(f"{str(path)!r} is a file; a folder is needed")
     try:

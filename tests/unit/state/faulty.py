@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.state.storage import Data, MemoryStorage, SyncFailed
+from headrace.state.storage import Data, MemoryStorage
+from headrace.state.syncing import SyncFailed
 
 KINDS = ("before", "after", "short", "flip", "ghost")
 
@@ -43,6 +44,10 @@ class FaultyStorage:
         self.faults = list(faults)
         self.unsynced: set[str] = set()
         self.undeleted: dict[str, bytes] = {}
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
 
     @property
     def files(self) -> dict[str, bytes]:

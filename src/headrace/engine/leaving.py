@@ -1,0 +1,89 @@
+"""How Spark's Python workers and our own runs leave without a word when there is nothing to say.
+
+Spark closes the sockets of idle Python workers before it ends them; one that notices reports its own end as an error.
+`leave_quietly`, called in a task, makes the worker look first whether anybody is still there.
+When the interpreter ends, runs that go on are stopped as by `run.stop()`, within `PATIENCE`: otherwise Spark would report
+batches whose Python is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+PATIENCE = 10.0  # seconds that runs get to end their epoch when the interpreter ends
+DAEMON = "pyspark.daemon"
+
+Worker = Callable[[socket.socket, bool], int]
+
+
+class Stoppable(Protocol):
+    """What is needed of a run."""
+
+    _ended: threading.Event
+
+    def _ask_to_stop(self) -> None: ...
+
+
+# --- workers -------------------------------------------------------------------------------------------------------
+
+
+def leave_quietly() -> None:
+    """In a worker of Spark's daemon: from the next task on, a closed connection is the end and no error."""
+    main: Any = sys.modules.get("__main__")
+    if getattr(getattr(main, "__spec__", None), "name", None) != DAEMON:
+        return
+    worker = getattr(main, "worker", None)
+    if worker is not None and not isinstance(worker, Quiet):
+        main.worker = Quiet(worker)
+
+
+class Quiet:
+    """Spark's loop over tasks, for as long as Spark is at the other end."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __call__(self, connection: socket.socket, authenticated: bool) -> int:
+        if not _spoken_to(connection):
+            os._exit(0)
+        return self._worker(connection, authenticated)
+
+
+def _spoken_to(connection: socket.socket) -> bool:
+    """Wait until there is something to read; false if there never will be."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+_runs: weakref.WeakSet[Stoppable] = weakref.WeakSet()
+
+
+def stop_when_leaving(run: Stoppable) -> None:
+    """The run is stopped when the interpreter ends, if it still goes on then."""
+    if not _runs:
+        atexit.unregister(_stop_runs)
+        atexit.register(_stop_runs, os.getpid())
+    _runs.add(run)
+
+
+def _stop_runs(process: int) -> None:
+    if process != os.getpid():  # a fork: the runs are its parent's
+        return
+    deadline = time.monotonic() + PATIENCE
+    runs = list(_runs)
+    for run in runs:
+        run._ask_to_stop()
+    for run in runs:
+        run._ended.wait(max(deadline - time.monotonic(), 0.0))

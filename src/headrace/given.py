@@ -1,0 +1,72 @@
+"""What a user handed over instead of what was expected, named in errors. Knows Spark's and pandas' kinds by name only."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def kind_of(value: Any) -> str:
+    """One of a few kinds that are easily taken for another, or "".
+
+    >>> kind_of(lambda t: t), kind_of(3)
+    ('function', '')
+    """
+    module, name = type(value).__module__.partition(".")[0], type(value).__name__
+    if module in ("pyspark", "pandas", "polars", "pyarrow", "headrace"):
+        return f"{module} {name}"
+    if module == "builtins" and callable(value) and hasattr(value, "__name__"):
+        return "function"
+    if isinstance(value, dict | list | tuple):
+        return name
+    return "path" if isinstance(value, os.PathLike) else ""
+
+
+def named(value: Any) -> str:
+    """A value in an error: by its kind where its own text would say less or go on for pages.
+
+    >>> named(3), named(lambda t: t), named({"b": "a + 1"})
+    ('3', 'a lambda', "a dict {'b': 'a + 1'}")
+    """
+    kind = kind_of(value)
+    match kind.split(" "):
+        case ["pyspark", "Column"]:
+            return f"a Spark column, {value!r:.100}"
+        case ["headrace", "Stream"]:
+            return "a stream"
+        case [library, name]:
+            return f"a {name} of {library}"
+        case ["function"]:
+            return "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__name__}"
+        case ["dict" | "list" | "tuple" as name]:
+            return f"a {name} {value!r:.100}"
+    return f"{value!r:.100}"
+
+
+def instead_of_text(value: Any, example: str) -> str:
+    """What to write where SQL text is expected."""
+    kind = kind_of(value)
+    if kind == "pyspark Column":
+        return f"write it as SQL text, such as {example!r}, or use the column on the DataFrame before headrace.stream(df, ...)"
+    if kind == "function":
+        return f"expressions are SQL text, not Python, so that they can be checked and routed; such as {example!r}"
+    return f"write SQL text, such as {example!r}"
+
+
+def instead_of_dataframe(value: Any) -> str:
+    """How to get a Spark DataFrame from what was given."""
+    kind = kind_of(value)
+    match kind.split(" "):
+        case ["pandas", "DataFrame"] | ["pyarrow", "Table"]:
+            return "make one of it: headrace.stream(spark.createDataFrame(it), time=...)"
+        case ["polars", _]:
+            return "make one of it: headrace.stream(spark.createDataFrame(it.to_arrow()), time=...)"
+        case ["pyspark", "RDD" | "PipelinedRDD"]:
+            return "make one of it: headrace.stream(it.toDF(), time=...)"
+        case ["headrace", "Stream"]:
+            return "it is a stream already"
+        case ["dict" | "list" | "tuple"]:
+            return "make one of its rows: spark.createDataFrame(rows, 'a long, ...')"
+    if kind == "path" or isinstance(value, str):
+        return "for a folder of files use headrace.files(spark, folder, time=...), or spark.readStream"
+    return "such as spark.readStream...load(), or spark.createDataFrame(...)"
