@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli
 from headrace.cli import loading
+from headrace.engine.figures import EpochRecord
 from headrace.engine.progress import EpochProgress, Progress
 from headrace.showing import live
 from headrace.showing.stopping import stoppable
@@ -254,12 +255,27 @@ def played(epochs: int, **more: Any) -> Any:
 
 def test_json_has_one_line_per_epoch() -> None:
     out = io.StringIO()
-    live.watch(played(5), display=live.JsonLines(out))
+    shown = live.JsonLines(out)
+    for epoch in range(5):
+        shown.tell(EpochRecord(epoch, seconds=0.25, progress=at_epoch(epoch)))
+    live.watch(played(5), display=shown)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1, 2, 3, 4]
     assert lines[-1]["sources"] == {"calls": 5000}
     assert lines[-1]["last"]["tuples_in"] == 1000
     assert set(lines[0]) >= {"time", "tuples_in", "results_out", "late", "rejected", "watermark", "backlog", "latency"}
+    assert lines[-1]["record"]["seconds"] == 0.25 and "progress" not in lines[-1]["record"]
+
+
+def test_that_nobody_reads_the_lines_any_longer_ends_the_program() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    shown = live.JsonLines(Gone())
+    shown.tell(EpochRecord(0))
+    with pytest.raises(BrokenPipeError):
+        live.watch(played(5), display=shown)
 
 
 def test_plain_lines_come_at_most_once_a_second_and_the_last_always() -> None:

@@ -48,7 +48,7 @@ def report() -> Report:
     task.work.passed("calls>join-1", 6, 3)
     task.work.out["calls"] += 3
     task.work.cpu["calls"] += 0.25
-    return task.finished({"calls": 5, "others": None}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678)
+    return task.finished({"calls": 5, "others": None}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678, 0.5)
 
 
 def heads() -> list[Head]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine import run as run_module
+from headrace.engine.listening import Listeners
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, busy_now
 from headrace.engine.reports import SourceCounts
@@ -72,9 +73,15 @@ class Bench:
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
             control=SimpleNamespace(active=1, backlog=0),
+            progress=Progress(epoch=0),
             ledgers={},
-            store=SimpleNamespace(last=SimpleNamespace(sources=self.sources), close=self.close),
+            store=SimpleNamespace(
+                last=SimpleNamespace(sources=self.sources), revoke=lambda: None, close=lambda **_: self.close()
+            ),
             run=self.epoch,
+            listeners=Listeners(),
+            running=None,
+            busy=[],
         )
         context = context or SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         spark = SimpleNamespace(sparkContext=context)

@@ -666,7 +666,9 @@ def _follow(
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
     with stoppable() as stop, headrace.start(found, show=False, **options) as started:
-        display = live.JsonLines(json) if json else live.for_console(console, title, names)
+        display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
+        if isinstance(display, live.JsonLines):
+            started.listen(display.tell)
         live.watch(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
     farewell = _farewell(started, stop)

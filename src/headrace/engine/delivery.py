@@ -5,6 +5,7 @@ Invariant: nothing more is committed before the newest outbox has been delivered
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,13 +25,18 @@ class Deliverer:
     store: StateStore
     sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
 
-    def deliver(self, manifest: Manifest) -> None:
+    def deliver(self, manifest: Manifest) -> dict[str, float]:
+        """Seconds that each sink took."""
+        took = {}
         reader = BlockReader(self.store.storage)
         for result, sink in self.sinks.items():
             parts = [output for output in manifest.outbox if output.result == result]
             if parts:
                 table = self._table(reader, result, parts)
+                begun = time.monotonic()
                 self._hand_over(sink, Delivery(self.store.state_id, manifest.number, result, table))
+                took[result] = time.monotonic() - begun
+        return took
 
     def _table(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
         """All of a result; refuses blocks that are whole, but hold something else."""

@@ -3,6 +3,7 @@
     agreement   reports of tasks that agree           identity   whose state it is
     outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
     delivery    results to their sinks                progress   what people see of it
+    figures     what an epoch did                     listening  who is told
 
 Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
 stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
@@ -15,6 +16,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -29,11 +31,14 @@ from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
+from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of
 from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
+from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
 from headrace.sinks import Sink
@@ -84,7 +89,7 @@ class Driver:
         self.control = self._controller(last)
         self._adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
-        self._watch = Stopwatch()
+        self._watch, self.listeners = Stopwatch(), Listeners()
         reader, taken = BlockReader(self.store.storage), last.ledgers if last else {}
         self.ledgers = {name: Ledger(origin, taken.get(name, ()), reader) for name, origin in self.files.items()}
 
@@ -143,20 +148,52 @@ class Driver:
         idle: Sequence[str],
         taken: Mapping[str, Sequence[File]],
     ) -> None:
-        begun = time.time()
+        begun, watch = time.time(), [time.monotonic()]
         epoch = self._epoch(final=final, idle=idle)
         reports = agreed(epoch, execute)
+        watch.append(time.monotonic())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
-        manifest = self._manifest(epoch, reports, position, ledgers)
+        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers)
         self.store.commit(manifest)
+        watch.append(time.monotonic())
         for name, files in taken.items():
             self.ledgers[name].accept(ledgers[name], files)
-        self._deliverer.deliver(manifest)
+        took = self._deliverer.deliver(manifest)
+        watch.append(time.monotonic())
         self.store.clean()
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
+        after.backlog = self.control.backlog if self.ledgers else None
         after.update(manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
         self.progress = after
+        self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
+
+    def _record(
+        self,
+        last: Manifest | None,
+        manifest: Manifest,
+        epoch: Epoch,
+        reports: Sequence[Report],
+        watch: Sequence[float],
+        took: Mapping[str, float],
+    ) -> EpochRecord:
+        executed, commit, delivery = (after - before for before, after in pairwise(watch))
+        found = figures(last, manifest, total(report.work for report in reports))
+        found["results"] = {n: replace(each, seconds=took.get(n)) for n, each in found["results"].items()}
+        return EpochRecord(
+            epoch.number,
+            seconds=watch[-1] - watch[0],
+            phases=phases_of(reports, epoch.slots, executed, commit, delivery),
+            slots=slots_of(reports, epoch.slots),
+            progress=self.progress,
+            **found,
+        )
+
+    def tell_again(self) -> None:
+        """On start: who listened may not have heard of the newest epoch."""
+        last = self.store.last
+        if last is not None and not self.store.all_heard:
+            self.listeners.tell(replace(from_manifests(self.store.previous, last), repeated=True))
 
     def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
         """Everything that the tasks of the next epoch must know."""

@@ -7,7 +7,6 @@ Nothing here knows Spark: an engine calls these functions and moves the messages
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from headrace.engine.messages import Goodbye, Message
 from headrace.engine.outlet import Outlet
 from headrace.engine.reports import SourceCounts, TaskReport
 from headrace.engine.slots import EpochSlot
+from headrace.engine.work import Began
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
 from headrace.moments import FOREVER, FURTHEST
@@ -81,7 +81,7 @@ class Window:
 
 def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Message]:
     """Accept the tuples of the sources and send each where the plan wants it."""
-    begin = time.process_time()
+    began = Began()
     report = TaskReport(task.itself)
     outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
@@ -97,7 +97,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
         if each.delivered:
             report.delivered(name, each)
     seen = {name: each.largest for name, each in counts.items() if each.spoke}
-    yield from outlet.finish(seen, (), time.process_time() - begin)
+    yield from outlet.finish(seen, (), began)
 
 
 def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
@@ -142,7 +142,7 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceC
 
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
     """Run the operators of a stage in one slot on what was sent to it."""
-    begin = time.process_time()
+    began = Began()
     inbox, handed, report = Inbox(), Inputs(), TaskReport(task.itself)
     outlet = Outlet(epoch, task, report, handed)
     here = {operator.name for operator in epoch.plan.at(stage)}
@@ -166,7 +166,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
             yield from outlet.flush_full()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, report)
-    yield from outlet.finish(inbox.seen, inbox.heard, time.process_time() - begin)
+    yield from outlet.finish(inbox.seen, inbox.heard, began)
 
 
 def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:

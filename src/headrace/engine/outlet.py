@@ -21,6 +21,7 @@ from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
 from headrace.engine.reports import TaskReport
 from headrace.engine.watermarks import Seen
+from headrace.engine.work import Began
 from headrace.engine.writing import (
     Task,
     Written,
@@ -88,9 +89,9 @@ class Outlet:
             if done[edge.steps].num_rows:
                 yield from self._send(edge, done[edge.steps], shared)
 
-    def finish(self, seen: Seen, heard: Sequence[Attempt], cpu: float) -> Iterator[Message]:
+    def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
-        report = self.report.finished(seen, heard, cpu)
+        report = self.report.finished(seen, heard, *began.passed())
         yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
             for slot in range(self.epoch.slots):

@@ -75,7 +75,7 @@ class Progress:
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}
         self.results = dict(totals.results)
         self.results_out = sum(self.results.values())
-        self.watermark = {name: _known(source.watermark) for name, source in manifest.sources.items()}
+        self.watermark = {name: known_watermark(source.watermark) for name, source in manifest.sources.items()}
         live = manifest.state_blocks()
         self.state_bytes, self.blocks = sum(block.bytes for block in live), len(live)
 
@@ -163,7 +163,7 @@ def busy_now(measured: Sequence[float], slots: int, window: float, running: floa
     return [(share * window + running - window) / running for share in before]
 
 
-def _known(watermark: int) -> int | None:
+def known_watermark(watermark: int) -> int | None:
     """Microseconds; None before the first tuple."""
     return None if watermark == NEVER else watermark
 

@@ -100,6 +100,7 @@ class Report(Head):
     heard: tuple[Attempt, ...]  # producers of the stage before, ascending
     seen: Seen
     cpu: float  # seconds
+    seconds: float  # from its first message to its last, waiting included
     work: Work
     sources: Mapping[str, SourceCounts]  # those that delivered something
     added: Sequence[StateBlock]  # to state that is only added to
@@ -115,6 +116,7 @@ class Report(Head):
             "heard": self.heard,
             "seen": self.seen,
             "cpu": self.cpu,
+            "seconds": self.seconds,
             "work": self.work.to_json(),
             "sources": {name: counts.to_json() for name, counts in self.sources.items()},
             "added": [each.to_json() for each in self.added],
@@ -132,6 +134,7 @@ class Report(Head):
             heard=tuple(Attempt(*each) for each in data["heard"]),
             seen=data["seen"],
             cpu=data["cpu"],
+            seconds=data["seconds"],
             work=Work.from_json(data["work"]),
             sources={name: SourceCounts.from_json(counts) for name, counts in data["sources"].items()},
             added=[StateBlock.from_json(each) for each in data["added"]],
@@ -183,12 +186,13 @@ class TaskReport:
     def loaded(self, operator: str, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
         self._load.setdefault(operator, GroupLoad()).add(side, counts, heavy)
 
-    def finished(self, seen: Seen, heard: Iterable[Attempt], cpu: float) -> Report:
+    def finished(self, seen: Seen, heard: Iterable[Attempt], cpu: float, seconds: float) -> Report:
         return Report(
             task=self.task,
             heard=tuple(sorted(heard)),
             seen=seen,
             cpu=round(cpu, 6),
+            seconds=round(seconds, 6),
             work=self.work,
             sources=self._sources,
             added=self._added,

@@ -22,6 +22,8 @@ from headrace.engine import leaving
 from headrace.engine import spark as engine
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
+from headrace.engine.figures import EpochRecord
+from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
@@ -115,6 +117,10 @@ class Run:
             raise self._error
         return True
 
+    def listen(self, function: Listener) -> Callable[[], None]:
+        """Call `function(record)` for every epoch of this run, in order, in a thread of its own; gives what ends that."""
+        return self._driver.listeners.add(function)
+
     def stop(self) -> None:
         """End the run; an epoch in progress is finished first."""
         self._ask_to_stop()
@@ -198,9 +204,19 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        self._driver.store.close()  # waits for a commit in progress
+        self._driver.store.revoke()  # waits for a commit in progress
+        self._driver.store.close(all_heard=self._tell_the_end())
         _log.info("a run ended after epoch %s: %s", self._driver.progress.epoch, self._error or "as it was asked to")
         self._ended.set()
+
+    def _tell_the_end(self) -> bool:
+        """Whether all who listen have heard everything."""
+        listeners = self._driver.listeners
+        if self._error is not None:
+            progress = self.progress
+            failed = f"{type(self._error).__name__}: {self._error}"
+            listeners.tell(EpochRecord(progress.epoch + 1, error=failed, progress=progress))
+        return listeners.close()
 
     def _job_is_lost(self) -> bool:
         """Spark never answers for a job that it is given while its session is being stopped."""

@@ -19,6 +19,16 @@ from headrace.state.manifest import Manifest
 T = TypeVar("T")
 
 
+class Began:
+    """When a task began, by its processor's time and by the clock."""
+
+    def __init__(self) -> None:
+        self._cpu, self._clock = time.process_time(), time.monotonic()
+
+    def passed(self) -> tuple[float, float]:
+        return time.process_time() - self._cpu, time.monotonic() - self._clock
+
+
 @dataclass
 class Work:
     edges: dict[str, list[int]] = field(default_factory=dict)  # edge: tuples into its steps, and out of them
@@ -58,6 +68,14 @@ class Work:
                     return
             yield item
 
+    def less(self, before: Work) -> Work:
+        """What was done since `before`, which is part of it."""
+        found = Work()
+        for what, counts in vars(self).items():
+            known = vars(before)[what]
+            vars(found)[what].update({name: _less(count, known.get(name)) for name, count in counts.items()})
+        return found
+
     def to_json(self) -> dict[str, Any]:
         cpu = {name: round(seconds, 6) for name, seconds in self.cpu.items()}
         return {
@@ -89,6 +107,12 @@ def total(parts: Iterable[Work]) -> Work:
 
 def _sum(a: Any, b: Any) -> Any:
     return [x + y for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
+
+
+def _less(a: Any, b: Any) -> Any:
+    if b is None:
+        return a
+    return [x - y for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a - b
 
 
 # --- what is stored ------------------------------------------------------------------------------------------------
@@ -124,6 +148,11 @@ class WorkSoFar:
         found = _STORED(data, "work")
         edges = tuple((name, producer, target) for name, producer, target in found["plan"])
         return WorkSoFar(edges, found["since"], Work.from_json(found["counts"]), found["held"])
+
+    @staticmethod
+    def edges_of(manifest: Manifest) -> list[Edge]:
+        """The plan's edges alone, of a manifest that this run made or checked."""
+        return [(name, producer, target) for name, producer, target in manifest.work.get("plan", ())]
 
     @staticmethod
     def of(last: Manifest | None) -> WorkSoFar | None:

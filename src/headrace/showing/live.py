@@ -25,6 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.engine.figures import EpochRecord
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.screen import printable, seen
@@ -351,17 +352,27 @@ def line(progress: Progress, rates: Rates) -> str:
 
 
 class JsonLines:
-    """One JSON object per epoch: what `Progress.to_json` says."""
+    """One JSON object for each epoch, none left out: what `Progress.to_json` says after it, and the epoch's own figures.
+
+    `tell` is for `Run.listen`.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._shown = -1
+        self._error: OSError | None = None
+
+    def tell(self, record: EpochRecord) -> None:
+        own = record.to_json()
+        line = {"time": datetime.now(UTC).isoformat(), **own.pop("progress"), "record": own}
+        try:
+            print(json.dumps(line), file=self._file, flush=True)
+        except OSError as error:
+            self._error = error
 
     def show(self, progress: Progress) -> None:
-        if progress.last is None or progress.last.epoch == self._shown:
-            return
-        self._shown = progress.last.epoch
-        print(json.dumps({"time": datetime.now(UTC).isoformat(), **progress.to_json()}), file=self._file, flush=True)
+        """Nothing more; that nobody reads any longer is found out here, where it can end the program."""
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         pass

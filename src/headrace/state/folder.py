@@ -7,6 +7,7 @@ one folder, one writer: the lock is held for as long as the store is open
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 import stat
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from headrace.errors import StateError, WriterConflict
 from headrace.state.syncing import sync_path
+
+_log = logging.getLogger(__name__)
 
 FOLDERS = ("blocks", "manifests")
 LOCK = "writer.lock"
@@ -86,6 +89,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK
+        self.left = ""
         self._descriptor: int | None = self._take()
 
     def _take(self) -> int:
@@ -120,12 +124,20 @@ class WriterLock:
         except OSError as error:
             raise StateError(f"cannot lock {self.path}: {error}. Use a local disk") from error
         try:
+            self.left = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         except OSError as error:
             raise StateError(f"cannot write {self.path}: {error}. Make room, or correct the disk") from error
 
-    def release(self) -> None:
+    def release(self, left: str = "") -> None:
         descriptor, self._descriptor = self._descriptor, None  # another thread may release it too
-        if descriptor is not None:
+        if descriptor is None:
+            return
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{left}\n".encode() if left else b"", 0)
+        except OSError as error:  # whoever comes next takes it for a writer that was killed
+            _log.warning("%s keeps what it says: %s", self.path, error)
+        finally:
             os.close(descriptor)

@@ -46,7 +46,11 @@ Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 class Lease(Protocol):
     """That a run is the one writer of a storage."""
 
-    def release(self) -> None:
+    @property
+    def left(self) -> str:
+        """What the writer before left for this one when it released; whatever it says of itself if it was killed."""
+
+    def release(self, left: str = "") -> None:
         """Others may write from now on."""
 
 
@@ -243,11 +247,16 @@ class MemoryStorage:
         self.files: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._leased = threading.Lock()
+        self.left = ""
 
     def lease(self) -> Lease:
         if not self._leased.acquire(blocking=False):
             raise WriterConflict("this storage in memory is in use by another run of this process. Stop that run")
-        return self._leased
+        return self
+
+    def release(self, left: str = "") -> None:
+        self.left = left
+        self._leased.release()
 
     def require(self) -> None:
         pass

@@ -40,6 +40,7 @@ class StateStore:
         self._stopped: str | None = None
         self._named: dict[int, frozenset[str]] = {}
         self.last: Manifest | None = None
+        self.previous: Manifest | None = None  # the one before it, if it is still there
         self._digest: str | None = None
         self._load_patiently(_READ_ATTEMPTS if read_only else 1)
         self.state_id = self.last.state_id if self.last else uuid.uuid4().hex
@@ -106,10 +107,15 @@ class StateStore:
             except OSError as error:
                 raise StateError(f"clean-up failed: {error}. No live file was touched; repeat it") from error
 
-    def close(self) -> None:
+    @property
+    def all_heard(self) -> bool:
+        """Whether the run before this one ended in order, and all who listened to it heard of its newest epoch."""
+        return self.last is not None and self._lease is not None and self._lease.left == _heard(self.last.number)
+
+    def close(self, *, all_heard: bool = False) -> None:
         self.revoke()
         if self._lease is not None:
-            self._lease.release()
+            self._lease.release(_heard(self.last.number) if all_heard and self.last else "")
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +139,7 @@ class StateStore:
     def _load(self) -> None:
         numbers = self._manifest_numbers()
         self._refuse_gap(numbers)
-        self._named, self.last, self._digest = {}, None, None
+        self._named, self.previous, self.last, self._digest = {}, None, None, None
         for number in numbers:
             self._accept_stored(number)
         if self.last is None:
@@ -175,7 +181,7 @@ class StateStore:
 
     def _remember(self, manifest: Manifest, data: bytes) -> None:
         self._named[manifest.number] = frozenset(block.name for block in manifest.live_blocks())
-        self.last, self._digest = manifest, digest(data)
+        self.previous, self.last, self._digest = self.last, manifest, digest(data)
 
     def _refuse_lost_log(self) -> None:
         """Blocks alone are what a kill before the first commit leaves; nothing was delivered before `BEGUN` was there."""
@@ -306,3 +312,7 @@ class StateStore:
 
 
 _INTACT = "The epoch before is intact: repair the disk or make room, then start again"
+
+
+def _heard(number: int) -> str:
+    return f"ended: epoch {number} was told"

@@ -1,0 +1,187 @@
+"""What one epoch did, as a record: `EpochRecord`, told to whoever listens (`headrace.engine.listening`).
+
+Invariant: its counts are the difference of two manifests, so they add up to the totals of the newest; times are those that
+this process measured, and are missing in a record that was made from manifests alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from headrace.engine.progress import Progress, known_watermark
+from headrace.engine.reports import Report
+from headrace.engine.work import Work, WorkSoFar
+from headrace.state.manifest import Manifest, OperatorState, SourceState
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where the seconds of an epoch went; reading and operators as their slowest task took, stage by stage."""
+
+    reading: float  # input, up to what is sent
+    exchange: float  # Spark: starting tasks, moving what is sent, waiting
+    operators: float
+    commit: float  # the state is durable
+    delivery: float  # sinks have the results
+
+
+@dataclass(frozen=True)
+class SourceFigures:
+    delivered: int  # = accepted + late + rejected
+    accepted: int
+    late: int
+    rejected: int
+    watermark: int | None  # microseconds, after the epoch; None: nothing has come yet
+    idle: bool
+
+
+@dataclass(frozen=True)
+class OperatorFigures:
+    arrived: int  # tuples that came to the steps before it
+    dropped: int  # of these, what the steps left out
+    sent: int  # tuples sent to its slots, one for each slot that gets it
+    out: int  # tuples that it put out
+    held: int  # tuples in its state, after the epoch
+    read: int  # of its state, by all slots
+    opened: int  # the same in bytes
+    compared: int  # pairs, where there is no equality
+    cpu: float  # seconds
+
+
+@dataclass(frozen=True)
+class SlotFigures:
+    cpu: float  # seconds
+    out: int
+    read: int
+    compared: int
+
+
+@dataclass(frozen=True)
+class ResultFigures:
+    rows: int
+    seconds: float | None  # that its sink took
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    epoch: int
+    seconds: float | None = None
+    phases: Phases | None = None
+    sources: Mapping[str, SourceFigures] = field(default_factory=dict)
+    operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
+    slots: Sequence[SlotFigures] = ()
+    results: Mapping[str, ResultFigures] = field(default_factory=dict)  # late tuples of a source: "late:<source>"
+    decisions: Sequence[Mapping[str, Any]] = ()
+    repeated: bool = False  # it was committed before this run began; it may have been told then
+    error: str | None = None  # what ended the run in this epoch, of which nothing was committed
+    progress: Progress = field(default_factory=Progress)  # after it
+
+    def to_json(self) -> dict[str, Any]:
+        """For logs and other programs."""
+        own = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
+        return {**own, "progress": self.progress.to_json()}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# --- how it is made ------------------------------------------------------------------------------------------------
+
+
+def figures(before: Manifest | None, after: Manifest, work: Work) -> dict[str, Any]:
+    """The fields that follow from two manifests and the work that lies between them."""
+    nothing = SourceState()
+    known = before.sources if before else {}
+    rows: dict[str, int] = {}
+    for output in after.outbox:
+        rows[output.result] = rows.get(output.result, 0) + output.block.rows
+    return {
+        "sources": {name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
+        "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
+        "results": {name: ResultFigures(count, None) for name, count in rows.items()},
+        "decisions": tuple(after.decisions),
+    }
+
+
+def from_manifests(before: Manifest | None, after: Manifest) -> EpochRecord:
+    """The epoch of a manifest, without its times."""
+    progress = Progress()
+    progress.restore(after)
+    return EpochRecord(after.number, **figures(before, after, _between(before, after)), progress=progress)
+
+
+def _between(before: Manifest | None, after: Manifest) -> Work:
+    now, known = WorkSoFar.of(after), WorkSoFar.of(before)
+    if now is None:
+        return Work()
+    if known is None or now.since != known.since or now.plan != known.plan:  # counting began anew
+        return now.counts
+    return now.counts.less(known.counts)
+
+
+def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:
+    mine: list[list[Report]] = [[] for _ in range(slots)]
+    for report in reports:
+        if report.task.stage > 0:  # reading input is no slot's
+            mine[report.task.partition].append(report)
+    return tuple(
+        SlotFigures(
+            cpu=round(sum(r.cpu for r in each), 6),
+            out=sum(sum(r.work.out.values()) for r in each),
+            read=sum(sum(r.work.read.values()) for r in each),
+            compared=sum(sum(r.work.pairs.values()) for r in each),
+        )
+        for each in mine
+    )
+
+
+def phases_of(reports: Sequence[Report], slots: int, executed: float, commit: float, delivery: float) -> Phases:
+    stages: dict[int, list[float]] = {}
+    for report in reports:
+        stages.setdefault(report.task.stage, []).append(report.seconds)
+    took = {stage: max(max(each), sum(each) / slots) for stage, each in stages.items()}
+    reading = took.pop(0, 0.0)
+    operators = sum(took.values())
+    rest = max(executed - reading - operators, 0.0)
+    return Phases(*(round(each, 6) for each in (reading, rest, operators, commit, delivery)))
+
+
+def _source(before: SourceState, now: SourceState) -> SourceFigures:
+    return SourceFigures(
+        delivered=now.delivered - before.delivered,
+        accepted=now.accepted - before.accepted,
+        late=now.late - before.late,
+        rejected=now.rejected - before.rejected,
+        watermark=known_watermark(now.watermark),
+        idle=now.idle,
+    )
+
+
+def _operators(
+    state: Mapping[str, OperatorState], edges: Sequence[tuple[str, str, str]], work: Work
+) -> dict[str, OperatorFigures]:
+    return {name: _operator(name, found, edges, work) for name, found in state.items()}
+
+
+def _operator(name: str, state: OperatorState, edges: Sequence[tuple[str, str, str]], work: Work) -> OperatorFigures:
+    entering = [work.edges.get(edge, [0, 0]) for edge, _, target in edges if target == name]
+    arrived = sum(before for before, _ in entering)
+    held = {block.name: block.rows for blocks in state.inputs for block in blocks}  # inputs may share blocks
+    return OperatorFigures(
+        arrived=arrived,
+        dropped=arrived - sum(after for _, after in entering),
+        sent=sum(work.sent.get(name, ())),
+        out=work.out.get(name, 0),
+        held=sum(held.values()),
+        read=work.read.get(name, 0),
+        opened=work.opened.get(name, 0),
+        compared=work.pairs.get(name, 0),
+        cpu=round(work.cpu.get(name, 0.0), 6),
+    )
