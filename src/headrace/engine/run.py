@@ -199,7 +199,7 @@ class Run:
 
     def _end(self) -> None:
         self._driver.store.close()  # waits for a commit in progress
-        _log.info("a run ended after epoch %s: %s", self._driver.progress.epoch, self._error or "as it was asked to")
+        _log.info("a run ended: %s", self._error or "as it was asked to, or with its input")
         self._ended.set()
 
     def _job_is_lost(self) -> bool:
