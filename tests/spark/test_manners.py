@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +29,7 @@ calls = spark.readStream.option("maxFilesPerTrigger", 1).schema("ts timestamp, k
 stream = hr.stream(calls, time="ts", name="s").filter("key >= 0")
 
 def wait_for(what):
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 900
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -62,7 +63,7 @@ def left_by(script: str, folder) -> str:
         ts = pa.array([number * 1_000_000], pa.timestamp("us", "UTC"))
         pq.write_table(pa.table({"ts": ts, "key": pa.array([number], pa.int64())}), folder / "in" / f"{number}.parquet")
     done = subprocess.run(  # returns when all that hold the pipe have ended
-        [sys.executable, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return "\n".join(line for line in done.stderr.splitlines() if any(word in line for word in TROUBLE))
@@ -83,7 +84,7 @@ def test_a_worker_goes_on_while_spark_is_there_and_ends_without_a_word_after():
     theirs.close()
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(int(PATIENCE))
         quiet(ours, True)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -147,7 +148,7 @@ def test_a_session_with_another_python_is_told_about_it(tmp_path):
     env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     env.pop("PYSPARK_PYTHON", None)
     done = subprocess.run(
-        [sys.executable, "-c", OTHER_PYTHON], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", OTHER_PYTHON], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE
     )
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
@@ -183,7 +184,7 @@ def test_a_static_dataframe_that_changed_between_two_starts_is_said(spark, tmp_p
         joined = calls.join(hr.stream(static, time="at", name="places"), on="l.key = r.id", within="1 hour")
         caplog.clear()
         with joined.start(hr.sinks.memory(), checkpoint=tmp_path / "ck", epoch="0 seconds", show=False) as run:
-            deadline = time.monotonic() + 100
+            deadline = time.monotonic() + PATIENCE
             while run.progress.sources["calls"] < files:
                 assert time.monotonic() < deadline
                 run.wait(0.05)

@@ -582,8 +582,8 @@ def test_impossible_windows_are_refused_at_definition(window: str):
         stream.join(stream, on="l.k = r.k", within=window)
 
 
-@pytest.mark.parametrize("window", [10, 1.5, None, b"1 second", datetime.timedelta(seconds=1)])
-def test_windows_are_text(window: Any):
+@pytest.mark.parametrize("window", [10, 1.5, None, b"1 second", datetime.timedelta(0)])
+def test_windows_are_lengths_of_time(window: Any):
     with pytest.raises(QueryError):
         source(tuples()).aggregate(by=["k"], window=window, n="count(*)")
 

@@ -206,7 +206,7 @@ class Run:
     def _end(self) -> None:
         self._driver.store.revoke()  # waits for a commit in progress
         self._driver.store.close(all_heard=self._tell_the_end())
-        _log.info("a run ended after epoch %s: %s", self._driver.progress.epoch, self._error or "as it was asked to")
+        _log.info("a run ended: %s", self._error or "as it was asked to, or with its input")
         self._ended.set()
 
     def _tell_the_end(self) -> bool:
