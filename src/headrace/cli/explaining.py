@@ -10,6 +10,7 @@ from pathlib import Path
 from headrace.compile import plan_of
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine import plan_file, stored
+from headrace.engine.figures import EpochRecord, from_manifests
 from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -39,21 +40,36 @@ def of_run(checkpoint: Path, format: str) -> str:
     """The plan of a run with what it did so far; the run may go on meanwhile."""
     plan_file.require(checkpoint)
     with StateStore.open(checkpoint / "state", read_only=True) as store:
-        last = store.last
+        last, before = store.last, store.previous
     if last is not None:
         stored.check(last)
     queries, plan = plan_file.read(checkpoint)  # after the state: it knows which version wrote all of this
     found = measured(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
-        return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures}, indent=2)
+        newest = from_manifests(before, last).to_json() if last else None
+        return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures, "epoch": newest}, indent=2)
     shown = _shown(queries, plan, found, format)
     if format == "svg" or last is None:
         return shown
     tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {seconds(last):,.0f} s of event time"
     missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
-    return f"{shown}\n\n{covered}{missing}"
+    return f"{shown}\n\n{covered}{missing}\n{_newest(from_manifests(before, last))}"
+
+
+def _newest(record: EpochRecord) -> str:
+    """What the newest epoch did, operator by operator."""
+    came = ", ".join(f"{name} {source.delivered:,}" for name, source in record.sources.items())
+    went = ", ".join(f"{name} {result.rows:,}" for name, result in record.results.items()) or "no results"
+    lines = [f"in it: {came} tuples; {went}"]
+    for name, each in record.operators.items():
+        compared = f", compared {each.compared:,} pairs" if each.compared else ""
+        lines.append(
+            f"  {name}: {each.arrived - each.dropped:,} of {each.arrived:,} tuples taken, {each.sent:,} sent,"
+            f" {each.held:,} held, {each.read:,} read{compared}, {each.out:,} put out, {each.cpu:.3f} s of a processor"
+        )
+    return "\n".join(lines)
 
 
 def _shown(queries: list[str], plan: Plan, found: Mapping[str, Measured], format: str) -> str:

@@ -54,6 +54,10 @@ class Listeners:
             for ear in self._all:
                 ear.tell(record)
 
+    def is_calling(self) -> bool:
+        """Whether this is asked from within a listener."""
+        return any(ear.is_calling() for ear in self._all)
+
     def close(self) -> bool:
         """The run has ended: whether all have heard everything, of which they get a moment."""
         with self._lock:
@@ -103,11 +107,12 @@ class _Ear:
         with suppress(queue.Full):  # then its thread ends with the process
             self._waiting.put_nowait(None)
 
+    def is_calling(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def ended(self, seconds: float) -> bool:
-        if threading.current_thread() is not self._thread:  # it may have stopped the run itself
-            self._thread.join(max(seconds, 0.0))
-            return not self._thread.is_alive()
-        return True
+        self._thread.join(max(seconds, 0.0))
+        return not self._thread.is_alive()
 
     def _listen(self) -> None:
         while (record := self._waiting.get()) is not None:

@@ -126,6 +126,8 @@ class Run:
         self._ask_to_stop()
         if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
             return
+        if self._driver.listeners.is_calling():  # the run ends when who listens has heard all
+            return
         while self.active:
             self._ended.wait(LONGEST_NAP)
 
