@@ -17,8 +17,10 @@ import pytest
 from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine.epoch import Window
+from headrace.engine.listening import Listeners
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
+from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
@@ -288,11 +290,16 @@ class Bench:
         ledger = SimpleNamespace(waiting=self.look, choose=lambda waiting: waiting[:1], path=lambda file: file.name)
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(
-            settings=SimpleNamespace(static=(), slots=1),
+            settings=SimpleNamespace(static=()),
+            control=SimpleNamespace(active=1, backlog=0),
+            progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),
-            store=SimpleNamespace(last=None, close=lambda: None),
+            store=SimpleNamespace(last=None, revoke=lambda: None, close=lambda **_: None),
             run=self.epoch,
+            listeners=Listeners(),
+            running=None,
+            busy=[],
         )
         context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         sources: dict[str, Any] = {"files": source, **({"stream": source} if streaming else {})}
