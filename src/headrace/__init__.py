@@ -162,6 +162,7 @@ def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.
     plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
     policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
     most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
+    once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
     """
     from headrace.engine import start as starting
 

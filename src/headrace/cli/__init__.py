@@ -109,6 +109,10 @@ UntilIdle = Annotated[
     bool,
     typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
 ]
+Once = Annotated[
+    bool,
+    typer.Option("--once", metavar="", help="Take what is there now, close all windows and the checkpoint, and end."),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
@@ -176,12 +180,13 @@ def run(
         ),
     ] = False,
     until_idle: UntilIdle = False,
+    once: Once = False,
     json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Run the query of a Python file continuously.
 
-    It goes on until Ctrl-C (or --seconds, --until-idle). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
+    It goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
     """
     from headrace.cli.loading import load, read_plan
 
@@ -196,6 +201,7 @@ def run(
             "most_slots": slots if auto_slots else None,
             "policy": policy,
             "plan": chosen,
+            "once": once,
             **_treatment(order, late),
         }
         with _spark(slots or cores(), master, quiet=json) as spark:
@@ -216,12 +222,13 @@ def deploy(
     late: Late = None,
     seconds: Seconds = None,
     until_idle: UntilIdle = False,
+    once: Once = False,
     json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Run the query of a Python file continuously on a cluster.
 
-    The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
+    The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
     """
     from headrace import deployment
     from headrace.cli.loading import load, read_plan
@@ -245,6 +252,7 @@ def deploy(
             "epoch": place.epoch,
             "slots": slots,
             "plan": chosen,
+            "once": once,
             **_treatment(order, late),
         }
         config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}

@@ -44,8 +44,8 @@ from headrace.limits import check_slots
 from headrace.sinks import Sink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
-from headrace.state.blocks import Block, BlockReader
-from headrace.state.manifest import Manifest
+from headrace.state.blocks import BlockReader
+from headrace.state.manifest import LedgerState, Manifest
 from headrace.state.store import StateStore
 from headrace.version import __version__
 
@@ -90,8 +90,8 @@ class Driver:
         self._adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         self._watch, self.listeners = Stopwatch(), Listeners()
-        reader, taken = BlockReader(self.store.storage), last.ledgers if last else {}
-        self.ledgers = {name: Ledger(origin, taken.get(name, ()), reader) for name, origin in self.files.items()}
+        reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
+        self.ledgers = {n: Ledger(origin, known.get(n, LedgerState()), reader) for n, origin in self.files.items()}
 
     def _controller(self, last: Manifest | None) -> Controller:
         given = self.settings
@@ -222,7 +222,7 @@ class Driver:
         epoch: Epoch,
         reports: Sequence[Report],
         position: Position,
-        ledgers: Mapping[str, Sequence[Block]],
+        ledgers: Mapping[str, LedgerState],
     ) -> Manifest:
         """The next one, with what is decided for the epoch after it."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
@@ -236,7 +236,7 @@ class Driver:
             groups=epoch.groups,
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=found.sources,
-            ledgers={name: tuple(ledgers.get(name, ledger.blocks)) for name, ledger in self.ledgers.items()},
+            ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
             operators=found.operators,
             outbox=found.outbox,
             totals=found.totals,

@@ -2,6 +2,9 @@
 
 Files are looked for here: which were taken stands in the manifest. Batches of streaming DataFrames come from Spark's own
 query, which calls back (`headrace.engine.position` says what a batch is). All epochs run under one lock.
+
+A run that takes what is there (`once`) ends its input when the files of its list are taken and Spark has found nothing
+more: one last epoch, without tuples, closes all windows and the checkpoint.
 """
 
 from __future__ import annotations
@@ -59,10 +62,18 @@ class Run:
     """A run in progress."""
 
     def __init__(
-        self, spark: Any, sources: Mapping[str, nodes.Source], driver: Driver, checkpoint: Path, interval: int
+        self,
+        spark: Any,
+        sources: Mapping[str, nodes.Source],
+        driver: Driver,
+        checkpoint: Path,
+        interval: int,
+        *,
+        once: bool = False,
     ) -> None:
         self._spark, self._sources, self._driver = spark, dict(sources), driver
         self._checkpoint, self._interval = checkpoint, interval
+        self._once = once  # takes what is there, and ends
         self._lock = threading.Lock()  # one epoch at a time
         self._stopping = threading.Event()
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
@@ -80,6 +91,7 @@ class Run:
         self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
         self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if is_stream(s) and n not in driver.ledgers}
+        self._drained = not self._streaming  # nothing more comes from Spark
 
     # --- what a user calls -----------------------------------------------------------------------------------------
 
@@ -105,7 +117,7 @@ class Run:
     @property
     def busy(self) -> bool:
         """Whether an epoch is under way, or input is known to wait for one."""
-        return self.active and (self._working or bool(self._waiting) or self._spark_is_busy())
+        return self.active and (self._once or self._working or bool(self._waiting) or self._spark_is_busy())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
@@ -179,12 +191,18 @@ class Run:
         last = self._driver.store.last
         if self._driver.closed:
             self._driver.deliver_again()
+            if self._once:
+                self._end()
+                return
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         if last is not None and (kind := Position.from_json(last.position).kind) != self._kind():
             msg = f"the sources were driven by {kind!r}, now by {self._kind()!r}; use the sources it began with"
             raise StateMismatch(msg)
         if self._streaming:
             check_alignment(last, self._checkpoint)
+        if self._once:
+            for ledger in self._driver.ledgers.values():
+                ledger.keep_to_list()
         self._driver.deliver_again()
         leaving.stop_when_leaving(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
@@ -262,6 +280,9 @@ class Run:
                     due = time.monotonic() + self._interval / 1e6
                     with self._epoch() as wanted:
                         worked = wanted and self._own_epoch()
+                        if wanted and not worked and self._once and self._drained:
+                            self._last_epoch()
+                            return
                     due = due if worked else time.monotonic()
                 self._wake.wait(min(max(due - time.monotonic(), 0.0 if worked else TICK), LONGEST_NAP))
         finally:  # also when an epoch of our own failed: Spark's query must not go on without us
@@ -282,11 +303,13 @@ class Run:
         self._checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
         stream = engine.stream_rows(self._streaming)
         writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._checkpoint))
-        self._query = writer.trigger(processingTime=f"{self._interval // 1000} milliseconds").start()
+        every = {"processingTime": f"{self._interval // 1000} milliseconds"}
+        self._query = writer.trigger(**({"availableNow": True} if self._once else every)).start()
 
     def _spark_is_busy(self) -> bool:
         """Whether Spark has, or may have, tuples for us; false while it only looks again after it found none."""
-        if not self._streaming:
+        if self._drained:
+            self._looked = time.monotonic()
             return False
         now, status = time.monotonic(), self._query.status if self._query is not None else STARTING
         if status["isDataAvailable"] or not status["message"].startswith(("Waiting", "Getting offsets")):
@@ -297,7 +320,10 @@ class Run:
         return self._looked < self._batch_ended
 
     def _spark_goes_on(self) -> bool:
-        if self._query is None or self._query.isActive:
+        if self._drained or self._query is None or self._query.isActive:
+            return True
+        if self._once and engine.found_nothing_more(self._query):
+            self._drained = True
             return True
         if not self._stopping.is_set():
             self._fail(EngineError(f"Spark ended the query: {str(self._query.exception())[:2000]}"))
@@ -351,11 +377,21 @@ class Run:
         newly = [n for n in self._silent() if last is not None and not last.sources[n].idle]
         if not newly and not any(taken.values()):
             return False
-        position = Position.from_json(last.position) if last else Position(self._kind())
-        self._run_epoch(replace(position, own=position.own + 1), [], taken)
+        self._run_epoch(self._own_position(), [], taken)
         return True
 
-    def _run_epoch(self, position: Position, rows: list[Any], taken: Mapping[str, list[File]]) -> None:
+    def _last_epoch(self) -> None:
+        """All that was to be taken is taken: without tuples, it sets every watermark to the end of time."""
+        self._run_epoch(self._own_position(), [], {name: [] for name in self._driver.ledgers}, final=True)
+
+    def _own_position(self) -> Position:
+        last = self._driver.store.last
+        position = Position.from_json(last.position) if last else Position(self._kind())
+        return replace(position, own=position.own + 1)
+
+    def _run_epoch(
+        self, position: Position, rows: list[Any], taken: Mapping[str, list[File]], *, final: bool = False
+    ) -> None:
         self._working = True
         sc, slots = self._spark.sparkContext, self._driver.control.active
         if self._static and self._driver.store.last is None:
@@ -366,7 +402,7 @@ class Run:
             rows.append(engine.file_rows(sc, files, slots))
         united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
         before = self._spoken()
-        self._driver.run(position, partial(self._execute, united), idle=self._silent(), taken=taken)
+        self._driver.run(position, partial(self._execute, united), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
         self._working = bool(ledgers)  # until somebody has looked for files again
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark import RDD, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace import duck, errors
@@ -371,6 +372,15 @@ def await_interrupt(spark: SparkSession) -> str:
     except Exception:  # the interrupt, or there is no JVM any more
         return INTERRUPTED
     return "the run was stopped"
+
+
+def found_nothing_more(query: StreamingQuery) -> bool:
+    """Whether a query with the trigger `availableNow` ended because all that was there is done.
+
+    One that was stopped from outside looks the same: not active, and no exception. Only what its last look for tuples
+    found tells them apart.
+    """
+    return query.exception() is None and bool(query._jsq.streamingQuery().noNewData())
 
 
 # --- are there executors? ------------------------------------------------------------------------------------------

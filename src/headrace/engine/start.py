@@ -110,12 +110,15 @@ def start(
     plan: Plan | None = None,
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     most_slots: int | None = None,
+    once: bool = False,
 ) -> Run:
     """See `headrace.start`."""
     _check_results(results)
     if order not in ORDERS:
         raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
     interval = parse_duration(epoch, "epoch", zero=True)
+    if not isinstance(once, bool):
+        raise QueryTypeError(f"once must be True or False; found {once!r}")
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
     spark = _spark(sources)
@@ -155,7 +158,7 @@ def start(
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
-        run = Run(spark, sources, driver, folder / SPARK, interval)
+        run = Run(spark, sources, driver, folder / SPARK, 0 if once else interval, once=once)
         plan_file.write(folder, roots, shown)
         run._begin()
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"

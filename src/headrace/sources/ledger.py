@@ -2,12 +2,15 @@
 
 Invariant: a file is taken in exactly one epoch, and which one is part of that epoch's manifest, so position and state
 can never disagree. The names are kept in blocks, one small run per epoch, merged like any other state.
+
+A run that is to end takes the files of a list: those that were there when it began. The list is a block too, written with
+the first epoch and named by every manifest from then on, so that a run that was killed goes on with the same list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import pyarrow as pa
 from headrace.errors import CorruptState
 from headrace.sources.files import FilesOrigin
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
+from headrace.state.manifest import LedgerState
 from headrace.state.runs import mergeable_runs
 from headrace.state.storage import Storage
 
@@ -33,20 +37,40 @@ class File:
 class Ledger:
     """The taken files of one source."""
 
-    def __init__(self, origin: FilesOrigin, blocks: Sequence[Block], reader: BlockReader) -> None:
-        self.origin, self.blocks = origin, list(blocks)
+    def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
+        self.origin, self.state = origin, state
         self._reader = reader
-        self._taken = {name for block in blocks for name in self._names(block)}
+        self._taken = {name for block in state.taken for name in self._names(block)}
+        self._list: list[File] | None = None  # the only files that are taken, in order; None: whatever comes
 
     def _names(self, block: Block) -> list[str]:
-        table = self._reader.open(block).table
-        if not table.schema.equals(SCHEMA):
-            raise CorruptState(f"block {block.name} is no list of taken files: it has {table.column_names}. {REPAIR}")
-        found: list[str] = table.column("name").to_pylist()
+        found: list[str] = self._table(block).column("name").to_pylist()
         return found
 
+    def _table(self, block: Block) -> pa.Table:
+        table = self._reader.open(block).table
+        if not table.schema.equals(SCHEMA):
+            raise CorruptState(f"block {block.name} is no list of files: it has {table.column_names}. {REPAIR}")
+        return table
+
+    def keep_to_list(self) -> None:
+        """From now on no file is taken but those that wait now, or those of the list that was begun with."""
+        listed = self.state.listed
+        self._list = self._there() if listed is None else [File(**row) for row in self._table(listed).to_pylist()]
+
     def waiting(self) -> list[File]:
-        """Files not taken yet, in order of (modification time, name)."""
+        """Files not taken yet, in order of (modification time, name), or of the list.
+
+        A file of the list may have been replaced since: it is taken as it is now. One that is gone is still waited
+        for; who reads it will say so.
+        """
+        there = self._there()
+        if self._list is None:
+            return there
+        known = {file.name: file for file in there}
+        return [known.get(file.name, file) for file in self._list if file.name not in self._taken]
+
+    def _there(self) -> list[File]:
         return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(besides=self._taken)]
 
     def choose(self, waiting: Sequence[File]) -> list[File]:
@@ -59,21 +83,33 @@ class Ledger:
     def path(self, file: File) -> Path:
         return self.origin.folder / file.name
 
-    def record(self, storage: Storage, epoch: int, files: Iterable[File]) -> list[Block]:
-        """Blocks that name all taken files, these included."""
-        rows = [{"name": f.name, "bytes": f.bytes, "modified": f.modified} for f in files]
-        if not rows:
-            return self.blocks
-        kept, tables = self.blocks, [[pa.Table.from_pylist(rows, SCHEMA)]]
-        for run in mergeable_runs(self.blocks):
+    def record(self, storage: Storage, epoch: int, files: Sequence[File]) -> LedgerState:
+        """What a manifest says of all taken files, these included, and of the list, if there is one."""
+        return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
+
+    def _record_taken(self, storage: Storage, epoch: int, files: Sequence[File]) -> tuple[Block, ...]:
+        if not files:
+            return self.state.taken
+        kept, tables = list(self.state.taken), [[_as_table(files)]]
+        for run in mergeable_runs(self.state.taken):
             kept = [block for block in kept if block not in run]
             tables.append([self._reader.open(block).table for block in run])
-        return kept + [
-            write_block(storage, block_name(epoch, 0, 0, 0), pa.concat_tables(parts), None, None, None)
-            for parts in tables
-        ]
+        return (*kept, *(_write(storage, epoch, pa.concat_tables(parts)) for parts in tables))
 
-    def accept(self, blocks: Sequence[Block], files: Iterable[File]) -> None:
+    def _record_list(self, storage: Storage, epoch: int) -> Block | None:
+        if self._list is None:
+            return None
+        return self.state.listed or _write(storage, epoch, _as_table(self._list))
+
+    def accept(self, state: LedgerState, files: Iterable[File]) -> None:
         """The epoch is committed."""
-        self.blocks = list(blocks)
+        self.state = state
         self._taken |= {f.name for f in files}
+
+
+def _as_table(files: Sequence[File]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+
+
+def _write(storage: Storage, epoch: int, table: pa.Table) -> Block:
+    return write_block(storage, block_name(epoch, 0, 0, 0), table, None, None, None)

@@ -62,6 +62,24 @@ class SourceState:
 
 
 @dataclass(frozen=True)
+class LedgerState:
+    """Which files of a folder were taken, and, in a run that is to end, which it takes at all; both as blocks of names."""
+
+    taken: tuple[Block, ...] = ()
+    listed: Block | None = None  # None: whatever is there
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.taken if self.listed is None else (*self.taken, self.listed)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "taken": [block.to_json() for block in self.taken],
+            "listed": self.listed.to_json() if self.listed else None,
+        }
+
+
+@dataclass(frozen=True)
 class Totals:
     """Tuples of all sources, and results by name, since the state began."""
 
@@ -96,7 +114,7 @@ class Manifest:
     groups: int = 0
     layouts: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceState] = field(default_factory=dict)
-    ledgers: dict[str, tuple[Block, ...]] = field(default_factory=dict)  # files taken, by source that is a folder
+    ledgers: dict[str, LedgerState] = field(default_factory=dict)  # by source that is a folder
     operators: dict[str, OperatorState] = field(default_factory=dict)
     outbox: tuple[Output, ...] = ()
     totals: Totals = field(default_factory=Totals)
@@ -108,7 +126,7 @@ class Manifest:
     def state_blocks(self) -> tuple[Block, ...]:
         """The blocks that the next epoch begins with, each once: state of operators, and ledgers."""
         state = [b for op in self.operators.values() for blocks in op.inputs for b in blocks]
-        return tuple(by_name([*state, *(b for blocks in self.ledgers.values() for b in blocks)]).values())
+        return tuple(by_name([*state, *(b for ledger in self.ledgers.values() for b in ledger.blocks)]).values())
 
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
@@ -197,7 +215,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     return {
         **plain,
         "sources": {name: source.to_json() for name, source in manifest.sources.items()},
-        "ledgers": {name: [block.to_json() for block in blocks] for name, blocks in manifest.ledgers.items()},
+        "ledgers": {name: ledger.to_json() for name, ledger in manifest.ledgers.items()},
         "operators": {name: _operator_to_json(state) for name, state in manifest.operators.items()},
         "outbox": [{"result": o.result, "part": o.part, "block": o.block.to_json()} for o in manifest.outbox],
         "totals": manifest.totals.to_json(),
@@ -224,8 +242,9 @@ def _operators(value: Any, key: str) -> dict[str, OperatorState]:
     return {name: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"]) for name, s in states.items()}
 
 
-def _ledgers(value: Any, key: str) -> dict[str, tuple[Block, ...]]:
-    return {name: tuple(blocks) for name, blocks in form.each(form.items(_block))(value, key).items()}
+def _ledgers(value: Any, key: str) -> dict[str, LedgerState]:
+    found = form.each(form.record(taken=form.items(_block), listed=form.optional(_block)))(value, key)
+    return {name: LedgerState(tuple(ledger["taken"]), ledger["listed"]) for name, ledger in found.items()}
 
 
 def _sources(value: Any, key: str) -> dict[str, SourceState]:

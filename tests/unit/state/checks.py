@@ -22,7 +22,7 @@ from headrace.state import (
     block_name,
 )
 from headrace.state.blocks import write_block
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import LedgerState, Manifest
 from headrace.state.storage import Storage
 from headrace.state.store import BEGUN
 
@@ -73,7 +73,7 @@ def example_manifest() -> Manifest:
         versions={"headrace": "0.1"},
         position={"batch": 7, "rate": 1e300},
         sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, "a folder, é")},
-        ledgers={"s": (block,)},
+        ledgers={"s": LedgerState((block,), block)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]})},
         outbox=(Output("r", 0, block),),
         totals=Totals(3, 2, 1, 0, {"result-0": 7}),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
-from headrace.state.manifest import FORMAT, _encode, _seal, _to_json, digest, manifest_name, number_of
+from headrace.state.manifest import FORMAT, LedgerState, _encode, _seal, _to_json, digest, manifest_name, number_of
 
 from .checks import NAME, example_manifest
 from .faulty import flip
@@ -49,12 +49,12 @@ def test_opaque_parts_come_back_exactly(tree: dict[str, Any]) -> None:
 
 
 def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
-    one, two, three = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(3))
+    one, two, three, four = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(4))
     operators = {"a": OperatorState(((one,),)), "b": OperatorState(((one,),))}
-    ledgers = {"s": (two,), "t": (two,)}
-    manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(Output("r", 0, three),))
-    assert manifest.state_blocks() == (one, two)
-    assert manifest.live_blocks() == (one, two, three)
+    ledgers = {"s": LedgerState((two,), three), "t": LedgerState((two,))}
+    manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(Output("r", 0, four),))
+    assert manifest.state_blocks() == (one, two, three)
+    assert manifest.live_blocks() == (one, two, three, four)
 
 
 def test_every_flipped_bit_of_a_manifest() -> None:
@@ -124,7 +124,11 @@ def test_other_files_are_no_manifest(data: bytes) -> None:
         {"sources": {"s": {**SOURCE, "place": 7}}},
         {"ledgers": []},
         {"ledgers": {"s": {}}},
-        {"ledgers": {"s": [7]}},
+        {"ledgers": {"s": []}},
+        {"ledgers": {"s": {"taken": [7], "listed": None}}},
+        {"ledgers": {"s": {"taken": [], "listed": []}}},
+        {"ledgers": {"s": {"taken": None, "listed": None}}},
+        {"ledgers": {"s": {"taken": []}}},
         {"operators": []},
         {"operators": {"w": {}}},
         {"operators": {"w": {"inputs": {}, "extra": {}}}},
@@ -151,16 +155,17 @@ def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None])
-@pytest.mark.parametrize("place", ["operators", "outbox", "ledgers"])
+@pytest.mark.parametrize("place", ["operators", "outbox", "ledgers", "a list of files"])
 def test_hostile_block_names_are_refused(name: object, place: str) -> None:
     block = hostile_block(name=name)
     parts = {
         "operators": {"w": {"inputs": [[block]], "extra": {}}},
         "outbox": [{"result": "r", "part": 0, "block": block}],
-        "ledgers": {"s": [block]},
+        "ledgers": {"s": {"taken": [block], "listed": None}},
+        "a list of files": {"s": {"taken": [], "listed": block}},
     }
     with pytest.raises(CorruptState, match=NAME):
-        Manifest.from_bytes(forged(**{place: parts[place]}), NAME)
+        Manifest.from_bytes(forged(**{"ledgers" if place == "a list of files" else place: parts[place]}), NAME)
 
 
 def test_one_name_two_descriptions() -> None:

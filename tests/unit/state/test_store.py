@@ -6,15 +6,16 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
-from headrace.state import BlockReader, MemoryStorage, OperatorState, StateStore, Totals
+from headrace.state import Block, BlockReader, MemoryStorage, OperatorState, StateStore, Totals
 from headrace.state import folder as folder_module
-from headrace.state.manifest import Manifest, manifest_name
+from headrace.state.manifest import LedgerState, Manifest, manifest_name
 from headrace.state.store import BEGUN
 
 from .checks import (
@@ -277,27 +278,34 @@ def test_draft_carries_state_but_not_outbox() -> None:
     assert (draft.number, draft.totals, draft.decisions) == (1, Totals(1), ["x"])
 
 
-def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is() -> None:
+LEDGERS = {"taken": lambda block: LedgerState((block,)), "listed": lambda block: LedgerState((), block)}
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is(ledger: Callable[[Block], LedgerState]) -> None:
     store = StateStore(MemoryStorage())
     commit_values(store, 0)
     taken = add_block(store, 1, stage=3)
-    store.commit(store.draft(ledgers={"calls": (taken,)}))
+    store.commit(store.draft(ledgers={"calls": ledger(taken)}))
     for value in range(5):  # the manifest that named it first is gone
         commit_values(store, value, keep=1)
         store.clean(keep=1)
-    assert StateStore(store.storage).last.ledgers == {"calls": (taken,)}
+    assert StateStore(store.storage).last.ledgers == {"calls": ledger(taken)}
     assert BlockReader(store.storage).open(taken).table["v"].to_pylist() == [1]
     store.commit(store.draft(ledgers={}))
     store.clean(keep=1)
     assert store.storage.size(taken.name) is None, "nobody names it any more"
 
 
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.parametrize("damage", ["missing", "bytes, not"])
-def test_a_ledger_that_is_not_there_is_refused_when_the_folder_is_opened(damage: str) -> None:
+def test_a_ledger_that_is_not_there_is_refused_when_the_folder_is_opened(
+    damage: str, ledger: Callable[[Block], LedgerState]
+) -> None:
     storage = MemoryStorage()
     store = StateStore(storage)
     taken = add_block(store, 1)
-    store.commit(store.draft(ledgers={"calls": (taken,)}))
+    store.commit(store.draft(ledgers={"calls": ledger(taken)}))
     if damage == "missing":
         del storage.files[taken.name]
     else:

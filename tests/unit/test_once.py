@@ -1,0 +1,391 @@
+"""Runs that end: the list of files that they keep to, and when they end their input; without Spark."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.difference import difference
+from headrace.engine import run as run_module
+from headrace.engine.epoch import Window
+from headrace.engine.listening import Listeners
+from headrace.engine.local import execute_locally
+from headrace.engine.position import Position
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
+from headrace.reference import reference
+from headrace.sinks import Memory, memory
+from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.ledger import File, Ledger
+from headrace.state import BlockReader, StateStore, block_name
+from headrace.state.blocks import write_block
+from headrace.state.manifest import LedgerState
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+
+SECOND = 1_000_000
+
+
+def rows(number: int) -> pa.Table:
+    """The rows of a file: one second of event time, up to half a second of disorder."""
+    rng = random.Random(number)
+    times = [number * SECOND + rng.randrange(-SECOND // 2, SECOND // 2) for _ in range(8)]
+    keys = [rng.randrange(3) for _ in times]
+    return pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "k": pa.array(keys, pa.int64())})
+
+
+def put(folder: Path, number: int, table: pa.Table | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f"_{number}"
+    pq.write_table(rows(number) if table is None else table, hidden)
+    os.utime(hidden, ns=(number + 1, number + 1))
+    return hidden.rename(folder / f"{number:03d}.parquet")
+
+
+def names(ledger: Ledger) -> list[str]:
+    return [file.name.removesuffix(".parquet") for file in ledger.waiting()]
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore.open(tmp_path / "state", fsync=False)
+
+
+def ledger_of(store: StateStore, folder: Path, files_per_epoch: int | None = None) -> Ledger:
+    """As a start finds it."""
+    known = store.last.ledgers if store.last else {}
+    origin = FilesOrigin(None, folder, files_per_epoch)
+    return Ledger(origin, known.get("s", LedgerState()), BlockReader(store.storage))
+
+
+def take(store: StateStore, ledger: Ledger, count: int) -> None:
+    """An epoch that takes so many of the files that wait."""
+    files = ledger.waiting()[:count]
+    number = store.last.number + 1 if store.last else 0
+    state = ledger.record(store.storage, number, files)
+    store.commit(store.draft(ledgers={"s": state}))
+    ledger.accept(state, files)
+    store.clean(keep=1)
+
+
+def test_files_that_come_later_are_not_taken(store, tmp_path):
+    for number in (3, 1, 2):
+        put(tmp_path / "in", number)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    put(tmp_path / "in", 0)
+    put(tmp_path / "in", 4)
+    assert names(ledger) == ["001", "002", "003"]
+    take(store, ledger, 2)
+    assert names(ledger) == ["003"]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_a_restart_goes_on_with_the_same_list(store, tmp_path, taken):
+    for number in (1, 2, 3):
+        put(tmp_path / "in", number)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    take(store, ledger, taken)
+    put(tmp_path / "in", 0)
+    for _ in range(3):
+        ledger = ledger_of(store, tmp_path / "in")
+        ledger.keep_to_list()
+        assert names(ledger) == ["001", "002", "003"][taken:]
+        take(store, ledger, 0)  # the manifest that named the list first is cleaned away
+
+
+def test_an_ordinary_start_forgets_the_list_with_its_first_epoch(store, tmp_path):
+    put(tmp_path / "in", 1)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    take(store, ledger, 0)
+    listed = store.last.ledgers["s"].listed
+    put(tmp_path / "in", 2)
+    ordinary = ledger_of(store, tmp_path / "in")
+    assert names(ordinary) == ["001", "002"]
+    take(store, ordinary, 1)
+    assert store.last.ledgers["s"].listed is None and store.storage.size(listed.name) is None
+    again = ledger_of(store, tmp_path / "in")
+    again.keep_to_list()
+    assert names(again) == ["002"], "a list of its own, of what waits now"
+
+
+def test_a_list_is_written_once_however_many_epochs_follow(store, tmp_path):
+    for number in range(5):
+        put(tmp_path / "in", number)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    found = set()
+    for _ in range(5):
+        take(store, ledger, 1)
+        found.add(store.last.ledgers["s"].listed)
+    assert len(found) == 1 and found.pop().rows == 5
+
+
+def test_the_order_is_that_of_the_list_and_a_file_is_taken_as_it_is_now(store, tmp_path):
+    for number in (1, 2, 3):
+        put(tmp_path / "in", number)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    replaced = put(tmp_path / "in", 1, rows(9).slice(0, 1))
+    os.utime(replaced, ns=(77, 77))
+    assert names(ledger) == ["001", "002", "003"]
+    file = ledger.waiting()[0]
+    assert (file.bytes, file.modified) == (replaced.stat().st_size, 77)
+    assert read_file(ledger.path(file), (file.bytes, file.modified)).num_rows == 1
+
+
+def test_a_file_of_the_list_that_is_gone_is_told_as_in_any_run(store, tmp_path):
+    for number in (1, 2):
+        put(tmp_path / "in", number)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    (tmp_path / "in" / "001.parquet").unlink()
+    gone = ledger.waiting()[0]
+    with pytest.raises(SourceError, match=r"001.parquet' is gone before it was processed; put it back"):
+        read_file(ledger.path(gone), (gone.bytes, gone.modified))
+
+
+def test_a_block_of_something_else_is_no_list(store, tmp_path):
+    (tmp_path / "in").mkdir()
+    block = write_block(store.storage, block_name(0, 0, 0, 0), rows(0), None, None, None)
+    ledger = Ledger(FilesOrigin(None, tmp_path / "in", None), LedgerState((), block), BlockReader(store.storage))
+    with pytest.raises(CorruptState, match=rf"{block.name} is no list of files: it has \['ts', 'k'\]"):
+        ledger.keep_to_list()
+
+
+def test_a_list_that_was_damaged_is_named(store, tmp_path):
+    put(tmp_path / "in", 1)
+    ledger = ledger_of(store, tmp_path / "in")
+    ledger.keep_to_list()
+    take(store, ledger, 1)
+    damaged = tmp_path / "state" / store.last.ledgers["s"].listed.name
+    damaged.write_bytes(bytes(reversed(damaged.read_bytes())))
+    with pytest.raises(CorruptState, match="is damaged: checksum"):
+        ledger_of(store, tmp_path / "in").keep_to_list()
+
+
+# --- the driver: epochs of a list, and the last one ---------------------------------------------------------------------
+
+
+class Listed:
+    """A run over a folder that takes what is there when it begins, driven by hand; `query` reads one source, `s`."""
+
+    def __init__(
+        self, query: Stream, folder: Path, sink: Memory | None = None, slots: int = 1, files_per_epoch: int = 2
+    ) -> None:
+        self.local = LocalRun(query, folder / "state", slots=slots, sink=sink)
+        self.ledger = ledger_of(self.local.store, folder / "in", files_per_epoch)
+        self.local.driver.ledgers = {"s": self.ledger}
+        self.ledger.keep_to_list()
+
+    def epoch(self) -> bool:
+        """False: it was the last."""
+        files = self.ledger.choose(self.ledger.waiting())
+        windows = [[Window("s", read_file(self.ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
+        execute = partial(execute_locally, windows=windows, storage=self.local.store.storage)
+        self.local.driver.run(Position("files"), execute, taken={"s": files}, final=not files)
+        return bool(files)
+
+
+def stream_of(table: pa.Table) -> Stream:
+    return table_stream(table, lateness="1 second", name="s")
+
+
+QUERIES: dict[str, Callable[[Stream], Stream]] = {
+    "join": lambda s: s.join(s, on="l.k = r.k and l.ts < r.ts", within="2 seconds"),
+    "windows": lambda s: s.aggregate(by=["k"], window="4 seconds", every="1 second", n="count(*)"),
+    "counts": lambda s: s.aggregate(by=["k"], last=4, every=3, n="min(ts)"),
+    "distinct": lambda s: s.distinct(by=["k"], within="2 seconds"),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_however_often_it_dies_the_answer_is_that_for_the_list(tmp_path, name, seed):
+    """Files come all the time, the process ends between epochs, slots and cuts change: the list stays, and then it ends."""
+    rng = random.Random(seed)
+    wanted = pa.concat_tables([rows(number) for number in range(12)])
+    for number in range(12):
+        put(tmp_path / "in", number)
+    query, sink, later, goes_on = QUERIES[name](stream_of(wanted)), memory(), 12, True
+    while goes_on:
+        run = Listed(query, tmp_path, sink, slots=rng.randrange(1, 4), files_per_epoch=rng.randrange(1, 4))
+        for _ in range(rng.randrange(1, 4)):
+            goes_on = goes_on and run.epoch()
+            put(tmp_path / "in", later)
+            later += 1
+        run.local.close()
+    last = run.local.store.last
+    assert last.closed and last.totals.accepted == last.totals.delivered == wanted.num_rows
+    assert difference(reference(query), sink.table()) is None
+
+
+def test_tuples_are_late_as_in_a_run_that_goes_on(tmp_path):
+    """The second file is more than the lateness behind the first: the last epoch does not undo that."""
+    late = rows(0)
+    put(tmp_path / "in", 0, rows(9))
+    put(tmp_path / "in", 1, late)
+    query = QUERIES["windows"](stream_of(rows(9)))
+    run = Listed(query, tmp_path, files_per_epoch=1)
+    while run.epoch():
+        pass
+    assert run.local.store.last.totals.late == late.num_rows
+    assert difference(reference(query, epochs=[rows(9), late]), run.local.results()) is None
+
+
+def test_an_empty_folder_ends_at_once(tmp_path):
+    (tmp_path / "in").mkdir()
+    run = Listed(QUERIES["windows"](stream_of(rows(0))), tmp_path)
+    assert not run.epoch()
+    assert run.local.driver.closed and run.local.results().num_rows == 0
+    with pytest.raises(StateMismatch, match="closed"):
+        run.epoch()
+
+
+# --- the run: when the input has ended ----------------------------------------------------------------------------------
+
+
+class SparkQuery:
+    """A query of Spark with the trigger availableNow, as far as a run looks at it."""
+
+    def __init__(self) -> None:
+        self.isActive, self.failure, self.nothing_more = True, None, False
+        self.status = {"message": "Processing new data", "isTriggerActive": True, "isDataAvailable": True}
+        self._jsq = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(noNewData=lambda: self.nothing_more))
+
+    def exception(self) -> Any:
+        return self.failure
+
+    def ends(self, *, nothing_more: bool, failure: Any = None) -> None:
+        self.isActive, self.nothing_more, self.failure = False, nothing_more, failure
+        self.status = {"message": "Stopped", "isTriggerActive": False, "isDataAvailable": False}
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Bench:
+    """A run, of files and perhaps a stream of Spark, whose epochs are only noted: (final, files taken)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
+        monkeypatch.setattr(run_module, "TICK", 0.0)
+        monkeypatch.setattr(run_module.engine, "file_rows", lambda sc, files, slots: files)
+        self.left, self.epochs, self.looks = [File(str(n), 1, n) for n in range(files)], list[tuple[bool, int]](), 0
+        self.query = SparkQuery()
+        ledger = SimpleNamespace(waiting=self.look, choose=lambda waiting: waiting[:1], path=lambda file: file.name)
+        source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
+        driver: Any = SimpleNamespace(
+            settings=SimpleNamespace(static=()),
+            control=SimpleNamespace(active=1, backlog=0),
+            progress=Progress(epoch=0),
+            ledgers={"files": ledger},
+            plan=SimpleNamespace(operators=[]),
+            store=SimpleNamespace(last=None, revoke=lambda: None, close=lambda **_: None),
+            run=self.epoch,
+            listeners=Listeners(),
+            running=None,
+            busy=[],
+        )
+        context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
+        sources: dict[str, Any] = {"files": source, **({"stream": source} if streaming else {})}
+        self.run = Run(SimpleNamespace(sparkContext=context), sources, driver, Path("unused"), 0, once=True)
+        self.run._query = self.query if streaming else None
+        monkeypatch.setattr(self.run, "_start_spark", lambda: None)
+
+    def look(self) -> list[File]:
+        self.looks += 1
+        self.seen(self.looks)
+        return list(self.left)
+
+    def seen(self, looks: int) -> None:
+        """What happens elsewhere when the folder is looked at for the n-th time."""
+
+    def epoch(self, position: Position, execute: object, *, final: bool, idle: Any, taken: Any) -> None:
+        self.epochs.append((final, len(taken["files"])))
+        self.left = [file for file in self.left if file not in taken["files"]]
+
+    def follow(self) -> None:
+        self.run._guard(self.run._follow)
+
+
+def test_files_are_taken_one_epoch_after_the_other_and_then_the_input_ends(monkeypatch):
+    bench = Bench(monkeypatch, files=3, streaming=False)
+    assert bench.run.busy
+    bench.follow()
+    assert bench.epochs == [(False, 1)] * 3 + [(True, 0)]
+    assert bench.run.wait(0) and not bench.run.busy
+
+
+def test_it_does_not_end_before_spark_has(monkeypatch):
+    """Nor at once when Spark has: files may wait."""
+    bench = Bench(monkeypatch, files=2, streaming=True)
+
+    def seen(looks: int) -> None:
+        if looks == 10:
+            assert bench.epochs == [(False, 1)] * 2, "nobody ended it while Spark went on"
+            bench.left = [File("late", 1, 1)]
+            bench.query.ends(nothing_more=True)
+
+    bench.seen = seen
+    bench.follow()
+    assert bench.epochs == [(False, 1)] * 3 + [(True, 0)]
+    assert bench.run.wait(0)
+
+
+def test_a_query_that_was_stopped_from_outside_does_not_end_the_input(monkeypatch):
+    bench = Bench(monkeypatch, files=0, streaming=True)
+    bench.query.ends(nothing_more=False)
+    bench.follow()
+    assert bench.epochs == []
+    with pytest.raises(EngineError, match="stopped from outside"):
+        bench.run.wait(0)
+
+
+def test_a_query_that_failed_does_not_end_the_input(monkeypatch):
+    bench = Bench(monkeypatch, files=0, streaming=True)
+    bench.query.ends(nothing_more=True, failure="no such topic")
+    bench.follow()
+    assert bench.epochs == []
+    with pytest.raises(EngineError, match="no such topic"):
+        bench.run.wait(0)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_run_that_is_stopped_does_not_end_its_input(monkeypatch, streaming):
+    bench = Bench(monkeypatch, files=5, streaming=streaming)
+    bench.query.ends(nothing_more=True)
+
+    def seen(looks: int) -> None:
+        if looks == 3:  # as `stop` does
+            bench.run._stopping.set()
+            bench.run._wake.set()
+
+    bench.seen = seen
+    bench.follow()
+    assert bench.epochs == [(False, 1)] * 3
+    assert bench.run.wait(0)
+
+
+def test_what_spark_had_is_known_to_be_all_once_it_has_ended(monkeypatch):
+    """A stream that has ended is as silent as one that has nothing: with `idle` it does not hold the files back."""
+    bench = Bench(monkeypatch, files=0, streaming=True)
+    bench.run._sources["stream"].idle = 1
+    assert "stream" not in bench.run._silent()
+    bench.query.ends(nothing_more=True)
+    assert bench.run._spark_goes_on()
+    assert "stream" in bench.run._silent()
