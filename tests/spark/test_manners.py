@@ -87,6 +87,7 @@ def test_a_worker_goes_on_while_spark_is_there_and_ends_without_a_word_after():
         signal.alarm(int(PATIENCE))
         quiet(ours, True)
         os._exit(1)
+    ours.close()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -72,8 +72,8 @@ COMMANDS = [
     ["calibrate"],
     ["calibrate", "q.py", "--out"],
     ["generate"],
-    ["bench", "join", "--json"],
-    ["bench", "join", "--charts"],
+    ["bench", "join", "--quick", "--only", "no such case", "--json"],
+    ["bench", "join", "--quick", "--only", "no such case", "--charts"],
 ]
 
 
