@@ -7,6 +7,7 @@ It says "epoch N ROWS" after every epoch, so that the parent knows how far it is
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -69,6 +70,8 @@ def main(folder: Path, slots: int, mode: str, total: int) -> None:
     streams = results(stream_of(spark, folder / "in", mode))
     outs = [sinks.parquet(folder / "out" / str(index)) for index in range(2)]
     run = hr.start(list(zip(streams, outs, strict=True)), checkpoint=folder / "ckpt", epoch="0 seconds", slots=slots)
+    heard = os.open(folder / "heard.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    run.listen(lambda r: os.write(heard, f"{r.epoch} {int(r.repeated)} {r.sources['events'].delivered}\n".encode()))
     said = None
     while run.active and run.progress.tuples_in < total:
         if run.progress.epoch != said:

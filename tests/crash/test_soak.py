@@ -126,6 +126,18 @@ class Soak:
         assert len(store.storage.list("blocks")) < 150
         return store.last.number + 1
 
+    def heard(self, epochs: int) -> None:
+        """Who listened heard of every epoch, in order, and twice only of one that was marked; a kill may be faster."""
+        lines = [line.split() for line in (self.folder / "heard.txt").read_text().splitlines()]
+        told = [(int(epoch), repeated == "1", int(delivered)) for epoch, repeated, delivered in lines]
+        first = [epoch for epoch, repeated, _ in told if not repeated]
+        assert first == sorted(set(first))
+        counts = {epoch: delivered for epoch, _, delivered in told}
+        assert all(counts[epoch] == delivered for epoch, _, delivered in told), "a repeated epoch says the same"
+        assert set(counts) <= set(range(epochs)) and sum(counts.values()) <= self.files * soaking.PER_FILE
+        if set(counts) == set(range(epochs)):
+            assert sum(counts.values()) == self.files * soaking.PER_FILE
+
 
 def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
     rng = random.Random(SEED)
@@ -138,6 +150,7 @@ def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
     running.finish(2)
     lost, duplicated = running.compare()
     epochs = running.epochs()
+    running.heard(epochs)
     report = f"{mode}: {kills} kills over {epochs} epochs; lost {lost}, duplicated {duplicated}; seed {SEED}"
     print(f"{report}; {running.files} files, {time.monotonic() - begun:.0f} s")
     assert (lost, duplicated) == (0, 0), report

@@ -320,7 +320,7 @@ def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int
     """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
     operators = [] if window is None else [SimpleNamespace(longest_window=window)]
     sources = {name: SourceState(watermark=mark) for name, mark in watermarks.items()}
-    driver = SimpleNamespace(store=SimpleNamespace(last=SimpleNamespace(sources=sources)), plan=None)
+    driver = SimpleNamespace(last=SimpleNamespace(sources=sources), plan=None)
     driver.plan = SimpleNamespace(operators=operators)
     late = {name: (lateness or {}).get(name, 0) for name in watermarks}
     named = {name: SimpleNamespace(lateness=length) for name, length in late.items()}
@@ -356,7 +356,7 @@ def test_without_windows_nobody_waits():
 
 def test_nobody_waits_before_the_first_epoch():
     run = _run({}, 60 * SECOND)
-    run._driver.store.last = None
+    run._driver.last = None
     assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
 
 

@@ -16,12 +16,14 @@ import pytest
 
 from headrace.difference import difference
 from headrace.engine import run as run_module
+from headrace.engine import spark_cluster
 from headrace.engine.epoch import Window
 from headrace.engine.listening import Listeners
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress
 from headrace.engine.run import Run
+from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
 from headrace.sinks import Memory, memory
@@ -284,18 +286,19 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
         monkeypatch.setattr(run_module, "TICK", 0.0)
-        monkeypatch.setattr(run_module.engine, "file_rows", lambda sc, files, slots: files)
+        monkeypatch.setattr(spark_cluster.engine, "file_rows", lambda sc, files, slots: files)
         self.left, self.epochs, self.looks = [File(str(n), 1, n) for n in range(files)], list[tuple[bool, int]](), 0
         self.query = SparkQuery()
         ledger = SimpleNamespace(waiting=self.look, choose=lambda waiting: waiting[:1], path=lambda file: file.name)
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            control=SimpleNamespace(active=1, backlog=0),
+            adapting=SimpleNamespace(slots=1, backlog=0),
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),
-            store=SimpleNamespace(last=None, revoke=lambda: None, close=lambda **_: None),
+            last=None,
+            end=lambda error: None,
             run=self.epoch,
             listeners=Listeners(),
             running=None,
@@ -303,9 +306,11 @@ class Bench:
         )
         context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         sources: dict[str, Any] = {"files": source, **({"stream": source} if streaming else {})}
-        self.run = Run(SimpleNamespace(sparkContext=context), sources, driver, Path("unused"), 0, once=True)
-        self.run._query = self.query if streaming else None
-        monkeypatch.setattr(self.run, "_start_spark", lambda: None)
+        self.run = Run(
+            SparkCluster(SimpleNamespace(sparkContext=context)), sources, driver, Path("unused"), 0, once=True
+        )
+        self.run._feed = SparkFeed(self.query) if streaming else None
+        monkeypatch.setattr(SparkCluster, "follow", lambda *_, **__: SparkFeed(self.query))
 
     def look(self) -> list[File]:
         self.looks += 1
@@ -387,5 +392,5 @@ def test_what_spark_had_is_known_to_be_all_once_it_has_ended(monkeypatch):
     bench.run._sources["stream"].idle = 1
     assert "stream" not in bench.run._silent()
     bench.query.ends(nothing_more=True)
-    assert bench.run._spark_goes_on()
+    assert bench.run._feed_goes_on()
     assert "stream" in bench.run._silent()

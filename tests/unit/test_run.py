@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine import run as run_module
+from headrace.engine import spark_cluster
 from headrace.engine.listening import Listeners
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, busy_now
 from headrace.engine.reports import SourceCounts
 from headrace.engine.run import Run
+from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import EngineError, SinkError
 from headrace.sources.ledger import File
 from headrace.state.manifest import SourceState
@@ -63,7 +65,7 @@ class Bench:
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
         monkeypatch.setattr(run_module, "admit", lambda *_: "process")
-        monkeypatch.setattr(run_module.engine, "as_rows", lambda batch: batch)
+        monkeypatch.setattr(spark_cluster.engine, "as_rows", lambda batch: batch)
         self.sources = {n: SourceState() for n in "ab"}
         origin = SimpleNamespace(bounded=False)
         sources: dict[str, Any] = {
@@ -72,12 +74,11 @@ class Bench:
         }
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            control=SimpleNamespace(active=1, backlog=0),
+            adapting=SimpleNamespace(slots=1, backlog=0),
             progress=Progress(epoch=0),
             ledgers={},
-            store=SimpleNamespace(
-                last=SimpleNamespace(sources=self.sources), revoke=lambda: None, close=lambda **_: self.close()
-            ),
+            last=SimpleNamespace(sources=self.sources),
+            end=lambda error: self.close(),
             run=self.epoch,
             listeners=Listeners(),
             running=None,
@@ -85,8 +86,8 @@ class Bench:
         )
         context = context or SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         spark = SimpleNamespace(sparkContext=context)
-        self.run = Run(spark, sources, driver, Path("unused"), int(interval * SECOND))
-        self.run._query = self.query
+        self.run = Run(SparkCluster(spark), sources, driver, Path("unused"), int(interval * SECOND))
+        self.run._feed = SparkFeed(self.query)
 
     def epoch(self, *_: Any, idle: list[str], **__: Any) -> None:
         self.idle, self.clock.now = idle, self.clock.now + self.lasts
@@ -133,12 +134,12 @@ def test_silence_during_one_long_batch_is_known_when_spark_has_looked_again(benc
 
 
 def test_nothing_is_known_of_streams_before_spark_has_looked(bench):
-    bench.run._query = None
+    bench.run._feed = None
     bench.clock.now += 100
     assert bench.run._silent() == []
-    bench.run._query = bench.query
+    bench.run._feed = SparkFeed(bench.query)
     bench.query.looks()
-    assert bench.run._silent() == [] and bench.run._spark_is_busy()
+    assert bench.run._silent() == [] and bench.run._feed_is_busy()
     assert bench.batch(1, a="accepted") == []
 
 
@@ -220,7 +221,7 @@ def test_a_run_that_has_ended_is_not_busy(bench):
 
 
 def ended(run: Run) -> BaseException | None:
-    assert not run._spark_goes_on()
+    assert not run._feed_goes_on()
     return run.exception
 
 
@@ -271,7 +272,7 @@ def test_a_session_that_was_stopped_is_told_in_words(monkeypatch, context, error
 def test_a_job_that_a_stopped_session_never_answers_for_does_not_hold_the_run(monkeypatch):
     """Spark drops what it is given while it stops; who waits for the run, or stops it, would wait for ever."""
     bench = Bench(monkeypatch, context=SimpleNamespace(_jsc=None))
-    monkeypatch.setattr(run_module.engine, "execute", lambda *_: [bench.run.active])
+    monkeypatch.setattr(spark_cluster.engine, "execute", lambda *_: [bench.run.active])
     assert bench.run._execute([], None) == [True], "it may still come back"
     bench.run._job_since = bench.clock.now
     bench.clock.now += 11

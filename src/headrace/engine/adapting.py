@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace import plan as p
 from headrace.control.controller import Controller
@@ -14,9 +15,10 @@ from headrace.control.load import GroupLoad
 from headrace.control.record import Decision
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report
+from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.routing import Layout
-from headrace.state.manifest import OperatorState
+from headrace.routing import Layout, layout_from_json
+from headrace.state.manifest import Manifest, OperatorState
 
 Chosen = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
@@ -30,11 +32,55 @@ def groups_for(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None)
     return max(wanted or max(FEWEST_GROUPS, for_slots), *needed, 1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Adapting:
     plan: p.PhysicalPlan
     control: Controller
     chosen: Chosen | None  # the layouts of a plan that was given, or a test's own choice; then nothing is decided
+
+    # --- what may be asked for while a run goes on -------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        return self.control.active
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        return [decision.to_json() for decision in self.control.history]
+
+    @property
+    def frozen(self) -> bool:
+        return self.control.frozen
+
+    @frozen.setter
+    def frozen(self, frozen: bool) -> None:
+        self.control.frozen = frozen
+
+    @property
+    def backlog(self) -> int:
+        """Windows that wait."""
+        return self.control.backlog
+
+    @backlog.setter
+    def backlog(self, backlog: int) -> None:
+        self.control.backlog = backlog
+
+    def set_slots(self, slots: int, last: Manifest | None) -> None:
+        if self.chosen is not None:
+            raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
+        self.control.set_slots(slots, last.number if last else 0)
+
+    def rebalance(self, last: Manifest | None, *, dry_run: bool) -> list[dict[str, Any]]:
+        """What would be decided after this manifest; unless it is a dry run, it is with the next."""
+        if self.frozen and not dry_run:
+            raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
+        self.control.asked = self.control.asked or not dry_run
+        if last is None:
+            return []
+        used = {name: layout_from_json(found) for name, found in last.layouts.items()}
+        return [decision.to_json() for decision in self.control.proposals(last.number, last.groups, used)]
+
+    # --- epoch by epoch ----------------------------------------------------------------------------------------------
 
     def layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
         """One per operator; one that follows another lies as the other's results do."""

@@ -87,7 +87,7 @@ class Driver:
             identity.check_places(last, self.places, self.files, self.settings.static)
         self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
         self.control = self._controller(last)
-        self._adapting = Adapting(self.plan, self.control, self.settings.layouts)
+        self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         self._watch, self.listeners = Stopwatch(), Listeners()
         reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
@@ -105,8 +105,21 @@ class Driver:
         return control
 
     @property
+    def last(self) -> Manifest | None:
+        """The newest manifest."""
+        return self.store.last
+
+    @property
     def closed(self) -> bool:
-        return self.store.last is not None and self.store.last.closed
+        return self.last is not None and self.last.closed
+
+    def end(self, error: BaseException | None) -> None:
+        """Give the state back: nothing is committed any more, and who listens hears what ended it."""
+        self.store.revoke()
+        if error is not None:
+            failed = f"{type(error).__name__}: {error}"
+            self.listeners.tell(EpochRecord(self.progress.epoch + 1, error=failed, progress=self.progress))
+        self.store.close(all_heard=self.listeners.close())
 
     @property
     def running(self) -> float | None:
@@ -208,7 +221,7 @@ class Driver:
             slots=slots,
             groups=groups,
             clocks={name: replace(clock, idle=True) if name in idle else clock for name, clock in clocks.items()},
-            layouts=self._adapting.layouts(groups, state),
+            layouts=self.adapting.layouts(groups, state),
             state=state,
             merges=merges_of(self.plan, state, slots),
             ended=tuple(clocks) if final else given.static,
@@ -228,7 +241,7 @@ class Driver:
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = outcome(self.store.last, epoch, reports, places)
-        decisions = self._adapting.decide(epoch, reports, found.held, self._watch.lap())
+        decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap())
         return self.store.draft(
             versions=versions(),
             position=position.to_json(),

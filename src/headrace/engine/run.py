@@ -22,17 +22,15 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.engine import leaving
-from headrace.engine import spark as engine
+from headrace.engine.cluster import Cluster, Feed, Files, Look
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
-from headrace.engine.figures import EpochRecord
 from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
-from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
+from headrace.errors import EngineError, HeadraceError, StateMismatch
 from headrace.query import nodes
-from headrace.routing import layout_from_json
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
 
@@ -42,8 +40,7 @@ TICK = 0.1  # seconds between two looks for files when there were none
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
-# what Spark says before its first look
-STARTING: dict[str, Any] = {"message": "Initializing", "isDataAvailable": False, "isTriggerActive": False}
+STARTING = Look(may_have=True, at_work=False)  # before the first look nobody knows
 SPARK_STOPPED = (
     "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
     " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
@@ -63,7 +60,7 @@ class Run:
 
     def __init__(
         self,
-        spark: Any,
+        cluster: Cluster,
         sources: Mapping[str, nodes.Source],
         driver: Driver,
         checkpoint: Path,
@@ -71,14 +68,14 @@ class Run:
         *,
         once: bool = False,
     ) -> None:
-        self._spark, self._sources, self._driver = spark, dict(sources), driver
+        self._cluster, self._sources, self._driver = cluster, dict(sources), driver
         self._checkpoint, self._interval = checkpoint, interval
         self._once = once  # takes what is there, and ends
         self._lock = threading.Lock()  # one epoch at a time
         self._stopping = threading.Event()
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
-        self._query: Any = None
+        self._feed: Feed | None = None  # of streams that Spark reads
         self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
         self._error: BaseException | None = None
         self._waiting = 0  # files seen and not taken
@@ -117,7 +114,7 @@ class Run:
     @property
     def busy(self) -> bool:
         """Whether an epoch is under way, or input is known to wait for one."""
-        return self.active and (self._once or self._working or bool(self._waiting) or self._spark_is_busy())
+        return self.active and (self._once or self._working or bool(self._waiting) or self._feed_is_busy())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
@@ -148,35 +145,25 @@ class Run:
     @property
     def decisions(self) -> list[dict[str, Any]]:
         """What was changed while it ran: when, what, why, what was expected of it, and what came of it."""
-        return [decision.to_json() for decision in self._driver.control.history]
+        return self._driver.adapting.decisions
 
     def freeze(self) -> None:
         """Change nothing more. What was decided already stands in the state and takes effect."""
-        self._driver.control.frozen = True
+        self._driver.adapting.frozen = True
 
     def thaw(self) -> None:
         """Adapt again."""
-        self._driver.control.frozen = False
+        self._driver.adapting.frozen = False
 
     def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
         """What would be changed now; unless it is a dry run, it is decided with the next epoch."""
         with self._between_epochs():
-            control, last = self._driver.control, self._driver.store.last
-            if control.frozen and not dry_run:
-                raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
-            control.asked = control.asked or not dry_run
-            if last is None:
-                return []
-            used = {name: layout_from_json(found) for name, found in last.layouts.items()}
-            return [decision.to_json() for decision in control.proposals(last.number, last.groups, used)]
+            return self._driver.adapting.rebalance(self._driver.last, dry_run=dry_run)
 
     def set_slots(self, slots: int) -> None:
         """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
         with self._between_epochs():
-            if self._driver.settings.layouts is not None:
-                raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
-            last = self._driver.store.last
-            self._driver.control.set_slots(slots, last.number if last else 0)
+            self._driver.adapting.set_slots(slots, self._driver.last)
 
     def __enter__(self) -> Run:
         return self
@@ -188,7 +175,7 @@ class Run:
 
     def _begin(self) -> None:
         """Check that the checkpoint fits, deliver what may not have arrived, and go on from there."""
-        last = self._driver.store.last
+        last = self._driver.last
         if self._driver.closed:
             self._driver.deliver_again()
             if self._once:
@@ -204,6 +191,7 @@ class Run:
             for ledger in self._driver.ledgers.values():
                 ledger.keep_to_list()
         self._driver.deliver_again()
+        self._driver.tell_again()
         leaving.stop_when_leaving(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
@@ -224,26 +212,16 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        self._driver.store.revoke()  # waits for a commit in progress
-        self._driver.store.close(all_heard=self._tell_the_end())
+        self._driver.end(self._error)  # waits for a commit in progress
         _log.info("a run ended: %s", self._error or "as it was asked to, or with its input")
         self._ended.set()
 
-    def _tell_the_end(self) -> bool:
-        """Whether all who listen have heard everything."""
-        listeners = self._driver.listeners
-        if self._error is not None:
-            progress = self.progress
-            failed = f"{type(self._error).__name__}: {self._error}"
-            listeners.tell(EpochRecord(progress.epoch + 1, error=failed, progress=progress))
-        return listeners.close()
-
     def _job_is_lost(self) -> bool:
-        """Spark never answers for a job that it is given while its session is being stopped."""
+        """The cluster never answers for a job that it is given while its session is being stopped."""
         since = self._job_since
         if since is None or time.monotonic() - since < LOST:
             return False
-        return engine.stopped(self._spark.sparkContext)
+        return self._cluster.stopped
 
     def _between_epochs(self) -> AbstractContextManager[Any]:
         """No epoch is under way in it; a sink calls when its epoch is committed, from within the lock."""
@@ -266,16 +244,18 @@ class Run:
         """Every source is static: one epoch, and the end."""
         with self._epoch() as wanted:
             if wanted:
-                rows = engine.bounded_rows(self._spark, self._static, self._driver.control.active)
+                rows = [self._cluster.static(self._static, self._driver.adapting.slots)]
                 self._driver.run(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
         if self._streaming:
-            self._start_spark()
+            self._feed = self._cluster.follow(
+                self._streaming, self._on_batch, self._checkpoint, self._interval, once=self._once
+            )
         try:
             due, worked = time.monotonic(), False
-            while not self._wake.is_set() and self._spark_goes_on():
+            while not self._wake.is_set() and self._feed_goes_on():
                 if time.monotonic() >= due:
                     due = time.monotonic() + self._interval / 1e6
                     with self._epoch() as wanted:
@@ -286,47 +266,40 @@ class Run:
                     due = due if worked else time.monotonic()
                 self._wake.wait(min(max(due - time.monotonic(), 0.0 if worked else TICK), LONGEST_NAP))
         finally:  # also when an epoch of our own failed: Spark's query must not go on without us
-            if self._query is not None:
+            if self._feed is not None:
                 with self._lock:  # let an epoch in progress commit; the next batch is refused by _on_batch
                     pass
-                self._let_spark_commit()
-                self._query.stop()
+                self._let_it_note(self._feed)
+                self._feed.stop()
 
-    def _let_spark_commit(self) -> None:
+    def _let_it_note(self, feed: Feed) -> None:
         """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and self._query.isActive and self._query.status["isTriggerActive"]:
+        while time.monotonic() < deadline and feed.active and feed.look().at_work:
             if self._refused.wait(0.02):
                 return
 
-    def _start_spark(self) -> None:
-        self._checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
-        stream = engine.stream_rows(self._streaming)
-        writer = stream.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", str(self._checkpoint))
-        every = {"processingTime": f"{self._interval // 1000} milliseconds"}
-        self._query = writer.trigger(**({"availableNow": True} if self._once else every)).start()
-
-    def _spark_is_busy(self) -> bool:
+    def _feed_is_busy(self) -> bool:
         """Whether Spark has, or may have, tuples for us; false while it only looks again after it found none."""
         if self._drained:
             self._looked = time.monotonic()
             return False
-        now, status = time.monotonic(), self._query.status if self._query is not None else STARTING
-        if status["isDataAvailable"] or not status["message"].startswith(("Waiting", "Getting offsets")):
+        now, found = time.monotonic(), self._feed.look() if self._feed is not None else STARTING
+        if found.may_have:
             return True
-        if not status["isTriggerActive"]:
+        if not found.at_work:
             # it has looked since the last batch and found nothing; it looks once in an interval
             self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
         return self._looked < self._batch_ended
 
-    def _spark_goes_on(self) -> bool:
-        if self._drained or self._query is None or self._query.isActive:
+    def _feed_goes_on(self) -> bool:
+        if self._drained or self._feed is None or self._feed.active:
             return True
-        if self._once and engine.found_nothing_more(self._query):
+        if self._once and self._feed.drained:
             self._drained = True
             return True
         if not self._stopping.is_set():
-            self._fail(EngineError(f"Spark ended the query: {str(self._query.exception())[:2000]}"))
+            self._fail(EngineError(f"Spark ended the query: {str(self._feed.failure)[:2000]}"))
         return False
 
     # --- epochs ----------------------------------------------------------------------------------------------------
@@ -334,7 +307,7 @@ class Run:
     def _on_batch(self, batch: Any, number: int) -> None:
         if not self._process_batch(batch, number):
             self._refused.set()
-            raise _Stopped(engine.await_interrupt(self._spark))
+            raise _Stopped(self._cluster.refuse_batch())
 
     def _process_batch(self, batch: Any, number: int) -> bool:
         """Whether the batch is done; not if the run is to end."""
@@ -344,10 +317,10 @@ class Run:
             make_durable(self._checkpoint, number)
             found = spark_batch(self._checkpoint, number)
             self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
-            if admit(self._driver.store.last, found) == "replay":
+            if admit(self._driver.last, found) == "replay":
                 self._driver.deliver_again()
             else:
-                self._run_epoch(Position("spark", found), [engine.as_rows(batch)], self._take())
+                self._run_epoch(Position("spark", found), [self._cluster.batch(batch)], self._take())
             self._batch_ended = time.monotonic()
         return True
 
@@ -362,9 +335,9 @@ class Run:
         ours = isinstance(error, HeadraceError) and not isinstance(error, EngineError)
         if ours or not isinstance(error, Exception):
             return error
-        if engine.stopped(self._spark.sparkContext):
+        if self._cluster.stopped:
             found = EngineError(SESSION_STOPPED)
-        elif self._query is not None and not self._query.isActive and self._query.exception() is None:
+        elif self._feed is not None and not self._feed.active and self._feed.failure is None:
             found = EngineError(SPARK_STOPPED)  # a query that fails is active until its batch has told why
         else:
             return error
@@ -373,7 +346,7 @@ class Run:
 
     def _own_epoch(self) -> bool:
         """An epoch without a batch: files have come, or a source has newly fallen silent."""
-        last, taken = self._driver.store.last, self._take()
+        last, taken = self._driver.last, self._take()
         newly = [n for n in self._silent() if last is not None and not last.sources[n].idle]
         if not newly and not any(taken.values()):
             return False
@@ -385,7 +358,7 @@ class Run:
         self._run_epoch(self._own_position(), [], {name: [] for name in self._driver.ledgers}, final=True)
 
     def _own_position(self) -> Position:
-        last = self._driver.store.last
+        last = self._driver.last
         position = Position.from_json(last.position) if last else Position(self._kind())
         return replace(position, own=position.own + 1)
 
@@ -393,29 +366,28 @@ class Run:
         self, position: Position, rows: list[Any], taken: Mapping[str, list[File]], *, final: bool = False
     ) -> None:
         self._working = True
-        sc, slots = self._spark.sparkContext, self._driver.control.active
-        if self._static and self._driver.store.last is None:
-            rows.append(engine.bounded_rows(self._spark, self._static, slots))
+        slots = self._driver.adapting.slots
+        if self._static and self._driver.last is None:
+            rows.append(self._cluster.static(self._static, slots))
         ledgers = self._driver.ledgers
-        files = [(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
+        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
         if files:
-            rows.append(engine.file_rows(sc, files, slots))
-        united = sc.union(rows) if len(rows) > 1 else rows[0] if rows else None
+            rows.append(self._cluster.files(files, slots))
         before = self._spoken()
-        self._driver.run(position, partial(self._execute, united), final=final, idle=self._silent(), taken=taken)
+        self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
         self._working = bool(ledgers)  # until somebody has looked for files again
 
-    def _execute(self, rows: Any, epoch: Epoch) -> list[Message]:
+    def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()
         try:
-            return engine.execute(self._spark.sparkContext, rows, epoch)
+            return self._cluster.execute(rows, epoch)
         finally:
             self._job_since = None
 
     def _spoken(self) -> dict[str, int]:
         """Tuples of every source so far that had a time to go by: what is rejected says nothing of where a source is."""
-        last = self._driver.store.last
+        last = self._driver.last
         return {name: s.accepted + s.late for name, s in last.sources.items()} if last else {}
 
     def _take(self) -> dict[str, list[File]]:
@@ -428,11 +400,11 @@ class Run:
         self._working = any(taken.values())
         self._waits = {name: len(files) - len(taken[name]) for name, files in waiting.items()}
         self._waiting = sum(self._waits.values())
-        self._driver.control.backlog = self._waiting
+        self._driver.adapting.backlog = self._waiting
         return taken
 
     def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:
-        last = self._driver.store.last
+        last = self._driver.last
         if last is None or (longest := longest_window(self._driver.plan)) is None:
             return False
         # by the newest tuple, not by the watermark: who may be later is not behind
@@ -445,7 +417,7 @@ class Run:
         Who speaks in the epoch for which this is asked is not idle in it, so only what came before it matters.
         """
         now = time.monotonic()
-        self._spark_is_busy()  # looks until when we know
+        self._feed_is_busy()  # looks until when we know
         known = {name: self._looked if name in self._streaming else now for name in self._sources}
         return [
             name

@@ -32,6 +32,7 @@ from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
+from headrace.engine.spark_cluster import SparkCluster
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -158,7 +159,7 @@ def start(
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
-        run = Run(spark, sources, driver, folder / SPARK, 0 if once else interval, once=once)
+        run = Run(SparkCluster(spark), sources, driver, folder / SPARK, 0 if once else interval, once=once)
         plan_file.write(folder, roots, shown)
         run._begin()
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"

@@ -1,0 +1,80 @@
+"""Spark as the cluster of a run: jobs for epochs, and its own query for streaming DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.engine import spark as engine
+from headrace.engine.cluster import Files, Look, OnBatch
+from headrace.engine.epoch import Epoch
+from headrace.engine.messages import Message
+from headrace.query.nodes import Source
+
+LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
+
+
+@dataclass(frozen=True)
+class SparkFeed:
+    """Spark's streaming query over all streams of a run."""
+
+    query: Any
+
+    @property
+    def active(self) -> bool:
+        return bool(self.query.isActive)
+
+    @property
+    def drained(self) -> bool:
+        return engine.found_nothing_more(self.query)
+
+    @property
+    def failure(self) -> str | None:
+        error = self.query.exception()
+        return None if error is None else str(error)
+
+    def look(self) -> Look:
+        status = self.query.status
+        may_have = status["isDataAvailable"] or not status["message"].startswith(LOOKING)
+        return Look(may_have, status["isTriggerActive"])
+
+    def stop(self) -> None:
+        self.query.stop()
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    spark: Any
+
+    @property
+    def stopped(self) -> bool:
+        return engine.stopped(self.spark.sparkContext)
+
+    def static(self, sources: Mapping[str, Source], slots: int) -> Any:
+        return engine.bounded_rows(self.spark, sources, slots)
+
+    def files(self, files: Sequence[Files], slots: int) -> Any:
+        return engine.file_rows(self.spark.sparkContext, files, slots)
+
+    def batch(self, batch: Any) -> Any:
+        return engine.as_rows(batch)
+
+    def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+        sc = self.spark.sparkContext
+        united = sc.union(list(rows)) if len(rows) > 1 else rows[0] if rows else None
+        return engine.execute(sc, united, epoch)
+
+    def follow(
+        self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
+    ) -> SparkFeed:
+        checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
+        writer = engine.stream_rows(sources).writeStream.foreachBatch(on_batch)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        if once:
+            return SparkFeed(writer.trigger(availableNow=True).start())
+        return SparkFeed(writer.trigger(processingTime=f"{interval // 1000} milliseconds").start())
+
+    def refuse_batch(self) -> str:
+        return engine.await_interrupt(self.spark)
