@@ -70,7 +70,8 @@ def test_any_ranges_give_the_sequential_answer(on: str, seed: int, tmp_path: Pat
     rng = random.Random(f"{on} {seed}")
     left, right = rows(rng, rng.choice([20, 90])), rows(rng, rng.choice([20, 90]))
     streams = [table_stream(t, lateness="1 minute", name=n) for t, n in ((left, "left"), (right, "right"))]
-    query = streams[0].join(streams[1], on=on, within=("4 seconds", "2 seconds"))
+    window: dict[str, Any] = {"within": ("4 seconds", "2 seconds")} if seed % 3 else {"last": (9, 5)}
+    query = streams[0].join(streams[1], on=on, **window)
     column, doubles = BANDS[on]
     bounds = some_bounds(rng, doubles)
     expected = reference(query)

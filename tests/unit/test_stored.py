@@ -132,6 +132,14 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     ),
     "slots": (at("control", "active", to=0), "control.active"),
     "decided layouts": (at("control", "layouts", to={"join-1": []}), "control.layouts.join-1"),
+    "a decided layout of another way": (
+        at(
+            "control",
+            "layouts",
+            to={"join-1": {"kind": "rectangles", "groups": 64, "rows": [1], "transposed": False, "first": 0}},
+        ),
+        "control.layouts.join-1 should be one for hash of",
+    ),
     "work": (at("work", "counts", "cpu", to={"left": None}), "work.counts.cpu.left"),
     "the edges of work": (at("work", "plan", to=[[1, 2]]), r"work.plan\[0\]"),
     "work of the future": (at("work", "since", to=50), "work.since"),

@@ -679,6 +679,7 @@ def _follow(
             started.listen(display.tell)
         live.watch(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
+        display.show(started.progress)  # the last epoch may have been told since
     farewell = _farewell(started, stop)
     streams.note(farewell) if json else streams.say(console, farewell)
 

@@ -41,7 +41,8 @@ def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> 
     for given, expected in zip(plan.subqueries, own.subqueries, strict=True):
         _fits(given, expected, operators.get(id(given), []), plan.slots)
     named = {operator.name: subquery for subquery, found in pairs for operator in found}
-    chosen = {found[0].name: subquery.router for subquery, found in pairs if subquery.router.chosen}
+    wanted = [(o, subquery.router) for subquery, found in pairs if subquery.router.chosen for o in found]
+    chosen = {operator.name: router for operator, router in wanted if operator.routed(router)}
     return routed(physical, chosen), lambda operator, groups, slots: _layout(
         named[operator.name], operator, groups, slots
     )

@@ -51,8 +51,8 @@ def ranked(operator: Operator, load: Load, slots: int, figures: Figures) -> list
 
 
 def _cost(option: Option) -> tuple[float, ...]:
-    """What the busiest slot reads, then what is sent."""
-    return option.numbers.opened, option.numbers.sent, *option.router.preference
+    """What the busiest slot reads, then what is sent; a difference in the last digits is none."""
+    return *(float(f"{n:.9g}") for n in (option.numbers.opened, option.numbers.sent)), *option.router.preference
 
 
 def _without_twins(options: list[Option]) -> list[Option]:

@@ -93,9 +93,9 @@ class Adapting:
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)
-        if operator.router.slots(slots) < slots:  # whatever is chosen, it is all done by one
-            return operator.router.layout(groups, 1)
         chosen = self.chosen and self.chosen(operator, groups, slots)
+        if operator.router.slots(slots) < slots and not (chosen and _in_one_slot(chosen)):
+            return operator.router.layout(groups, 1)  # whatever is chosen, it is all done by one
         held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
         return chosen or self.control.layout(operator, groups, slots, held)
 
@@ -109,6 +109,10 @@ class Adapting:
         if not self.control.due(epoch.number):
             return []
         return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
+
+
+def _in_one_slot(layout: Layout) -> bool:
+    return sum(bool(layout.groups(slot, 0)) for slot in range(layout.slots)) == 1
 
 
 def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:

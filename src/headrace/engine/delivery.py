@@ -32,11 +32,18 @@ class Deliverer:
         for result, sink in self.sinks.items():
             parts = [output for output in manifest.outbox if output.result == result]
             if parts:
-                table = self._table(reader, result, parts)
+                table = self._readable(reader, result, parts)
                 begun = time.monotonic()
                 self._hand_over(sink, Delivery(self.store.state_id, manifest.number, result, table))
                 took[result] = time.monotonic() - begun
         return took
+
+    def _readable(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
+        try:
+            return self._table(reader, result, parts)
+        except BaseException:
+            self.store.revoke()  # as below
+            raise
 
     def _table(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
         """All of a result; refuses blocks that are whole, but hold something else."""

@@ -83,13 +83,14 @@ class Driver:
         if last is not None:
             stored.check(last)
             identity.check_query(last, self.query)
-            stored.check_for(self.plan, last)
+            stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
         self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
         self.control = self._controller(last)
         self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         self._watch, self.listeners = Stopwatch(), Listeners()
+        self._began_with = last.number if last else None
         reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
         self.ledgers = {n: Ledger(origin, known.get(n, LedgerState()), reader) for n, origin in self.files.items()}
 
@@ -117,9 +118,16 @@ class Driver:
         """Give the state back: nothing is committed any more, and who listens hears what ended it."""
         self.store.revoke()
         if error is not None:
-            failed = f"{type(error).__name__}: {error}"
-            self.listeners.tell(EpochRecord(self.progress.epoch + 1, error=failed, progress=self.progress))
-        self.store.close(all_heard=self.listeners.close())
+            self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
+        told = self.last is None or self.listeners.newest == self.last.number
+        self.store.close(all_heard=self.listeners.close() and told)
+
+    def _untold(self) -> EpochRecord:
+        """The epoch that an error belongs to: one that was committed and not told, or the one after it."""
+        last = self.last
+        if last is None or last.number in (self.listeners.newest, self._began_with):
+            return EpochRecord(last.number + 1 if last else 0, progress=self.progress)
+        return from_manifests(self.store.previous, last)
 
     @property
     def running(self) -> float | None:

@@ -50,7 +50,7 @@ class OperatorFigures:
     cpu: float  # seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SlotFigures:
     cpu: float  # seconds
     out: int
@@ -75,7 +75,7 @@ class EpochRecord:
     results: Mapping[str, ResultFigures] = field(default_factory=dict)  # late tuples of a source: "late:<source>"
     decisions: Sequence[Mapping[str, Any]] = ()
     repeated: bool = False  # it was committed before this run began; it may have been told then
-    error: str | None = None  # what ended the run in this epoch, of which nothing was committed
+    error: str | None = None  # what ended the run in this epoch; one without sources was not committed
     progress: Progress = field(default_factory=Progress)  # after it
 
     def to_json(self) -> dict[str, Any]:

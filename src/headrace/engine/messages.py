@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import pyarrow as pa
 
 from headrace.engine.watermarks import Seen
+from headrace.errors import EngineError
 from headrace.state.blocks import Block
 
 FIELDS = [
@@ -72,7 +73,8 @@ class Message:
 
     def read(self, kind: type[H]) -> H:
         """The record in it, which must be of this kind."""
-        assert self.kind == kind.kind, f"a message of kind {self.kind!r} is no {kind.kind!r}"
+        if self.kind != kind.kind:
+            raise EngineError(f"a message of kind {self.kind!r:.50} came where one of kind {kind.kind!r} belongs")
         return kind.from_json(json.loads(self.head))
 
 

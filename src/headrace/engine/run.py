@@ -72,6 +72,7 @@ class Run:
         self._checkpoint, self._interval = checkpoint, interval
         self._once = once  # takes what is there, and ends
         self._lock = threading.Lock()  # one epoch at a time
+        self._ending = threading.Lock()
         self._stopping = threading.Event()
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
@@ -179,6 +180,7 @@ class Run:
         if self._driver.closed:
             self._driver.deliver_again()
             if self._once:
+                self._driver.tell_again()
                 self._end()
                 return
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
@@ -212,7 +214,15 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        self._driver.end(self._error)  # waits for a commit in progress
+        with self._ending:  # once, though several may find that the cluster is gone
+            if self._ended.is_set():
+                return
+            try:
+                self._driver.end(self._error)  # waits for a commit in progress
+            finally:
+                self._say_the_end()
+
+    def _say_the_end(self) -> None:
         _log.info("a run ended: %s", self._error or "as it was asked to, or with its input")
         self._ended.set()
 
@@ -337,7 +347,7 @@ class Run:
             return error
         if self._cluster.stopped:
             found = EngineError(SESSION_STOPPED)
-        elif self._feed is not None and not self._feed.active and self._feed.failure is None:
+        elif self._feed is not None and not (self._drained or self._feed.active) and self._feed.failure is None:
             found = EngineError(SPARK_STOPPED)  # a query that fails is active until its batch has told why
         else:
             return error

@@ -230,7 +230,9 @@ def compiled(
         figures = replace(figures, bounds={})
     shown = plan_of(roots, ordered, strategy, slots, figures)
     if last is None:
-        routers = {name: s.router for s in shown.subqueries if s.router.chosen for name in s.members}
+        known = compile_query(roots, ordered, strategy).by_name  # of a subquery, who prepares input is routed otherwise
+        wanted = [(name, s.router) for s in shown.subqueries if s.router.chosen for name in s.members]
+        routers = {name: router for name, router in wanted if known[name].routed(router)}
     else:
         routers = _chosen(last, compile_query(roots, ordered, strategy))
     physical = compile_query(roots, ordered, strategy, routers)

@@ -9,6 +9,8 @@ again. The store knows blocks and numbers; what stands in the other sections is 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
@@ -17,7 +19,7 @@ from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
 from headrace.operators.base import Operator, State
-from headrace.routing import layout_from_json, router_from_json
+from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
 from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
@@ -42,7 +44,7 @@ def check(last: Manifest) -> None:
         corrupt(manifest_name(last.number), str(error))
 
 
-def check_for(plan: p.PhysicalPlan, last: Manifest) -> None:
+def check_for(plan: p.PhysicalPlan, last: Manifest, files: Collection[str] = ()) -> None:
     """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
@@ -53,6 +55,11 @@ def check_for(plan: p.PhysicalPlan, last: Manifest) -> None:
                 _operator(operator, state)
             elif operator.state is not State.NONE:
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
+        if last.control:
+            _decided(plan, ControlState.from_json(last.control))
+        for name in files:
+            if name not in last.ledgers:
+                raise form.refuse("ledgers", f"an object with the files that {name} has taken", list(last.ledgers))
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 
@@ -72,6 +79,17 @@ def _layouts(last: Manifest) -> None:
     for name, data in last.layouts.items():
         if not layout_from_json(data, f"layouts.{name:.100}").fits(last.groups):
             raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", data)
+
+
+def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
+    """A layout of another kind than the operator's would leave out pairs, or state."""
+    kinds = {Adapts.PLACE: Diagonal, Adapts.SHAPE: Rectangles}
+    for operator in plan.operators:
+        layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)
+        if layout is not None and (kind is None or not isinstance(layout, kind)):
+            raise form.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
+        if isinstance(layout, Diagonal) and layout.splits and not operator.can_split:
+            raise form.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
 
 
 def _operator(operator: Operator, state: OperatorState) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace.engine.messages import Attempt
-from headrace.errors import CorruptState
+from headrace.errors import CorruptState, EngineError
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
@@ -81,7 +81,8 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     if len(groups) and groups.min() < 0:
-        assert not (groups == EVERYWHERE).any(), "state has no group that every slot reads"
+        if (groups == EVERYWHERE).any():
+            raise EngineError(f"{operator.name}: state has no group that every slot reads")
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)

@@ -198,8 +198,9 @@ class JoinOperator(Appended):
         grouping = self.groupings[side]
         if grouping.drop_null:
             tuples = _without_null(tuples, grouping.columns)
-        if not isinstance(grouping, HashGrouping):
+        if not grouping.keeps_hash:
             return tuples.select(names)
+        assert isinstance(grouping, HashGrouping)
         hashed = hash_rows(tuples, grouping.columns, grouping.types)  # before columns are dropped: it may be of all
         return tuples.select(names).append_column(HASH, pa.array(hashed))
 

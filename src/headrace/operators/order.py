@@ -11,7 +11,7 @@ from headrace.operators.base import Results, Sequential, Slot
 @dataclass(frozen=True)
 class OrderOperator(Sequential):
     def run(self, slot: Slot) -> Results:
-        if slot.number != 0:
+        if not slot.groups(0):  # all is in one slot
             return
         released, waiting = order.release(slot.held(0, self.schemas[0], None), slot.bound)
         slot.hold(0, waiting, grouped=False)

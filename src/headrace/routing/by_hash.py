@@ -113,8 +113,17 @@ class Diagonal(Layout):
     def split(self) -> dict[int, Split]:
         return {split.group: split for split in self.splits}
 
+    @cached_property
+    def _whole(self) -> list[list[int]]:
+        """The groups of every slot that are not split."""
+        found: list[list[int]] = [[] for _ in range(self.slots)]
+        for group, slot in enumerate(self.owner):
+            if group not in self.split:
+                found[slot].append(group)
+        return found
+
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
-        return [g for g, owner in enumerate(self.owner) if owner == slot and g not in self.split]
+        return self._whole[slot]
 
     def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         return [(split.group, *split.part(slot, side)) for split in self.splits if slot in split.slots]

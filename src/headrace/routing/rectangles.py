@@ -173,8 +173,10 @@ class GridRouter(Router):
         return numbers(load, by_rows * across + by_columns * down, reads(self.shape, left, right), load.pairs / slots)
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Rectangles:
-        shape = self.shape or best_rectangles(groups, min(slots, groups), 1.0, 1.0).rows
-        return Rectangles(groups, shape, self.transposed, first)
+        if not self.shape:
+            best = best_rectangles(groups, min(slots, groups), 1.0, 1.0)
+            return Rectangles(groups, best.rows, best.transposed, first)
+        return Rectangles(groups, self.shape, self.transposed, first)
 
     def __str__(self) -> str:
         if not self.shape:

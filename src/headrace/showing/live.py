@@ -359,14 +359,14 @@ class JsonLines:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._error: OSError | None = None
+        self._error: OSError | ValueError | None = None
 
     def tell(self, record: EpochRecord) -> None:
         own = record.to_json()
         line = {"time": datetime.now(UTC).isoformat(), **own.pop("progress"), "record": own}
         try:
             print(json.dumps(line), file=self._file, flush=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # nobody reads, or the file is closed
             self._error = error
 
     def show(self, progress: Progress) -> None:

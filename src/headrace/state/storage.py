@@ -255,8 +255,9 @@ class MemoryStorage:
         return self
 
     def release(self, left: str = "") -> None:
-        self.left = left
-        self._leased.release()
+        if self._leased.locked():
+            self.left = left
+            self._leased.release()
 
     def require(self) -> None:
         pass

@@ -115,7 +115,8 @@ class StateStore:
     def close(self, *, all_heard: bool = False) -> None:
         self.revoke()
         if self._lease is not None:
-            self._lease.release(_heard(self.last.number) if all_heard and self.last else "")
+            told = all_heard or self.all_heard  # who committed nothing leaves what it found
+            self._lease.release(_heard(self.last.number) if told and self.last else "")
 
     def __enter__(self) -> Self:
         return self
