@@ -191,8 +191,9 @@ class Run:
         last = self._driver.store.last
         if self._driver.closed:
             self._driver.deliver_again()
-            if self._once:
-                self._end()
+            if self._once:  # it has ended; who has heard of its last epoch stays as it was
+                self._driver.store.close(all_heard=self._driver.store.all_heard)
+                self._ended.set()
                 return
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         if last is not None and (kind := Position.from_json(last.position).kind) != self._kind():
