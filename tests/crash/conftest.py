@@ -24,3 +24,9 @@ def wanted() -> dict[str, killing.Rows]:
 def steps(nursery: killing.Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The steps of a run, in order, such as "storage write blocks/e000000000-s0-..." or "sink deliver 0 result-1"."""
     return killing.steps_of(nursery, Path(tmp_path_factory.mktemp("steps")) / "run")
+
+
+@pytest.fixture(scope="session")
+def listed_steps(nursery: killing.Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Those of a run that takes the files that are there, and ends."""
+    return killing.steps_of(nursery, Path(tmp_path_factory.mktemp("listed")) / "run", listed=True)

@@ -7,6 +7,9 @@ A run is a job (a dict) handed to a *nursery*, a process that has imported every
 child works as if it had been started afresh, without the second that Python and Arrow need to start. The source is a
 list of rows in order of arrival; where a run goes on is read from the manifest, and every run cuts its rest of the rows into epochs
 of its own size, so that a result delivered for an epoch that was never committed cannot hide.
+
+With `listed`, the rows lie in files, and a run takes those that are there when it begins; after every death more files
+come, which are none of its business once an epoch was committed.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +35,17 @@ import pyarrow.parquet as pq
 
 from headrace import sinks
 from headrace.engine.driver import Driver
+from headrace.engine.epoch import Window
+from headrace.engine.local import execute_locally
+from headrace.engine.position import Position
 from headrace.errors import HeadraceError
 from headrace.reference import reference
 from headrace.sinks import Delivery
+from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.ledger import Ledger
 from headrace.state import BlockReader, LocalStorage, StateStore
 from headrace.state import storage as storage_module
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from tests.patience import PATIENCE
@@ -45,6 +53,7 @@ from tests.patience import PATIENCE
 ROWS = 120
 RESULTS = ("result-0", "result-1", "result-2")
 SECOND = 1_000_000
+SOURCE, PER_FILE = "events", 10  # with `listed`
 SHAPES = ((2, 40), (3, 29), (1, 50))  # (slots, rows per epoch) of the first run, the next, ...
 
 
@@ -65,7 +74,7 @@ def events(rows: int = ROWS) -> pa.Table:
 @functools.cache
 def queries() -> list[Stream]:
     """A join, count windows over its results, and sliding windows; every row counts in each."""
-    source = table_stream(events(), lateness="1 second", name="events")
+    source = table_stream(events(), lateness="1 second", name=SOURCE)
     left, right = source.case("side = 0")
     joined = left.join(right, on="l.k = r.k", within="2 seconds").map("l_v", "r_v", k="l_k")
     counted = joined.aggregate(by=["k"], last=4, every=2, n="count(*)", total="sum(l_v * 1000 + r_v)")
@@ -266,6 +275,17 @@ def _believe_every_block() -> None:
     BlockReader._verify = lambda self, block, data: None  # type: ignore[method-assign]
 
 
+def _forget_the_list() -> None:
+    """A run that is to end lists the folder anew whenever it starts."""
+    keep = Ledger.keep_to_list
+
+    def forgetful(self: Ledger) -> None:
+        self.state = replace(self.state, listed=None)
+        keep(self)
+
+    Ledger.keep_to_list = forgetful  # type: ignore[method-assign]
+
+
 def _start_again_when_in_doubt() -> None:
     """State that cannot be read is thrown away."""
     load = StateStore._load
@@ -289,6 +309,7 @@ BROKEN: dict[str, Callable[[], None]] = {
     "clean-up too eager": _clean_too_much,
     "blocks not verified": _believe_every_block,
     "starts empty in doubt": _start_again_when_in_doubt,
+    "list forgotten": _forget_the_list,
     "sink appends": lambda: None,
     "sink not atomic": lambda: None,
 }
@@ -315,6 +336,8 @@ def work(job: dict[str, Any]) -> None:
     sink = _SINKS.get(broken, KillingSink)(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
     run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, store=store)
+    if job.get("listed"):
+        take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
     while not run.driver.closed:
         at = store.last.totals.delivered if store.last else 0
         if at >= table.num_rows:
@@ -322,6 +345,39 @@ def work(job: dict[str, Any]) -> None:
         else:
             run.epoch(table.slice(at, job["cut"]), splitters=2)
     run.close()
+
+
+def take_files(run: LocalRun, folder: Path, files_per_epoch: int) -> None:
+    """What a run with `once` does: the files of its list, in epochs of so many, and then the end of the input."""
+    known, storage = run.store.last.ledgers if run.store.last else {}, run.store.storage
+    ledger = Ledger(FilesOrigin(None, folder, files_per_epoch), known.get(SOURCE, LedgerState()), BlockReader(storage))
+    run.driver.ledgers = {SOURCE: ledger}
+    ledger.keep_to_list()
+    while not run.driver.closed:
+        files = ledger.choose(ledger.waiting())
+        windows = [[Window(SOURCE, read_file(ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
+        execute = functools.partial(execute_locally, windows=windows, storage=storage)
+        run.driver.run(Position("files"), execute, taken={SOURCE: files}, final=not files)
+
+
+def put_files(folder: Path) -> None:
+    """All rows as files, in order of arrival."""
+    folder.mkdir()
+    for start in range(0, ROWS, PER_FILE):
+        _put(folder, start, events().slice(start, PER_FILE))
+
+
+def put_later(folder: Path, number: int) -> None:
+    """A file of rows that would count, and make others late, were they taken: they would come first."""
+    _put(folder, -number, events().slice(ROWS - PER_FILE))
+
+
+def _put(folder: Path, number: int, table: pa.Table) -> None:
+    hidden = folder / f"_{number}"
+    pq.write_table(table, hidden)
+    at = 1_700_000_000 + number
+    os.utime(hidden, (at, at))
+    hidden.rename(folder / f"{number}.parquet")
 
 
 class Nursery:
@@ -431,17 +487,22 @@ def state_trouble(root: Path) -> str | None:
     return None
 
 
-def steps_of(nursery: Nursery, folder: Path) -> list[str]:
+def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False) -> list[str]:
     """Every step of a first run that is left alone."""
     folder.mkdir()
+    if listed:
+        put_files(folder / "in")
     slots, cut = SHAPES[0]
-    assert nursery.run(folder=folder, slots=slots, cut=cut, log=folder / "steps.txt") == 0, _error(folder)
+    job = {"folder": folder, "slots": slots, "cut": cut, "listed": listed}
+    assert nursery.run(**job, log=folder / "steps.txt") == 0, _error(folder)
     return (folder / "steps.txt").read_text().splitlines()
 
 
 def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterable[Any], **job: Any) -> Outcome:
     """Die at each of these moments in turn, then run to the end: what came of it."""
     folder.mkdir()
+    if job.get("listed"):
+        put_files(folder / "in")
     for attempt, kill in enumerate(kills):
         slots, cut = SHAPES[attempt % len(SHAPES)]
         code = nursery.run(folder=folder, slots=slots, cut=cut, kill=kill, **job)
@@ -449,6 +510,8 @@ def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterab
             return Outcome(0, 0, f"a run ended with {code}: {_error(folder)}")
         if trouble := state_trouble(folder / "state"):
             return Outcome(0, 0, trouble)
+        if job.get("listed") and StateStore.open(folder / "state", read_only=True).last is not None:
+            put_later(folder / "in", attempt + 1)
     slots, cut = SHAPES[1]
     code = nursery.run(folder=folder, slots=slots, cut=cut, **job)
     if code != 0:

@@ -1,6 +1,7 @@
 """A streaming run on real Spark, as a program: reads what the parent puts into a folder until it is killed.
 
     python soaking.py FOLDER SLOTS MODE TOTAL      MODE: files | stream; ends by itself once TOTAL rows are processed
+                                                   once: files beside a stream, takes what is there and ends
 
 It says "epoch N ROWS" after every epoch, so that the parent knows how far it is.
 """
@@ -26,24 +27,27 @@ SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("v", 
 PER_FILE = 60
 
 
-def rows(number: int) -> pa.Table:
+def rows(number: int, beside: bool = False) -> pa.Table:
     """The rows of file number n: one second of event time per file, up to a second of disorder."""
     rng = random.Random(number)
+    first = (number + 1_000_000 * beside) * PER_FILE
     times = [number * SECOND + rng.randrange(-SECOND // 2, SECOND // 2) for _ in range(PER_FILE)]
     return pa.table(
         [
             pa.array(times, pa.int64()).cast(SCHEMA.field("ts").type),
             pa.array([rng.randrange(20) for _ in times], pa.int64()),
-            pa.array([number * PER_FILE + i for i in range(PER_FILE)], pa.int64()),
+            pa.array([first + i for i in range(PER_FILE)], pa.int64()),
         ],
         schema=SCHEMA,
     )
 
 
-def put(folder: Path, number: int) -> None:
+def put(folder: Path, number: int, beside: bool = False) -> None:
     """Add a file whole: written under a hidden name, then renamed."""
     hidden = folder / f"_{number:06d}.parquet"
-    pq.write_table(rows(number), hidden)
+    pq.write_table(rows(number, beside), hidden)
+    if beside:  # Spark orders files by whole milliseconds
+        os.utime(hidden, (1_700_000_000 + number,) * 2)
     hidden.rename(folder / f"{number:06d}.parquet")
 
 
@@ -54,10 +58,12 @@ def results(source: hr.Stream) -> list[hr.Stream]:
 
 
 def stream_of(spark: Any, folder: Path, mode: str) -> hr.Stream:
+    if mode == "once":
+        return stream_of(spark, folder, "files").union(stream_of(spark, folder.parent / "beside", "stream"))
     if mode == "files":
         return hr.files(spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA)
     df = spark.readStream.schema("ts timestamp, k bigint, v bigint").option("maxFilesPerTrigger", 3)
-    return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name="events")
+    return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name=folder.name)
 
 
 def local(table: pa.Table) -> list[hr.Stream]:
@@ -65,13 +71,23 @@ def local(table: pa.Table) -> list[hr.Stream]:
     return results(table_stream(table, lateness="1 second", name="events"))
 
 
+def _delivered(record: Any) -> int:
+    return sum(source.delivered for source in record.sources.values())
+
+
 def main(folder: Path, slots: int, mode: str, total: int) -> None:
     spark = hr.session(slots=slots)
     streams = results(stream_of(spark, folder / "in", mode))
     outs = [sinks.parquet(folder / "out" / str(index)) for index in range(2)]
-    run = hr.start(list(zip(streams, outs, strict=True)), checkpoint=folder / "ckpt", epoch="0 seconds", slots=slots)
+    run = hr.start(
+        list(zip(streams, outs, strict=True)),
+        checkpoint=folder / "ckpt",
+        epoch="0 seconds",
+        slots=slots,
+        once=mode == "once",
+    )
     heard = os.open(folder / "heard.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    run.listen(lambda r: os.write(heard, f"{r.epoch} {int(r.repeated)} {r.sources['events'].delivered}\n".encode()))
+    run.listen(lambda r: os.write(heard, f"{r.epoch} {int(r.repeated)} {_delivered(r)}\n".encode()))
     said = None
     while run.active and run.progress.tuples_in < total:
         if run.progress.epoch != said:

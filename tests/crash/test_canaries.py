@@ -39,6 +39,13 @@ def test_canary(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], matri
     assert getattr(outcome, reported), outcome
 
 
+def test_canary_list_forgotten(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], listed_steps: list[str]):
+    moment = ("storage", Matrix(listed_steps).publishes[1], "linked")
+    assert check(nursery, tmp_path / "sound", wanted, [moment], listed=True) == GOOD
+    broken = check(nursery, tmp_path / "broken", wanted, [moment], listed=True, broken="list forgotten")
+    assert broken.duplicated, broken
+
+
 def damaged(nursery: Nursery, wanted: dict[str, Rows], folder: Path, **job: str) -> killing.Outcome:
     """Die, have a bit of every value of a live block flipped, come back: a stop that names the block, or a wrong answer."""
     folder.mkdir()

@@ -117,20 +117,62 @@ def test_killed_during_clean_up(matrix: Matrix, survives):
     survives("storage", "after", matrix.clean_ups[2::8])
 
 
+# --- a run that takes what is there, and ends -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "torn", "linked", "after"])
+def test_a_run_over_a_list_of_files_survives_a_kill_at_every_manifest(
+    nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], listed_steps: list[str], when: str
+):
+    """Before the first manifest the list is made anew; from then on it is kept, though more files come."""
+    for k in Matrix(listed_steps).publishes:
+        folder = tmp_path / f"{when}-{k}"
+        assert check(nursery, folder, wanted, [("storage", k, when)], listed=True) == GOOD, f"killed {when} step {k}"
+        assert _closed(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("when", ["before", "torn", "after"])
+def test_so_it_does_at_every_block_of_the_first_epoch(
+    nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], listed_steps: list[str], when: str
+):
+    """The last of them is the list."""
+    matrix = Matrix(listed_steps)
+    for k in [k for k in matrix.writes if k < matrix.publishes[0]][-4:]:
+        folder = tmp_path / f"{when}-{k}"
+        assert check(nursery, folder, wanted, [("storage", k, when)], listed=True) == GOOD, f"killed {when} step {k}"
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_so_it_does_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
+    kills = _anywhere(random.Random(seed))
+    assert check(nursery, tmp_path / "run", wanted, kills, listed=True) == GOOD, kills
+    assert _closed(tmp_path / "run")
+
+
+def _closed(folder: Path) -> bool:
+    found = killing.StateStore.open(folder / "state", read_only=True).last
+    return found is not None and found.closed
+
+
 # --- the recovery dies as well --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
     """Ten runs in a row die, each somewhere: before a step, within it, after it."""
-    rng = random.Random(seed)
-    kills = [
+    kills = _anywhere(random.Random(seed))
+    assert check(nursery, tmp_path / "run", wanted, kills) == GOOD, kills
+
+
+def _anywhere(rng: random.Random) -> list[tuple[str, int, str]]:
+    return [
         ("storage", rng.randrange(25), rng.choice(["before", "after", "torn", "linked", "unlinked"]))
         if rng.random() < 0.8
         else ("sink", rng.randrange(3), rng.choice(["before", "within", "after"]))
         for _ in range(10)
     ]
-    assert check(nursery, tmp_path / "run", wanted, kills) == GOOD, kills
 
 
 @pytest.mark.parametrize("when", ["before", "within", "after"])

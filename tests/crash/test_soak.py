@@ -96,12 +96,16 @@ class Soak:
             if program.process.poll() is None:
                 program.kill()
 
-    def compare(self) -> tuple[int, int]:
+    def taken(self) -> pa.Table:
+        """What a run must have taken in the end."""
+        return pa.concat_tables([soaking.rows(number) for number in range(self.files)])
+
+    def compare(self, *, end: bool = False) -> tuple[int, int]:
         """(lost, duplicated) over both results."""
-        table = pa.concat_tables([soaking.rows(number) for number in range(self.files)])
+        table = self.taken()
         lost = duplicated = 0
         for index, query in enumerate(soaking.local(table)):
-            wanted, found = rows_of(reference(query, epochs=[table], end=False)), self._delivered(index)
+            wanted, found = rows_of(reference(query, epochs=[table], end=end)), self._delivered(index)
             assert wanted, "there was something to lose"
             lost += (wanted - found).total()
             duplicated += (found - wanted).total()
@@ -121,7 +125,7 @@ class Soak:
         for block in store.last.live_blocks():
             reader.open(block)
         totals = store.last.totals
-        assert totals.delivered == totals.accepted == self.files * soaking.PER_FILE
+        assert totals.delivered == totals.accepted == self.taken().num_rows
         assert len(store.storage.list("manifests")) <= 3
         assert len(store.storage.list("blocks")) < 150
         return store.last.number + 1
@@ -137,6 +141,44 @@ class Soak:
         assert set(counts) <= set(range(epochs)) and sum(counts.values()) <= self.files * soaking.PER_FILE
         if set(counts) == set(range(epochs)):
             assert sum(counts.values()) == self.files * soaking.PER_FILE
+
+
+@dataclass
+class Ending(Soak):
+    """Files beside a stream of Spark, taken by runs that end: of files those of the list, of the stream what is there."""
+
+    listed: int = 0
+    beside: int = 0
+
+    def feed_beside(self, count: int) -> None:
+        for _ in range(count):
+            soaking.put(self.folder / "beside", self.beside, beside=True)
+            self.beside += 1
+
+    def cycle_until(self, epochs: int, slots: int) -> int:
+        """Start, kill when so many epochs are done; how many were by then."""
+        program = Program(self.folder, slots, self.mode, 10**9)
+        try:
+            while True:
+                said, done, _ = program.progress(self.folder).split()
+                assert said == "epoch", "it was to be killed before its end"
+                if int(done) >= epochs:
+                    return int(done)
+        finally:
+            program.kill()
+
+    def finish(self, slots: int) -> None:
+        self.files, every = 10**9, self.files  # it ends by itself
+        super().finish(slots)
+        self.files = every
+
+    def taken(self) -> pa.Table:
+        files = [soaking.rows(number) for number in range(self.listed)]
+        return pa.concat_tables(files + [soaking.rows(number, beside=True) for number in range(self.beside)])
+
+    def closed(self) -> bool:
+        store = StateStore.open(self.folder / "ckpt" / "state", read_only=True)
+        return store.last is not None and store.last.closed
 
 
 def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
@@ -165,6 +207,31 @@ def test_files_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = soak(tmp_path, "stream", kills=max(1, KILLS // 5), longest=3.0)
+    with capsys.disabled():
+        print(f"\n{report}")
+
+
+def test_a_run_that_ends_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Each time it is started with once=True; files that come after the first manifest are left."""
+    rng, kills = random.Random(SEED), max(3, KILLS // 5)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "beside").mkdir()
+    running = Ending(tmp_path, "once")
+    running.feed(15 * kills)
+    running.feed_beside(4 * kills)
+    running.listed, done = running.files, -1
+    for number in range(kills):
+        done = running.cycle_until(done + rng.randrange(1, 3), 1 + number % 3)
+        assert not running.closed()
+        running.feed(2)
+        running.feed_beside(2)
+    for _ in range(2):  # the second finds it closed
+        running.finish(2)
+        assert running.closed()
+    lost, duplicated = running.compare(end=True)
+    epochs = running.epochs()
+    report = f"once: {kills} kills over {epochs} epochs; lost {lost}, duplicated {duplicated}; seed {SEED}"
+    assert (lost, duplicated) == (0, 0), report
     with capsys.disabled():
         print(f"\n{report}")
 

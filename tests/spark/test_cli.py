@@ -79,6 +79,25 @@ def test_a_second_start_continues_where_the_first_ended(tmp_path: Path) -> None:
     assert difference(expected, stored(tmp_path / "out", query.schema)) is None
 
 
+def test_once_takes_what_is_there_closes_all_windows_and_ends(tmp_path: Path) -> None:
+    calls = made_up(tmp_path)
+    write(tmp_path, calls, 1, 0, 16)
+    write(tmp_path, calls, 2, 16, 30)
+    first = run(tmp_path, "busy.py", "--out", "out", "--once", "--json", "--epoch", "1 hour")
+    assert first.returncode == 0, first.stderr
+    *_, last = (json.loads(line) for line in first.stdout.splitlines())
+    assert last["tuples_in"] == calls.table.num_rows
+    query = stream_of(calls).aggregate(by=["district"], window="10 seconds", calls="count(*)", longest="max(duration)")
+    expected = reference(query)
+    ended = f"ended after epoch {last['epoch']}: {calls.table.num_rows:,} tuples in, {expected.num_rows} results out"
+    assert first.stderr.splitlines()[-1] == f"{ended}; the checkpoint is closed"
+    again = run(tmp_path, "busy.py", "--out", "out", "--once")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, f"{ended}; the checkpoint is closed"), again.stderr
+    assert difference(expected, stored(tmp_path / "out", query.schema)) is None
+    ordinary = run(tmp_path, "busy.py", "--out", "out")
+    assert (ordinary.returncode, ordinary.stderr.startswith("error: this checkpoint is closed")) == (1, True)
+
+
 def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
     calls = made_up(tmp_path)
     write(tmp_path, calls, 1, 0, 30)

@@ -76,6 +76,7 @@ def test_version() -> None:
                 "--late",
                 "--seconds",
                 "--until-idle",
+                "--once",
                 "--json",
             ],
         ),
