@@ -265,6 +265,8 @@ def _surviving(node: Step, tuples: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _step(node: Step, tuples: pa.Table) -> pa.Table:
+    if tuples.num_rows == 0:  # DuckDB computes some constants also where there is no row, and they may fail
+        return node.schema.empty_table()
     match node:
         case nodes.Map():
             values = [_value(expression, tuples) for _, expression in node.columns]

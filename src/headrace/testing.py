@@ -77,6 +77,7 @@ class LocalRun:
         limit: int | None = None,
         auto: bool = False,
         sink: sinks.Sink | None = None,
+        late: sinks.Sink | None = None,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
@@ -87,7 +88,7 @@ class LocalRun:
             self.plan, layouts = deploy(plan, roots, [ordered] * len(roots))
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
         names = [*(f"late:{s.name}" for s in self.plan.sources), *(place.name for place in places.of(self.plan))]
-        self.late = {name: sinks.memory() for name in names}
+        self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from headrace import sinks
 from headrace.engine.driver import Driver
 from headrace.errors import HeadraceError
-from headrace.reference import reference
+from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery
 from headrace.state import BlockReader, LocalStorage, StateStore
 from headrace.state import storage as storage_module
@@ -44,6 +44,7 @@ from tests.patience import PATIENCE
 
 ROWS = 120
 RESULTS = ("result-0", "result-1", "result-2")
+FAILED = "failed-events-2"  # of the only step that can fail
 SECOND = 1_000_000
 SHAPES = ((2, 40), (3, 29), (1, 50))  # (slots, rows per epoch) of the first run, the next, ...
 
@@ -64,12 +65,13 @@ def events(rows: int = ROWS) -> pa.Table:
 
 @functools.cache
 def queries() -> list[Stream]:
-    """A join, count windows over its results, and sliding windows; every row counts in each."""
+    """A join, count windows over its results, and sliding windows; every row counts in each, unless it fails before them."""
     source = table_stream(events(), lateness="1 second", name="events")
     left, right = source.case("side = 0")
     joined = left.join(right, on="l.k = r.k", within="2 seconds").map("l_v", "r_v", k="l_k")
     counted = joined.aggregate(by=["k"], last=4, every=2, n="count(*)", total="sum(l_v * 1000 + r_v)")
-    sliding = source.aggregate(by=["k"], window="3 seconds", every="1 second", n="count(*)", total="sum(v)")
+    safe = source.map("k", "v", w="100 // (v % 5)")
+    sliding = safe.aggregate(by=["k"], window="3 seconds", every="1 second", n="count(*)", total="sum(v)")
     return [joined, counted, sliding]
 
 
@@ -314,7 +316,7 @@ def work(job: dict[str, Any]) -> None:
     table = events()
     sink = _SINKS.get(broken, KillingSink)(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
-    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, store=store)
+    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
     while not run.driver.closed:
         at = store.last.totals.delivered if store.last else 0
         if at >= table.num_rows:
@@ -396,15 +398,18 @@ def rows_of(table: pa.Table) -> Rows:
 
 
 def expected() -> dict[str, Rows]:
-    return {name: rows_of(reference(query)) for name, query in zip(RESULTS, queries(), strict=True)}
+    found = {n: rows_of(reference(q, errors="keep")) for n, q in zip(RESULTS, queries(), strict=True)}
+    (failed,) = failed_tuples(queries()[2])
+    return {**found, FAILED: rows_of(failed.table)}
 
 
 def delivered(out: Path) -> dict[str, Rows]:
     """What a reader finds: every file whose name does not begin with `_`."""
-    found: dict[str, Rows] = {name: Counter() for name in RESULTS}
-    for name in RESULTS:
+    found: dict[str, Rows] = {name: Counter() for name in (*RESULTS, FAILED)}
+    for name in found:
         for path in sorted((out / name).glob("[!_]*.parquet")):
-            found[name] += rows_of(pq.ParquetFile(path).read())
+            table = pq.ParquetFile(path).read()
+            found[name] += rows_of(table.drop_columns(["_source", "_reason"]) if name == FAILED else table)
     return found
 
 
