@@ -156,7 +156,9 @@ def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.
     slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
     order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait: joins may miss results, count
         windows give others).
-    late: a sink for late and rejected tuples, with their source and the reason.
+    late: a sink for late, rejected and failed tuples, with their source and the reason.
+    errors: "stop" (a tuple on which an expression fails ends the run) or "keep" (in `map`, `filter` and `case` it is
+        counted and put aside instead; joins and aggregates still stop).
     show: one live line of progress on standard error; by default when that is a terminal.
     strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
     plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.

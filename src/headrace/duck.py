@@ -30,6 +30,13 @@ FEWER_ROWS = (120_000, 1_000, 10)  # in one Arrow batch, which holds 2 GiB of te
 ROOM = 512 << 20  # for results, beside what DuckDB may use
 _STATM = Path("/proc/self/statm")  # sixth number: pages of data
 _TOO_LONG = "maximum total string size"
+_NO_TUPLES_FAULT = (
+    duckdb.OutOfMemoryException,
+    duckdb.IOException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+    duckdb.InterruptException,
+)
 _here = threading.local()
 
 
@@ -118,6 +125,11 @@ def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
                 if _TOO_LONG not in str(error):
                     raise
         return con.sql(sql).to_arrow_table(1)
+
+
+def is_of_data(error: duckdb.Error) -> bool:
+    """Whether an expression failed on a value; else memory, the disk or DuckDB itself did."""
+    return not isinstance(error, _NO_TUPLES_FAULT)
 
 
 def type_of(sql: str, tables: Mapping[str, pa.Table]) -> Type:

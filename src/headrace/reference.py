@@ -6,6 +6,8 @@ schemas, lengths of windows, and the SQL and types of its expressions) and DuckD
 aggregate functions; those see no tuple and no pair outside the window that is asked about. `tests/unit/test_apart.py`
 lists every module that is shared, and why.
 
+With errors="keep" a tuple on which a `map`, `filter` or `case` fails, alone, is left out of what comes of that step.
+
 Invariant: an answer holds every result of its operator with `ts` below the watermark that stands beside it.
 So the operators above depend on the last watermarks alone, and not on how the epochs were cut.
 """
@@ -40,11 +42,33 @@ EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
+class Part:
+    """Tuples of one source or window operator, and the stateless steps that they have gone through since."""
+
+    producer: nodes.Node
+    steps: tuple[str, ...]
+    table: pa.Table
+
+
+@dataclass(frozen=True)
 class Answer:
     """What an operator emitted, and the time (microseconds, or an infinity) until which nothing follows."""
 
-    table: pa.Table
+    parts: tuple[Part, ...]
     watermark: float
+
+    @property
+    def table(self) -> pa.Table:
+        return _one([part.table for part in self.parts])
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Tuples that failed in one step, as they were before it; source: None where windows come before the step."""
+
+    source: str | None
+    words: str
+    table: pa.Table
 
 
 @dataclass(frozen=True)
@@ -57,27 +81,52 @@ class Admission:
     watermark: float
 
 
-def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True) -> pa.Table:
+def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True, errors: str = "stop") -> pa.Table:
     """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
 
     With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
+    With `errors="keep"` tuples that fail in a `map`, `filter` or `case` are left out there.
     """
-    return references([query], epochs, end)[0]
+    return references([query], epochs, end, errors)[0]
 
 
-def references(queries: Sequence[Stream], epochs: Sequence[Epoch] | None = None, end: bool = True) -> list[pa.Table]:
+def references(
+    queries: Sequence[Stream], epochs: Sequence[Epoch] | None = None, end: bool = True, errors: str = "stop"
+) -> list[pa.Table]:
     """The sequential answers to queries over the same sources; what they share is computed once."""
-    roots = [node_of(query) for query in queries]
+    if errors not in ("stop", "keep"):
+        raise QueryError(f"errors must be one of stop, keep; found {errors!r}")
+    return _answers([node_of(query) for query in queries], epochs, end, {} if errors == "keep" else None)
+
+
+def failed_tuples(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True) -> list[Failed]:
+    """The tuples that fail, once for every step that they fail in."""
+    failed: Failures = {}
+    _answers([node_of(query)], epochs, end, failed)
+    return list(failed.values())
+
+
+Failures = dict[tuple[int, tuple[str, ...]], Failed]  # by producer and steps; the branches of a case are one step
+
+
+def _answers(
+    roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None, end: bool, failed: Failures | None
+) -> list[pa.Table]:
+    """failed: where tuples that fail are put; None: one that fails is an error."""
     arrived = _arrived(roots, epochs)
+    names = {id(source): name for name, source in nodes.named_sources(*roots).items()}
     answers: dict[int, Answer] = {}
-    for node in nodes.walk(*roots):
-        if isinstance(node, nodes.Source):
-            admitted = _admit(node, arrived[id(node)])
-            answer = Answer(admitted.accepted, math.inf if end else admitted.watermark)
-        else:
+    try:
+        for node in nodes.walk(*roots):
             inputs = [answers[id(child)] for child in node.inputs]
-            answer = Answer(_result(node, inputs).cast(node.schema), _watermark(node, inputs))
-        answers[id(node)] = answer
+            if isinstance(node, nodes.Source):
+                admitted = _admit(node, arrived[id(node)])
+                part = Part(node, (), admitted.accepted)
+                answers[id(node)] = Answer((part,), math.inf if end else admitted.watermark)
+            else:
+                answers[id(node)] = Answer(_parts(node, inputs, names, failed), _watermark(node, inputs))
+    except _Failure as failure:
+        raise failure.told() from failure.error
     return [answers[id(root)].table for root in roots]
 
 
@@ -172,20 +221,66 @@ def _watermark(node: nodes.Node, inputs: Sequence[Answer]) -> float:
     return smallest - node.window if isinstance(node, nodes.TimeAggregate) else smallest
 
 
-def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
-    first = inputs[0].table
+Step: TypeAlias = nodes.Map | nodes.Filter | nodes.Case
+
+
+def _parts(
+    node: nodes.Node, inputs: Sequence[Answer], names: Mapping[int, str], failed: Failures | None
+) -> tuple[Part, ...]:
+    """A step is done to every part alone, so that it is known whose tuples fail."""
+    match node:
+        case nodes.Union():
+            return tuple(part for answer in inputs for part in answer.parts)
+        case nodes.Map() | nodes.Filter() | nodes.Case():
+            return tuple(_stepped(node, part, names, failed) for part in inputs[0].parts)
+        case _:
+            return (Part(node, (), _result(node, inputs).cast(node.schema)),)
+
+
+def _stepped(node: Step, part: Part, names: Mapping[int, str], failed: Failures | None) -> Part:
+    if failed is None:
+        found = _step(node, part.table)
+    else:
+        found, failing = _surviving(node, part.table)
+        words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.words
+        place = (id(part.producer), (*part.steps, words))
+        known = failed.get(place)
+        if failing.num_rows > (known.table.num_rows if known else 0):  # a later branch asks more, of the same tuples
+            failed[place] = Failed(names.get(id(part.producer)), words, failing)
+    return Part(part.producer, (*part.steps, node.words), found.cast(node.schema))
+
+
+def _surviving(node: Step, tuples: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What comes of the tuples on which a step does not fail, and the others; found by halving."""
+    try:
+        return _step(node, tuples), tuples.slice(0, 0)
+    except _Failure as failure:
+        if not duck.is_of_data(failure.error):
+            raise
+    if tuples.num_rows == 1:
+        return node.schema.empty_table(), tuples
+    half = tuples.num_rows // 2
+    found, failing = zip(*(_surviving(node, t) for t in (tuples.slice(0, half), tuples.slice(half))), strict=True)
+    return _one(found), _one(failing)
+
+
+def _step(node: Step, tuples: pa.Table) -> pa.Table:
+    if tuples.num_rows == 0:  # DuckDB computes some constants also where there is no row, and they may fail
+        return node.schema.empty_table()
     match node:
         case nodes.Map():
-            values = [_value(expression, first) for _, expression in node.columns]
-            return pa.table([first[TS], *values], names=node.schema.names)
+            values = [_value(expression, tuples) for _, expression in node.columns]
+            return pa.table([tuples[TS], *values], names=node.schema.names)
         case nodes.Filter():
-            return first.filter(_is_true(node.predicate, first))
+            return tuples.filter(_is_true(node.predicate.sql, node.predicate.text, tuples))
         case nodes.Case():
-            return _case(node, first)
-        case nodes.Union():
-            return _one([answer.table for answer in inputs])
+            return _case(node, tuples)
+
+
+def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
+    match node:
         case nodes.TimeJoin():
-            return _time_join(node, first, inputs[1].table)
+            return _time_join(node, inputs[0].table, inputs[1].table)
         case nodes.CountJoin():
             return _count_join(node, inputs[0], inputs[1])
         case nodes.TimeAggregate():
@@ -199,10 +294,11 @@ def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
 
 
 def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
-    """A predicate is asked only about the tuples that no earlier one has taken."""
+    """A predicate is asked only about the tuples that no earlier one has taken, and as a condition of CASE: there, other
+    than in a filter, DuckDB does not look at the second part of an AND where the first is false, so that it cannot fail."""
     rest = tuples
     for number, predicate in enumerate(node.predicates[: node.branch + 1]):
-        taken = _is_true(predicate, rest)
+        taken = _is_true(f"CASE WHEN {predicate.sql} THEN true ELSE false END", predicate.text, rest)
         if number == node.branch:
             return rest.filter(taken)
         rest = rest.filter(pc.invert(taken))
@@ -277,7 +373,7 @@ def _matches(
     found: list[tuple[Numbers, Numbers]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for l_rows, r_rows in pairs:
         tables = {"l": left.take(l_rows), "r": right.take(r_rows)}
-        true = np.asarray(_truth(_ask(on, "l POSITIONAL JOIN r", tables)))
+        true = np.asarray(_truth(_ask(on.sql, on.text, "l POSITIONAL JOIN r", tables)))
         found.append((l_rows[true], r_rows[true]))
     l_found, r_found = (np.concatenate(rows) for rows in zip(*found, strict=True))
     return l_found, r_found
@@ -420,11 +516,11 @@ def _keys(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
 
 
 def _value(expression: Expression, tuples: pa.Table) -> Any:
-    return _ask(expression, "__tuples", {"__tuples": tuples}).cast(expression.type)
+    return _ask(expression.sql, expression.text, "__tuples", {"__tuples": tuples}).cast(expression.type)
 
 
-def _is_true(predicate: Expression, tuples: pa.Table) -> Any:
-    return _truth(_ask(predicate, "__tuples", {"__tuples": tuples}))
+def _is_true(sql: str, text: str, tuples: pa.Table) -> Any:
+    return _truth(_ask(sql, text, "__tuples", {"__tuples": tuples}))
 
 
 def _truth(column: Any) -> Any:
@@ -432,20 +528,35 @@ def _truth(column: Any) -> Any:
     return pc.fill_null(column, False)
 
 
-def _ask(asked: Expression | Predicate, origin: str, tables: Mapping[str, pa.Table]) -> Any:
+def _ask(sql: str, text: str, origin: str, tables: Mapping[str, pa.Table]) -> Any:
     """The value of an expression for every row of the tables side by side, in their order."""
-    found = _run(f"SELECT {asked.sql} AS c FROM {origin}", tables, asked.text, by_row=True)
+    found = _run(f"SELECT {sql} AS c FROM {origin}", tables, text, by_row=True)
     return found["c"].combine_chunks()
+
+
+@dataclass
+class _Failure(Exception):
+    """An expression failed; by_row: on one row of the tables."""
+
+    error: duckdb.Error
+    sql: str
+    tables: Mapping[str, pa.Table]
+    text: str
+    by_row: bool
+
+    def told(self) -> DataError:
+        reason = str(self.error).splitlines()[0]
+        where = f" on {_culprit(self.sql, self.tables)}" if self.by_row else ""
+        return DataError(
+            f"{self.text!r} failed{where}: {reason}; correct the data or use a safe form, such as TRY_CAST"
+        )
 
 
 def _run(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: bool = False) -> pa.Table:
     try:
         return duck.run(sql, tables)
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        where = f" on {_culprit(sql, tables)}" if by_row else ""
-        msg = f"{text!r} failed{where}: {reason}; correct the data or use a safe form, such as TRY_CAST"
-        raise DataError(msg) from error
+        raise _Failure(error, sql, tables, text, by_row) from error
 
 
 def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:

@@ -150,11 +150,21 @@ class Stream:
 
         return explain(nodes.show(self._node), self.plan(slots, strategy, figures, costs))
 
-    def collect(self, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None) -> pa.Table:
-        """Run on Spark over bounded input, to the end, and return the results."""
+    def collect(
+        self,
+        slots: int | None = None,
+        strategy: str = "subquery",
+        plan: Plan | None = None,
+        errors: str = "stop",
+        late: Sink | None = None,
+    ) -> pa.Table:
+        """Run on Spark over bounded input, to the end, and return the results.
+
+        errors="keep": tuples that fail in a `map`, `filter` or `case` go to the sink `late`, if there is one.
+        """
         from headrace.engine.start import collect
 
-        return collect(self, slots=slots, strategy=strategy, plan=plan)
+        return collect(self, slots=slots, strategy=strategy, plan=plan, errors=errors, late=late)
 
     def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
         """Run continuously on Spark, with the options of `headrace.start`."""

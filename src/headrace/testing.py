@@ -20,6 +20,7 @@ from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.durations import Duration, parse_duration
+from headrace.engine import places
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
@@ -67,6 +68,7 @@ class LocalRun:
         ordered: bool = False,
         best_effort: bool = False,
         bounded: bool = False,
+        errors: str = "stop",
         layouts: Callable[..., Any] | None = None,
         groups: int | None = None,
         strategy: str = "subquery",
@@ -75,6 +77,7 @@ class LocalRun:
         limit: int | None = None,
         auto: bool = False,
         sink: sinks.Sink | None = None,
+        late: sinks.Sink | None = None,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
@@ -84,7 +87,8 @@ class LocalRun:
         else:
             self.plan, layouts = deploy(plan, roots, [ordered] * len(roots))
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
-        self.late = {f"late:{s.name}": sinks.memory() for s in self.plan.sources}
+        names = [*(f"late:{s.name}" for s in self.plan.sources), *(place.name for place in places.of(self.plan))]
+        self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(
@@ -92,6 +96,7 @@ class LocalRun:
             best_effort,
             bounded,
             keep_late=True,
+            keep_failed=errors == "keep",
             layouts=layouts,
             groups=groups,
             policy=policy or Policy(),

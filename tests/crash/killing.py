@@ -39,7 +39,7 @@ from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.errors import HeadraceError
-from headrace.reference import reference
+from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.ledger import Ledger
@@ -52,6 +52,7 @@ from tests.patience import PATIENCE
 
 ROWS = 120
 RESULTS = ("result-0", "result-1", "result-2")
+FAILED = "failed-events-2"  # of the only step that can fail
 SECOND = 1_000_000
 SOURCE, PER_FILE = "events", 10  # with `listed`
 SHAPES = ((2, 40), (3, 29), (1, 50))  # (slots, rows per epoch) of the first run, the next, ...
@@ -73,12 +74,13 @@ def events(rows: int = ROWS) -> pa.Table:
 
 @functools.cache
 def queries() -> list[Stream]:
-    """A join, count windows over its results, and sliding windows; every row counts in each."""
+    """A join, count windows over its results, and sliding windows; every row counts in each, unless it fails before them."""
     source = table_stream(events(), lateness="1 second", name=SOURCE)
     left, right = source.case("side = 0")
     joined = left.join(right, on="l.k = r.k", within="2 seconds").map("l_v", "r_v", k="l_k")
     counted = joined.aggregate(by=["k"], last=4, every=2, n="count(*)", total="sum(l_v * 1000 + r_v)")
-    sliding = source.aggregate(by=["k"], window="3 seconds", every="1 second", n="count(*)", total="sum(v)")
+    safe = source.map("k", "v", w="100 // (v % 5)")
+    sliding = safe.aggregate(by=["k"], window="3 seconds", every="1 second", n="count(*)", total="sum(v)")
     return [joined, counted, sliding]
 
 
@@ -335,7 +337,7 @@ def work(job: dict[str, Any]) -> None:
     table = events()
     sink = _SINKS.get(broken, KillingSink)(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
-    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, store=store)
+    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
     if job.get("listed"):
         take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
     while not run.driver.closed:
@@ -452,15 +454,18 @@ def rows_of(table: pa.Table) -> Rows:
 
 
 def expected() -> dict[str, Rows]:
-    return {name: rows_of(reference(query)) for name, query in zip(RESULTS, queries(), strict=True)}
+    found = {n: rows_of(reference(q, errors="keep")) for n, q in zip(RESULTS, queries(), strict=True)}
+    (failed,) = failed_tuples(queries()[2])
+    return {**found, FAILED: rows_of(failed.table)}
 
 
 def delivered(out: Path) -> dict[str, Rows]:
     """What a reader finds: every file whose name does not begin with `_`."""
-    found: dict[str, Rows] = {name: Counter() for name in RESULTS}
-    for name in RESULTS:
+    found: dict[str, Rows] = {name: Counter() for name in (*RESULTS, FAILED)}
+    for name in found:
         for path in sorted((out / name).glob("[!_]*.parquet")):
-            found[name] += rows_of(pq.ParquetFile(path).read())
+            table = pq.ParquetFile(path).read()
+            found[name] += rows_of(table.drop_columns(["_source", "_reason"]) if name == FAILED else table)
     return found
 
 

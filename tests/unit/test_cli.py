@@ -74,6 +74,7 @@ def test_version() -> None:
                 "--out",
                 "--order",
                 "--late",
+                "--errors",
                 "--seconds",
                 "--until-idle",
                 "--once",

@@ -48,6 +48,8 @@ def report() -> Report:
     task.work.passed("calls>join-1", 6, 3)
     task.work.out["calls"] += 3
     task.work.cpu["calls"] += 0.25
+    for _ in range(2):
+        task.failed("calls", "map x = y::int", 2)
     return task.finished({"calls": 5, "others": None}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678, 0.5)
 
 
@@ -81,6 +83,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.outbox == [OutBlock("result-0", block(7)), OutBlock("late:calls", block(6))], "results come first"
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
+    assert found.failed == {("calls", "map x = y::int"): 4}
     assert all(getattr(found, field.name) for field in fields(Report)), "this test forgets nothing"
 
 

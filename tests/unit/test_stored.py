@@ -102,6 +102,7 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "another source": (lambda b: b["sources"].update(other=b["sources"].pop("left")), "sources should be those"),
     "a sum that is none": (at("sources", "left", "late", to=5), "sources.left.delivered should be the sum"),
     "totals": (at("totals", "delivered", to=1), "totals.delivered should be that of all sources"),
+    "failed": (at("sources", "left", "failed", to=1), "totals.failed should be at least the 1 of the sources"),
     "a total": (at("totals", "results", "result-0", to=-1), "totals.results.result-0"),
     "a position": (at("position", to={}), "position should be an object with the fields"),
     "a batch": (at("position", "batch", to={"query": None, "number": "x", "offsets": "o"}), "position.batch.number"),

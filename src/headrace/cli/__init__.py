@@ -50,6 +50,7 @@ class Order(StrEnum):
     best_effort = "best-effort"
 
 
+Errors = StrEnum("Errors", ["stop", "keep"])
 Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
 KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
@@ -98,8 +99,14 @@ Late = Annotated[
     typer.Option(
         callback=_mounted,
         metavar="DIR",
-        help="Folder for late and rejected tuples, as Parquet.",
+        help="Folder for late, rejected and failed tuples, as Parquet.",
         show_default="they are only counted",
+    ),
+]
+Failing = Annotated[
+    Errors,
+    typer.Option(
+        help="stop: a tuple on which an expression fails ends the run. keep: in map, filter and case it is counted, and goes to --late."
     ),
 ]
 Seconds = Annotated[
@@ -155,6 +162,7 @@ def run(
     out: Out = None,
     order: Ordering = Order.transparent,
     late: Late = None,
+    errors: Failing = Errors.stop,
     seconds: Seconds = None,
     plan: Annotated[
         Path | None,
@@ -202,7 +210,7 @@ def run(
             "policy": policy,
             "plan": chosen,
             "once": once,
-            **_treatment(order, late),
+            **_treatment(order, late, errors),
         }
         with _spark(slots or cores(), master, quiet=json) as spark:
             _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
@@ -220,6 +228,7 @@ def deploy(
     out: Out = None,
     order: Ordering = Order.transparent,
     late: Late = None,
+    errors: Failing = Errors.stop,
     seconds: Seconds = None,
     until_idle: UntilIdle = False,
     once: Once = False,
@@ -253,7 +262,7 @@ def deploy(
             "slots": slots,
             "plan": chosen,
             "once": once,
-            **_treatment(order, late),
+            **_treatment(order, late, errors),
         }
         config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}
         patience = parse_duration(place.patience, "patience") / MICROSECONDS["second"]
@@ -630,11 +639,11 @@ def _save(out: Path, text: str) -> None:
         raise QueryError(f"{str(out)!r} cannot be written: {error.strerror}") from None
 
 
-def _treatment(order: Order, late: Path | None) -> dict[str, Any]:
-    """What becomes of tuples that are out of order or late."""
+def _treatment(order: Order, late: Path | None, errors: Errors) -> dict[str, Any]:
+    """What becomes of tuples that are out of order, late, or fail."""
     from headrace import sinks
 
-    return {"order": order.value, "late": sinks.parquet(late) if late else None}
+    return {"order": order.value, "late": sinks.parquet(late) if late else None, "errors": errors.value}
 
 
 def _go(

@@ -93,7 +93,7 @@ def run_table(progress: Progress, seconds: float, text: Any) -> Table:
     table.add_row("calls in", f"{progress.tuples_in:,} (epochs: {progress.epoch + 1:,})")
     table.add_row("throughput", f"{text.rate(rate)} calls/s")
     table.add_row("latency", f"p50 {text.seconds(_of(progress, 'p50'))}, p99 {text.seconds(_of(progress, 'p99'))}")
-    table.add_row("dropped", f"{progress.late:,} late, {progress.rejected:,} rejected")
+    table.add_row("dropped", text.dropped(progress))
     table.add_row("state", f"{text.size(progress.state_bytes)} in {progress.blocks:,} blocks")
     return table
 

@@ -58,6 +58,7 @@ class Settings:
     best_effort: bool = False
     bounded: bool = False
     keep_late: bool = False
+    keep_failed: bool = False  # tuples that fail in a step do not stop the run
     static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
     layouts: Chosen | None = None  # those of a plan, or a test's own choice
     groups: int | None = None
@@ -236,6 +237,7 @@ class Driver:
             bounded=given.bounded,
             best_effort=given.best_effort,
             keep_late=given.keep_late,
+            keep_failed=given.keep_failed,
         )
 
     def _manifest(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headrace.engine import watermarks
 from headrace.engine.inbox import Inbox, Inputs
 from headrace.engine.messages import Goodbye, Message
 from headrace.engine.outlet import Outlet
+from headrace.engine.places import Place, on_edges
 from headrace.engine.reports import SourceCounts, TaskReport
 from headrace.engine.slots import EpochSlot
 from headrace.engine.work import Began
@@ -58,7 +60,13 @@ class Epoch:
     ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
     bounded: bool = False  # nothing is late
     best_effort: bool = False
-    keep_late: bool = False
+    keep_late: bool = False  # those that failed too
+    keep_failed: bool = False  # they do not stop the run
+
+    @cached_property
+    def places(self) -> Mapping[tuple[Any, ...], Place]:
+        """Where tuples can fail along edges."""
+        return on_edges(self.plan)
 
     @cached_property
     def live(self) -> frozenset[str]:
@@ -128,7 +136,7 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceC
     counts.arrivals.append((window.arrived, len(times)))
     if epoch.keep_late:
         for reason, mask in (("late", late), ("rejected", rejected)):
-            outlet.put_late(source.name, reason, tuples.filter(pa.array(mask)))
+            outlet.aside.late(source.name, reason, tuples.filter(pa.array(mask)))
     if not accepted.any():
         return tuples.slice(0, 0)
     smallest, largest = int(times[accepted].min()), int(times[accepted].max())
@@ -160,7 +168,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        found = operator.run(EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, report))
+        found = operator.run(EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside))
         for output, table in report.work.timing(operator.name, found):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()

@@ -33,6 +33,7 @@ class SourceFigures:
     accepted: int
     late: int
     rejected: int
+    failed: int  # with errors="keep", of those accepted: once for every step that a tuple failed in
     watermark: int | None  # microseconds, after the epoch; None: nothing has come yet
     idle: bool
 
@@ -72,7 +73,9 @@ class EpochRecord:
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
     operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
     slots: Sequence[SlotFigures] = ()
-    results: Mapping[str, ResultFigures] = field(default_factory=dict)  # late tuples of a source: "late:<source>"
+    results: Mapping[str, ResultFigures] = field(
+        default_factory=dict
+    )  # late tuples of a source: "late:<source>", failed ones "failed:..."
     decisions: Sequence[Mapping[str, Any]] = ()
     repeated: bool = False  # it was committed before this run began; it may have been told then
     error: str | None = None  # what ended the run in this epoch; one without sources was not committed
@@ -159,6 +162,7 @@ def _source(before: SourceState, now: SourceState) -> SourceFigures:
         accepted=now.accepted - before.accepted,
         late=now.late - before.late,
         rejected=now.rejected - before.rejected,
+        failed=now.failed - before.failed,
         watermark=known_watermark(now.watermark),
         idle=now.idle,
     )

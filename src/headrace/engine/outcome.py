@@ -46,10 +46,8 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
     }
     outbox = _outbox(reports)
     operators, held = _operators(epoch, reports, clocks)
-    known = last.totals.results if last else {}
-    return Outcome(
-        sources, operators, outbox, _totals(plan, known, sources, outbox), _work(last, epoch, reports, held), held
-    )
+    totals = _totals(plan, last.totals if last else Totals(), sources, outbox, reports)
+    return Outcome(sources, operators, outbox, totals, _work(last, epoch, reports, held), held)
 
 
 # --- sources and results ---------------------------------------------------------------------------------------------
@@ -69,22 +67,31 @@ def _source(
         accepted=sum(c.accepted for c in every),
         late=sum(c.late for c in every),
         rejected=sum(c.rejected for c in every),
+        failed=before.failed + sum(rows for r in reports for (of, _), rows in r.failed.items() if of == name),
         place=place or before.place,
     )
 
 
 def _totals(
-    plan: p.PhysicalPlan, known: Mapping[str, int], sources: Mapping[str, SourceState], outbox: Sequence[Output]
+    plan: p.PhysicalPlan,
+    before: Totals,
+    sources: Mapping[str, SourceState],
+    outbox: Sequence[Output],
+    reports: Sequence[Report],
 ) -> Totals:
     new = Counter(dict.fromkeys(plan.results, 0))
     for output in outbox:
         new[output.result] += output.block.rows
+    failed = Counter(before.failed)
+    for report in reports:
+        failed.update({f"{source}: {words}": rows for (source, words), rows in report.failed.items()})
     return Totals(
         delivered=sum(s.delivered for s in sources.values()),
         accepted=sum(s.accepted for s in sources.values()),
         late=sum(s.late for s in sources.values()),
         rejected=sum(s.rejected for s in sources.values()),
-        results={result: known.get(result, 0) + new[result] for result in plan.results},
+        results={result: before.results.get(result, 0) + new[result] for result in plan.results},
+        failed=dict(failed),
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.control.load import HeavyKey
+from headrace.engine.aside import Aside, Walk
 from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
 from headrace.engine.reports import TaskReport
@@ -28,7 +29,6 @@ from headrace.engine.writing import (
     write_grouped,
     write_rows,
 )
-from headrace.kernels.stateless import run_steps
 from headrace.operators.base import Appended, Operator
 from headrace.routing import Adapts
 from headrace.routing.hashing import hashes
@@ -51,7 +51,7 @@ class Outlet:
         self.epoch, self.task, self.report, self.handed = epoch, task, report, handed
         self.work = report.work
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
-        self._late: dict[tuple[str, str], list[pa.Table]] = {}
+        self.aside = Aside(epoch, task, report)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
 
@@ -61,10 +61,6 @@ class Outlet:
             self._gathered.setdefault((producer, output), []).append(table)
             self._rows += table.num_rows
             self._bytes += table.nbytes
-
-    def put_late(self, source: str, reason: str, table: pa.Table) -> None:
-        if table.num_rows:
-            self._late.setdefault((source, reason), []).append(table)
 
     def flush_full(self) -> Iterator[Message]:
         if self._rows >= FULL or self._bytes >= arrow.PIECE:
@@ -77,17 +73,17 @@ class Outlet:
                 for piece in arrow.cut(pa.concat_tables(tables)):
                     yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
-        self._write_late()
+        self.aside.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
         shared: dict[Any, tuple[Written, Heavy]] = {}
-        done: dict[tuple[p.Step, ...], pa.Table] = {}
+        walk = Walk(self.aside, table)
         for edge in self.epoch.plan.leaving(producer, output):
-            if edge.steps not in done:
-                done[edge.steps] = run_steps(table, edge.steps)
-            self.work.passed(edge.name, table.num_rows, done[edge.steps].num_rows)
-            if done[edge.steps].num_rows:
-                yield from self._send(edge, done[edge.steps], shared)
+            found = walk.along(edge)
+            self.work.passed(edge.name, table.num_rows, found.num_rows)
+            if found.num_rows:
+                yield from self._send(edge, found, shared)
+        walk.finish()
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
@@ -164,14 +160,6 @@ class Outlet:
             self.report.loaded(operator.name, side, counts.tolist())
         for slot, mine in self.epoch.layouts[operator.name].shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
-
-    def _write_late(self) -> None:
-        for (source, reason), tables in self._late.items():
-            table = pa.concat_tables(tables)
-            for name, value in (("_source", source), ("_reason", reason)):
-                table = table.append_column(name, pa.array([value] * table.num_rows))
-            self.report.late(source, write_rows(self.epoch, self.task, table))
-        self._late = {}
 
 
 def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:

@@ -29,6 +29,7 @@ class EpochProgress:
     results_out: int
     late: int
     rejected: int
+    failed: int
     sources: Mapping[str, int]  # tuples in, by source
     results: Mapping[str, int]  # results out, by result
     cpu_seconds: float
@@ -45,9 +46,11 @@ class Progress:
     results_out: int = 0
     late: int = 0
     rejected: int = 0
+    failed: int = 0  # with errors="keep": once for every step that a tuple failed in
     accepted: int = 0
     sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
     results: dict[str, int] = field(default_factory=dict)  # results out, by result
+    failed_steps: dict[str, int] = field(default_factory=dict)  # failed, by source and step
     watermark: dict[str, int | None] = field(default_factory=dict)
     state_bytes: int = 0
     blocks: int = 0
@@ -72,6 +75,8 @@ class Progress:
         self.epoch = manifest.number
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
         self.late, self.rejected = totals.late, totals.rejected
+        self.failed_steps = dict(totals.failed)
+        self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}
         self.results = dict(totals.results)
         self.results_out = sum(self.results.values())
@@ -88,7 +93,7 @@ class Progress:
         sent: int = 0,
         kept: int = 0,
     ) -> None:
-        before = (self.tuples_in, self.results_out, self.late, self.rejected)
+        before = (self.tuples_in, self.results_out, self.late, self.rejected, self.failed)
         self.restore(manifest)
         sources = {n: sum(r.sources[n].delivered for r in reports if n in r.sources) for n in manifest.sources}
         results: dict[str, int] = {}
@@ -102,6 +107,7 @@ class Progress:
             self.results_out - before[1],
             self.late - before[2],
             self.rejected - before[3],
+            self.failed - before[4],
             sources,
             {name: results.get(name, 0) for name in self.results},
             sum(report.cpu for report in reports),

@@ -6,6 +6,7 @@ reads `Report`s. They live as long as an epoch: what becomes of them in a manife
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -79,7 +80,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class OutBlock:
-    """Results, or late tuples of a source, for a sink."""
+    """Results, or tuples that were put aside, for a sink."""
 
     result: str
     block: Block
@@ -109,6 +110,7 @@ class Report(Head):
     outbox: Sequence[OutBlock]  # results before late tuples
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
+    failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
 
     def to_json(self) -> Any:
         return {
@@ -125,6 +127,7 @@ class Report(Head):
             "outbox": [each.to_json() for each in self.outbox],
             "noted": self.noted,
             "load": {name: load.to_json() for name, load in self.load.items()},
+            "failed": [[*place, rows] for place, rows in self.failed.items()],
         }
 
     @classmethod
@@ -143,6 +146,7 @@ class Report(Head):
             outbox=[OutBlock.from_json(each) for each in data["outbox"]],
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
+            failed={(source, words): rows for source, words, rows in data["failed"]},
         )
 
 
@@ -160,6 +164,7 @@ class TaskReport:
         self._late: list[OutBlock] = []
         self._noted: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
+        self._failed: Counter[tuple[str, str]] = Counter()
 
     def delivered(self, source: str, counts: SourceCounts) -> None:
         self._sources[source] = counts
@@ -177,7 +182,13 @@ class TaskReport:
         self._results.append(OutBlock(result, block))
 
     def late(self, source: str, block: Block) -> None:
-        self._late.append(OutBlock(f"late:{source}", block))
+        self.put_aside(f"late:{source}", block)
+
+    def put_aside(self, result: str, block: Block) -> None:
+        self._late.append(OutBlock(result, block))
+
+    def failed(self, source: str, words: str, tuples: int) -> None:
+        self._failed[source, words] += tuples
 
     def noted(self, operator: str, data: Mapping[str, Any]) -> None:
         """The newest note of an operator is the one that counts."""
@@ -201,4 +212,5 @@ class TaskReport:
             outbox=[*self._results, *self._late],
             noted=self._noted,
             load=self._load,
+            failed=self._failed,
         )

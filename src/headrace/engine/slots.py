@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.engine import watermarks
+from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
-from headrace.engine.reports import TaskReport
+from headrace.engine.places import in_operators
 from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
+from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ class EpochSlot:
         task: Task,
         given: Sequence[Inputs],
         clocks: Mapping[str, watermarks.Clock],
-        report: TaskReport,
+        aside: Aside,
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
-        self.report, self.work = report, report.work
+        self.aside, self.report, self.work = aside, aside.report, aside.report.work
         self.number = task.partition
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
@@ -72,6 +74,9 @@ class EpochSlot:
     def _parts(self, side: int) -> list[tuple[int, int, int]]:
         layout = self.epoch.layouts[self.operator.name]
         return layout.parts(self.number, side) if self.number < layout.slots else []
+
+    def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
+        return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
 
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.durations import Duration, parse_duration
-from headrace.engine import plan_file, stored
+from headrace.engine import places, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
@@ -53,14 +53,22 @@ _log = logging.getLogger(__name__)
 AUTO = "auto"
 SPARK = "spark"  # the folder of Spark's own log
 ORDERS = ("transparent", "best-effort")
+ERRORS = ("stop", "keep")
 SAMPLE = 5_000  # tuples of each source that tell where the values of a band join lie
 
 
 def collect(
-    query: Stream, *, slots: int | None = None, strategy: str = "subquery", plan: Plan | None = None
+    query: Stream,
+    *,
+    slots: int | None = None,
+    strategy: str = "subquery",
+    plan: Plan | None = None,
+    errors: str = "stop",
+    late: Sink | None = None,
 ) -> pa.Table:
     """The results of a query over bounded input; with a `plan`, as that says."""
     root = node_of(query)
+    keep_failed = check_errors(errors)
     check_strategy(strategy)
     sources = nodes.named_sources(root)
     for name, source in sources.items():
@@ -69,14 +77,18 @@ def collect(
     spark = _spark(sources)
     count = _slots(plan.slots if plan and slots is None else slots, spark)
     physical, layouts, _ = compiled([root], [False], strategy, count, plan, None)
+    if late is not None:
+        _check_sink(late, "late")
+        _check_late(physical, keep_failed)
+    aside = _aside(physical, late, None)
     with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as store:
         result = sinks.memory()
         driver = Driver(
             physical,
             _fingerprint([root], [False], "transparent"),
             store,
-            {"result-0": result},
-            Settings(count, bounded=True, layouts=layouts),
+            {"result-0": result, **aside},
+            Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
         )
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
@@ -96,6 +108,8 @@ def _say_what_was_left_out(last: Manifest | None) -> None:
             )
             counts = f"{source.late:,} late and {source.rejected:,} rejected of {source.delivered:,}"
             _log.warning("collect left out tuples of %s: %s (%s)", printable(name), counts, why)
+    for step, count in (last.totals.failed if last else {}).items():
+        _log.warning("collect left out %s tuples that failed: %s", f"{count:,}", printable(step))
 
 
 def start(
@@ -106,6 +120,7 @@ def start(
     slots: int | str | None = None,
     order: str = "transparent",
     late: Sink | None = None,
+    errors: str = "stop",
     show: bool | None = None,
     strategy: str = "subquery",
     plan: Plan | None = None,
@@ -125,9 +140,10 @@ def start(
     spark = _spark(sources)
     ordered = [sink.ordered for _, sink in results]
     check_strategy(strategy)
+    keep_failed = check_errors(errors)
     if late is not None:
         _check_sink(late, "late")
-        _check_late(sources)
+        _check_late(compile_query(roots, ordered, strategy), keep_failed)
     auto = slots == AUTO
     if auto and plan is not None:
         raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
@@ -144,11 +160,12 @@ def start(
             stored.check(store.last)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last)
         outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
-        outlets |= {f"late:{name}": late for name in sources} if late is not None else {}
+        outlets |= _aside(physical, late, store.last)
         settings = Settings(
             count,
             best_effort=order == "best-effort",
             keep_late=late is not None,
+            keep_failed=keep_failed,
             static=tuple(name for name, source in sources.items() if not is_stream(source)),
             layouts=None if auto else layouts,
             policy=rules,
@@ -192,10 +209,31 @@ def _check_sink(sink: Any, what: str) -> None:
         raise QueryTypeError(f"{what}: {named(sink)} is not a sink; such as headrace.sinks.{example}")
 
 
-def _check_late(sources: Mapping[str, nodes.Source]) -> None:
-    for name, source in sources.items():
-        if taken := {"_source", "_reason"} & set(source.schema.names):
-            raise QueryError(f"late= adds {', '.join(sorted(taken))}, but source {name!r} has such a column; rename it")
+def check_errors(errors: str) -> bool:
+    """Whether tuples that fail are kept aside."""
+    if errors not in ERRORS:
+        raise QueryError(f"errors must be one of {', '.join(ERRORS)}; found {errors!r}")
+    return errors == "keep"
+
+
+def _aside(physical: p.PhysicalPlan, late: Sink | None, last: Manifest | None) -> dict[str, Sink]:
+    """By their names in the outbox, all tuples that are put aside; those of the last epoch may have to come again."""
+    if late is None:
+        return {}
+    found = [f"late:{source.name}" for source in physical.sources]
+    found += [place.name for place in places.of(physical)]
+    if last is not None:  # under another plan they had other names
+        found += [output.result for output in last.outbox if output.result.startswith(places.FAILED)]
+    return dict.fromkeys(found, late)
+
+
+def _check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
+    schemas = [(source.schema, f"source {source.name!r}") for source in physical.sources]
+    if keep_failed:
+        schemas += [(place.schema, f"what {place.words!r} is given") for place in places.of(physical)]
+    for schema, what in schemas:
+        if taken := {"_source", "_reason"} & set(schema.names):
+            raise QueryError(f"late= adds {', '.join(sorted(taken))}, but {what} has such a column; rename it")
 
 
 def _slots(slots: int | str | None, spark: Any) -> int:

@@ -69,6 +69,8 @@ def _sources(last: Manifest) -> None:
         if source.delivered != source.accepted + source.late + source.rejected:
             key = f"sources.{name:.100}.delivered"
             raise form.refuse(key, "the sum of accepted, late and rejected", source.delivered)
+    if (of_sources := sum(s.failed for s in last.sources.values())) > sum(last.totals.failed.values()):
+        raise form.refuse("totals.failed", f"at least the {of_sources} of the sources, in all", last.totals.failed)
     for counter in COUNTS:
         found = getattr(last.totals, counter)
         if found != sum(getattr(source, counter) for source in last.sources.values()):

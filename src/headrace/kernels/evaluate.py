@@ -31,6 +31,18 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
         raise DataError(f"the expression {text!r} failed: {reason}; on {found}") from None
 
 
+def attempt(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Table | str:
+    """The result of a SELECT, or why an expression failed on a value; what is no tuple's fault still raises."""
+    try:
+        return duck.run(sql, tables)
+    except duckdb.Error as error:
+        if duck.is_of_data(error):
+            return _first_line(error)
+    except MemoryError:
+        pass
+    return evaluate(sql, tables, text)  # once more: either it was a passing trouble, or it has a name
+
+
 def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0]
 

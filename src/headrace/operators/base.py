@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 
 from headrace.moments import NEVER
+from headrace.plan import Step
 from headrace.plan.columns import Names, names_of
 from headrace.routing import Grouping, OneSlotRouter, Router
 
@@ -57,6 +58,9 @@ class Slot(Protocol):
 
     def rows(self, side: int) -> Sequence[pa.Table]:
         """Tuples that arrived by value."""
+
+    def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
+        """What comes out of stateless steps; tuples that fail in one stop the run, or are put aside."""
 
     def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's part of each block that has some."""

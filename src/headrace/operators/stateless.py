@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from headrace.kernels.stateless import run_steps
 from headrace.moments import NEVER
 from headrace.operators.base import Results, Slot, State, Unkeyed
 from headrace.plan import MapStep, Step, step_words
@@ -58,7 +57,7 @@ class StatelessOperator(Unkeyed):
 
     def run(self, slot: Slot) -> Results:
         for rows in slot.rows(0):
-            yield 0, run_steps(rows, self.steps)
+            yield 0, slot.run_steps(rows, self.steps)
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rate = inputs[0].rate

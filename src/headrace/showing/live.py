@@ -252,7 +252,7 @@ def _condition(progress: Progress) -> Table:
     """How the run is doing: one line per subject."""
     table = Table.grid(padding=(0, 2, 0, 1))
     waiting = [] if progress.backlog is None else [("backlog", _files(progress.backlog))]
-    lost = Text(f"{progress.late:,} late, {progress.rejected:,} rejected", "yellow" if _lost(progress) else "")
+    lost = Text(dropped(progress), "yellow" if _lost(progress) else "")
     subjects: list[tuple[str, RenderableType]] = [
         ("latency", _latency(progress)),
         *([("slots", bars(progress.busy))] if progress.busy else []),
@@ -266,7 +266,13 @@ def _condition(progress: Progress) -> Table:
 
 
 def _lost(progress: Progress) -> bool:
-    return bool(progress.late or progress.rejected)
+    return bool(progress.late or progress.rejected or progress.failed)
+
+
+def dropped(progress: Progress) -> str:
+    """What was left out, for people; failed tuples only where there are some."""
+    failed = f", {progress.failed:,} failed" if progress.failed else ""
+    return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}"
 
 
 def bars(busy: Sequence[float]) -> str:
@@ -342,7 +348,8 @@ def line(progress: Progress, rates: Rates) -> str:
         f"epoch {progress.epoch} {seconds(progress.last.seconds)}",
         f"in {progress.tuples_in:,} ({rate(rates.of(*progress.sources))}/s)",
         f"out {progress.results_out:,} ({rate(rates.of(*progress.results))}/s)",
-        f"late {progress.late:,} rejected {progress.rejected:,}",
+        f"late {progress.late:,} rejected {progress.rejected:,}"
+        + (f" failed {progress.failed:,}" if progress.failed else ""),
         *([] if progress.backlog is None else [_files(progress.backlog)]),
         "complete until " + ", ".join(clock(w) for w in progress.watermark.values()),
         f"state {size(progress.state_bytes)} in {progress.blocks} blocks",

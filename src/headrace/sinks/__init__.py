@@ -137,9 +137,11 @@ class Memory:
     def table(self) -> pa.Table | None:
         """All results so far, epoch after epoch; None before the first."""
         ordered = [self.epochs[key] for key in sorted(self.epochs)]
-        return (
-            pa.concat_tables(ordered, promote_options="permissive") if ordered else None
-        )  # late tuples differ in schema
+        try:  # tuples that were put aside differ in schema
+            return pa.concat_tables(ordered, promote_options="permissive") if ordered else None
+        except pa.ArrowTypeError as error:
+            msg = f"tuples that failed in different steps have other types in columns of one name ({error}); look at sink.epochs, a table for each, or use parquet(...)"
+            raise QueryTypeError(msg) from None
 
     def __repr__(self) -> str:
         return "memory()"

@@ -55,6 +55,7 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    failed: int = 0  # of those accepted, once for every step that a tuple failed in
     place: str | None = None  # what it reads, or what a static one held, where that can be told
 
     def to_json(self) -> dict[str, Any]:
@@ -88,6 +89,7 @@ class Totals:
     late: int = 0
     rejected: int = 0
     results: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)  # by step: "source: what it does"
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -267,6 +269,7 @@ def _block(value: Any, key: str) -> Block:
 _MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
 _COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), form.count)
 _SOURCE = form.record(
+    failed=form.count,
     largest=_MOMENT,
     smallest=_MOMENT,
     watermark=form.whole(NEVER, FOREVER),
@@ -274,7 +277,7 @@ _SOURCE = form.record(
     place=form.optional(form.text),
     **_COUNTED,
 )
-_TOTALS = form.record(**_COUNTED, results=form.each(form.count))
+_TOTALS = form.record(**_COUNTED, failed=form.each(form.count), results=form.each(form.count))
 _FIELDS: dict[str, form.Form] = {
     "state_id": form.matching(_ID, "32 hexadecimal digits"),
     "number": form.count,

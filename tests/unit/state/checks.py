@@ -72,11 +72,11 @@ def example_manifest() -> Manifest:
         run="run-é-1",
         versions={"headrace": "0.1"},
         position={"batch": 7, "rate": 1e300},
-        sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, "a folder, é")},
+        sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, 1, "a folder, é")},
         ledgers={"s": LedgerState((block,), block)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]})},
         outbox=(Output("r", 0, block),),
-        totals=Totals(3, 2, 1, 0, {"result-0": 7}),
+        totals=Totals(3, 2, 1, 0, {"result-0": 7}, {"s: map x = y": 1}),
         work={"since": 1},
         control={"active": 1},
     )

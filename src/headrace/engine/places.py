@@ -1,0 +1,77 @@
+"""Where tuples can fail: every stateless step of a plan, under a name of its own in the outbox.
+
+A step is known by what it does and what was done before it since the producer: two edges that begin alike share the steps
+they begin with, and a tuple that fails there fails once. The branches of a `case` are one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import plan as p
+from headrace.operators.base import State
+
+FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
+
+
+@dataclass(frozen=True)
+class Place:
+    """name: in the outbox; source: whose tuples fail there; words: what the step does; schema: before it."""
+
+    name: str
+    source: str
+    words: str
+    schema: pa.Schema
+
+
+def key_of(edge: p.Edge, depth: int) -> tuple[Any, ...]:
+    """The step of an edge; branches of one `case` have one text."""
+    step = edge.steps[depth]
+    own = step.text if isinstance(step, p.FilterStep) else step
+    return edge.producer, edge.output, edge.steps[:depth], own
+
+
+def of(plan: p.PhysicalPlan) -> list[Place]:
+    """All places of a plan."""
+    return [*on_edges(plan).values(), *in_operators(plan).values()]
+
+
+def on_edges(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], Place]:
+    """The places of the steps along edges, by `key_of`."""
+    found: dict[tuple[Any, ...], Place] = {}
+    for edge in plan.edges:
+        for depth, step in enumerate(edge.steps):
+            key = key_of(edge, depth)
+            if key not in found and not p.is_pushed(step):
+                number = 1 + sum(known[0] == edge.producer for known in found)
+                name = f"{FAILED}{edge.producer}:{number}"
+                found[key] = Place(name, origin(plan, edge.producer), p.step_words(step), _before(plan, edge, depth))
+    return found
+
+
+def in_operators(plan: p.PhysicalPlan) -> dict[str, Place]:
+    """The place of whatever steps an operator runs itself, by its name."""
+    stateless = [o for o in plan.operators if o.state is State.NONE]
+    return {
+        o.name: Place(f"{FAILED}{o.name}", origin(plan, o.name), o.words or o.name, o.schemas[0]) for o in stateless
+    }
+
+
+def origin(plan: p.PhysicalPlan, producer: str) -> str:
+    """The one source whose tuples a producer puts out; what comes from several, or is made of windows, is the producer's."""
+    operator = plan.by_name.get(producer)
+    if operator is None or operator.state is not State.NONE:
+        return producer
+    found = {origin(plan, edge.producer) for edge in plan.edges if edge.target == producer}
+    return found.pop() if len(found) == 1 else producer
+
+
+def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
+    made = [step.schema for step in edge.steps[:depth] if isinstance(step, p.MapStep)]
+    if made:
+        return made[-1]
+    operator = plan.by_name.get(edge.producer)
+    return operator.schema if operator else next(s.schema for s in plan.sources if s.name == edge.producer)
