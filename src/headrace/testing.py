@@ -74,7 +74,8 @@ class LocalRun:
         policy: Policy | None = None,
         limit: int | None = None,
         auto: bool = False,
-        sink: sinks.Sink | None = None,
+        sink: sinks.AnySink | None = None,
+        late: sinks.AnySink | None = None,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
@@ -84,7 +85,7 @@ class LocalRun:
         else:
             self.plan, layouts = deploy(plan, roots, [ordered] * len(roots))
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
-        self.late = {f"late:{s.name}": sinks.memory() for s in self.plan.sources}
+        self.late: dict[str, Any] = {f"late:{s.name}": late or sinks.memory() for s in self.plan.sources}
         self.store = store or StateStore.open(folder)
         self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
         settings = Settings(

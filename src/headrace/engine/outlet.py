@@ -26,12 +26,15 @@ from headrace.engine.writing import (
     Task,
     Written,
     write_grouped,
+    write_part,
     write_rows,
 )
 from headrace.kernels.stateless import run_steps
 from headrace.operators.base import Appended, Operator
 from headrace.routing import Adapts
 from headrace.routing.hashing import hashes
+from headrace.state.blocks import Block
+from headrace.state.manifest import Receipt
 from headrace.types import shown
 
 if TYPE_CHECKING:
@@ -110,8 +113,7 @@ class Outlet:
     def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
-            block = write_rows(self.epoch, self.task, table)
-            self.report.result(edge.target, block)
+            self.report.result(edge.target, self._held(edge.target, table))
         elif isinstance(operator, Appended):
             yield from self._by_reference(edge, operator, table, shared)
         else:
@@ -165,12 +167,21 @@ class Outlet:
         for slot, mine in self.epoch.layouts[operator.name].shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
 
+    def _held(self, result: str, table: pa.Table) -> Block | Receipt:
+        """Rows that leave the plan: with a sink that takes parts at once, or in a block until the commit."""
+        sink = self.epoch.sinks.get(result)
+        return (
+            write_rows(self.epoch, self.task, table)
+            if sink is None
+            else write_part(self.epoch, self.task, sink, result, table)
+        )
+
     def _write_late(self) -> None:
         for (source, reason), tables in self._late.items():
             table = pa.concat_tables(tables)
             for name, value in (("_source", source), ("_reason", reason)):
                 table = table.append_column(name, pa.array([value] * table.num_rows))
-            self.report.late(source, write_rows(self.epoch, self.task, table))
+            self.report.late(source, self._held(f"late:{source}", table))
         self._late = {}
 
 
