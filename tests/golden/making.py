@@ -3,7 +3,7 @@
     python -m tests.golden.making tests/golden/format-N
 
 runs `query` over the first windows on Spark and leaves the checkpoint of the run there. That is done once for every
-format of the state; the folder is never changed afterwards. Nothing of the machine is in it: the source is known by the
+format of the state; once that format is released, the folder is never changed. Nothing of the machine is in it: the source is known by the
 name of its folder.
 """
 
