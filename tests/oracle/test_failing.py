@@ -306,6 +306,8 @@ def test_a_failed_tuple_moves_the_watermark() -> None:
     with driven(a, 1, errors="keep") as live:
         live.epoch({"a": rows_of(a)})
         assert live.last.sources["a"].watermark == SECOND
+        progress = live.run.driver.progress  # type: ignore[union-attr]
+        assert progress.last is not None and (progress.failed, progress.last.failed) == (1, 1)
         live.epoch({"a": rows_of(a).slice(0, 1)})
         assert (live.last.sources["a"].late, live.last.sources["a"].failed) == (1, 1)
 

@@ -331,6 +331,18 @@ def test_the_live_table_shows_everything() -> None:
         assert part in shown
 
 
+def test_failed_tuples_are_shown_where_there_are_some() -> None:
+    progress, rates, out = at_epoch(0), live.Rates(), io.StringIO()
+    rates.see(progress)
+    assert "failed" not in live.line(progress, rates) and "failed" not in live.dropped(progress)
+    progress.failed = 1200
+    assert "late 0 rejected 0 failed 1,200" in live.line(progress, rates)
+    display = live.for_console(Console(file=out, width=120, force_terminal=True, no_color=True), "title")
+    display.show(progress)
+    display.close()
+    assert "0 late, 0 rejected, 1,200 failed" in out.getvalue()
+
+
 def test_what_others_print_appears_above_the_table() -> None:
     out = io.StringIO()
     display = live.for_console(Console(file=out, width=120, force_terminal=True, no_color=True), "title")

@@ -80,7 +80,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
     last, progress = run.store.last, run.driver.progress
     assert last is not None
     for name, source in last.sources.items():
-        for what in ("delivered", "accepted", "late", "rejected"):
+        for what in ("delivered", "accepted", "late", "rejected", "failed"):
             assert sum(getattr(r.sources[name], what) for r in found) == getattr(source, what)
     assert progress.late > 0
     results = Counter[str]()

@@ -29,12 +29,12 @@ class EpochProgress:
     results_out: int
     late: int
     rejected: int
-    failed: int
     sources: Mapping[str, int]  # tuples in, by source
     results: Mapping[str, int]  # results out, by result
     cpu_seconds: float
     sent_bytes: int = 0  # in blocks whose description was sent to a later stage
     kept_bytes: int = 0  # in blocks that an operator handed to another of its own slot
+    failed: int = 0
 
 
 @dataclass
@@ -107,12 +107,12 @@ class Progress:
             self.results_out - before[1],
             self.late - before[2],
             self.rejected - before[3],
-            self.failed - before[4],
             sources,
             {name: results.get(name, 0) for name in self.results},
             sum(report.cpu for report in reports),
             sent,
             kept,
+            self.failed - before[4],
         )
 
     def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
