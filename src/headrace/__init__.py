@@ -148,7 +148,9 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
 
 
-def start(results: Sequence[tuple[Stream, sinks.Sink]], *, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
+def start(
+    results: Sequence[tuple[Stream, sinks.AnySink]], *, checkpoint: str | os.PathLike[str], **options: Any
+) -> Run:
     """Run one or more results, pairs of a stream and a sink, continuously on Spark. The options:
 
     checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.compile.subqueries import Plan
     from headrace.engine.run import Run
     from headrace.plan.figures import Figures
-    from headrace.sinks import Sink
+    from headrace.sinks import AnySink
 
 RESERVED_BY_JOIN = ("on", "within", "last", "how")
 
@@ -156,7 +156,7 @@ class Stream:
         strategy: str = "subquery",
         plan: Plan | None = None,
         errors: str = "stop",
-        late: Sink | None = None,
+        late: AnySink | None = None,
     ) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results.
 
@@ -166,7 +166,7 @@ class Stream:
 
         return collect(self, slots=slots, strategy=strategy, plan=plan, errors=errors, late=late)
 
-    def start(self, sink: Sink, *, checkpoint: Any, **options: Any) -> Run:
+    def start(self, sink: AnySink, *, checkpoint: Any, **options: Any) -> Run:
         """Run continuously on Spark, with the options of `headrace.start`."""
         from headrace.engine.start import start
 

@@ -76,8 +76,8 @@ class LocalRun:
         policy: Policy | None = None,
         limit: int | None = None,
         auto: bool = False,
-        sink: sinks.Sink | None = None,
-        late: sinks.Sink | None = None,
+        sink: sinks.AnySink | None = None,
+        late: sinks.AnySink | None = None,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)

@@ -14,7 +14,7 @@ from headrace.control.load import GroupLoad, HeavyKey
 from headrace.control.record import ControlState, Decision
 from headrace.engine.epoch import Epoch, process
 from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
-from headrace.engine.reports import Merged, OutBlock, Report, SourceCounts, StateBlock, TaskReport
+from headrace.engine.reports import Merged, Out, Report, SourceCounts, StateBlock, TaskReport
 from headrace.engine.watermarks import Clock
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.engine.writing import Task
@@ -80,7 +80,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.added == [StateBlock("join-1", 1, block(1))]
     assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
     assert found.merged == [Merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))]
-    assert found.outbox == [OutBlock("result-0", block(7)), OutBlock("late:calls", block(6))], "results come first"
+    assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
     assert found.failed == {("calls", "map x = y::int"): 4}

@@ -623,7 +623,7 @@ def _query_of(file: Path) -> Iterator[tuple[list[Node], list[bool]]]:
     module = load(file)
     with _spark(1, None, quiet=True) as spark:
         found = results(module, file, spark, sinks.memory(), given=False)
-        yield [node_of(query) for query, _ in found], [sink.ordered for _, sink in found]
+        yield [node_of(query) for query, _ in found], [sinks.wants_order(sink) for _, sink in found]
 
 
 def _can_be_written(out: Path) -> None:

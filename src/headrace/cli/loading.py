@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.reading import read_json
 from headrace.stream import Stream
 
-Results = list[tuple[Stream, sinks.Sink]]
+Results = list[tuple[Stream, sinks.AnySink]]
 EXAMPLE = "def query(spark): return headrace.files(spark, 'calls/', time='start').filter('duration > 60')"
 
 
@@ -75,13 +75,7 @@ def results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, 
 
 
 def _is_pair(item: Any) -> bool:
-    return (
-        isinstance(item, (tuple, list))
-        and len(item) == 2
-        and isinstance(item[0], Stream)
-        and hasattr(item[1], "deliver")
-        and hasattr(item[1], "ordered")
-    )
+    return isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], Stream) and sinks.is_sink(item[1])
 
 
 def _short(value: Any) -> str:

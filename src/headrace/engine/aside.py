@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.engine.places import Place, key_of
 from headrace.engine.reports import TaskReport
-from headrace.engine.writing import Task, write_rows
+from headrace.engine.writing import Task, write_out
 from headrace.kernels.stateless import Failed, run_step_keeping, run_steps
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Aside:
 
     def write(self) -> None:
         for (source, _), tables in self._late.items():
-            self.report.late(source, write_rows(self.epoch, self.task, pa.concat_tables(tables)))
+            self.report.late(source, write_out(self.epoch, self.task, f"late:{source}", pa.concat_tables(tables)))
         for place, tables in self._failed.items():
-            self.report.put_aside(place.name, write_rows(self.epoch, self.task, pa.concat_tables(tables)))
+            self.report.put_aside(place.name, write_out(self.epoch, self.task, place.name, pa.concat_tables(tables)))
         self._late, self._failed = {}, {}
 
     def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:

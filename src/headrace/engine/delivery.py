@@ -1,69 +1,109 @@
 """Delivery: the outbox of a committed manifest to the sinks, again after a crash.
 
+A sink that takes parts has the rows already, and is told which of them count.
+
 Invariant: nothing more is committed before the newest outbox has been delivered, so at most the newest can come twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.errors import CorruptState, SinkError
-from headrace.sinks import Delivery, Sink
-from headrace.state.blocks import REPAIR, BlockReader
-from headrace.state.manifest import Manifest, Output
+from headrace.engine.writing import plain
+from headrace.errors import CorruptState, SinkError, StateMismatch
+from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts
+from headrace.state.blocks import REPAIR, Block, BlockReader
+from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
+
+Name = tuple[str, int, str]  # query, epoch, result
 
 
 @dataclass(frozen=True)
 class Deliverer:
     plan: p.PhysicalPlan
     store: StateStore
-    sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
+    sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
+
+    @property
+    def in_tasks(self) -> dict[str, PartSink]:
+        """The sinks that tasks write to."""
+        return {result: sink for result, sink in self.sinks.items() if takes_parts(sink)}
 
     def deliver(self, manifest: Manifest) -> dict[str, float]:
         """Seconds that each sink took."""
         took = {}
         reader = BlockReader(self.store.storage)
         for result, sink in self.sinks.items():
-            parts = [output for output in manifest.outbox if output.result == result]
-            if parts:
-                table = self._readable(reader, result, parts)
-                begun = time.monotonic()
-                self._hand_over(sink, Delivery(self.store.state_id, manifest.number, result, table))
+            held = [output.held for output in manifest.outbox if output.result == result]
+            name = (self.store.state_id, manifest.number, result)
+            begun = time.monotonic()
+            if takes_parts(sink):
+                self._publish(reader, sink, name, held)
+            elif held:
+                table = pa.concat_tables(self._tables(reader, result, held))
+                with self._careful(name):
+                    sink.deliver(Delivery(*name, table))
+            if held:
                 took[result] = time.monotonic() - begun
         return took
 
-    def _readable(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
+    def _publish(self, reader: BlockReader, sink: PartSink, name: Name, held: Sequence[Block | Receipt]) -> None:
+        """Tell which parts count. Blocks are of a run before it was given this sink, and are written for it now."""
+        receipts = []
+        for each in held:
+            if isinstance(each, Receipt):
+                receipts.append(each.said)
+                continue
+            (table,) = self._tables(reader, name[2], [each])
+            with self._careful(name):
+                again = Path(each.name).stem.partition("-")[2]  # the same name every time: it is the same part
+                receipts.append(plain(sink.write(Part(*name, again, table))))
+        with self._careful(name):
+            sink.publish(Publication(*name, tuple(receipts)))
+
+    def _tables(self, reader: BlockReader, result: str, held: Sequence[Block | Receipt]) -> list[pa.Table]:
         try:
-            return self._table(reader, result, parts)
+            return self._opened(reader, result, held)
         except BaseException:
             self.store.revoke()  # as below
             raise
 
-    def _table(self, reader: BlockReader, result: str, parts: Sequence[Output]) -> pa.Table:
+    def _opened(self, reader: BlockReader, result: str, held: Sequence[Block | Receipt]) -> list[pa.Table]:
         """All of a result; refuses blocks that are whole, but hold something else."""
-        tables = [reader.open(part.block).table for part in parts]
+        blocks = [each for each in held if isinstance(each, Block)]
+        if len(blocks) < len(held):
+            msg = (
+                f"the newest {result} was written in parts, by the sink that this checkpoint was run with before; only such"
+                " a sink can publish them: start with it again, or afresh with a new checkpoint"
+            )
+            raise StateMismatch(msg)
+        tables = [reader.open(block).table for block in blocks]
         schemas = [edge.schema for edge in self.plan.edges if edge.target == result] or [tables[0].schema]
-        for part, table in zip(parts, tables, strict=True):
+        for block, table in zip(blocks, tables, strict=True):
             if table.column_names != schemas[0].names:
-                msg = f"block {part.block.name} is no part of {result}: it has {table.column_names}. {REPAIR}"
+                msg = f"block {block.name} is no part of {result}: it has {table.column_names}. {REPAIR}"
                 raise CorruptState(msg)
-        return pa.concat_tables(tables)
+        return tables
 
-    def _hand_over(self, sink: Sink, delivery: Delivery) -> None:
+    @contextmanager
+    def _careful(self, name: Name) -> Iterator[None]:
+        """What fails in here is the sink."""
         try:
-            sink.deliver(delivery)
+            yield
         except BaseException as error:
             self.store.revoke()  # nothing more may be committed before these results are delivered
             if not isinstance(error, Exception):
                 raise
             msg = (
-                f"the sink of {delivery.result} failed in epoch {delivery.epoch}: {type(error).__name__}: {error}; the"
+                f"the sink of {name[2]} failed in epoch {name[1]}: {type(error).__name__}: {error}; the"
                 " state is committed; start again and the same results are delivered again"
             )
             raise SinkError(msg) from error

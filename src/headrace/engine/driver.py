@@ -41,7 +41,7 @@ from headrace.engine.reports import Report
 from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
-from headrace.sinks import Sink
+from headrace.sinks import AnySink
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
 from headrace.state.blocks import BlockReader
@@ -72,7 +72,7 @@ class Driver:
     plan: p.PhysicalPlan
     query: dict[str, Any]  # the fingerprint
     store: StateStore
-    sinks: Mapping[str, Sink]  # by result; late tuples of a source: "late:<source>"
+    sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
     settings: Settings
     files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
@@ -90,6 +90,8 @@ class Driver:
         self.control = self._controller(last)
         self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
+        if self._deliverer.in_tasks:
+            self.store.keep_name()
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._began_with = last.number if last else None
         reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
@@ -238,6 +240,8 @@ class Driver:
             best_effort=given.best_effort,
             keep_late=given.keep_late,
             keep_failed=given.keep_failed,
+            query=self.store.state_id,
+            sinks=self._deliverer.in_tasks,
         )
 
     def _manifest(

@@ -8,7 +8,7 @@ Nothing here knows Spark: an engine calls these functions and moves the messages
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from headrace.errors import EngineError, SourceError
 from headrace.moments import FOREVER, FURTHEST
 from headrace.operators.base import Appended
 from headrace.routing import Layout
+from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
@@ -62,6 +63,8 @@ class Epoch:
     best_effort: bool = False
     keep_late: bool = False  # those that failed too
     keep_failed: bool = False  # they do not stop the run
+    query: str = ""  # the state's name, for sinks
+    sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
 
     @cached_property
     def places(self) -> Mapping[tuple[Any, ...], Place]:

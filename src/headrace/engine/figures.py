@@ -104,7 +104,7 @@ def figures(before: Manifest | None, after: Manifest, work: Work) -> dict[str, A
     known = before.sources if before else {}
     rows: dict[str, int] = {}
     for output in after.outbox:
-        rows[output.result] = rows.get(output.result, 0) + output.block.rows
+        rows[output.result] = rows.get(output.result, 0) + output.held.rows
     return {
         "sources": {name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
         "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),

@@ -81,7 +81,7 @@ def _totals(
 ) -> Totals:
     new = Counter(dict.fromkeys(plan.results, 0))
     for output in outbox:
-        new[output.result] += output.block.rows
+        new[output.result] += output.held.rows
     failed = Counter(before.failed)
     for report in reports:
         failed.update({f"{source}: {words}": rows for (source, words), rows in report.failed.items()})
@@ -96,9 +96,9 @@ def _totals(
 
 
 def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
-    """Result blocks in an order that does not depend on which task finished first."""
+    """Parts of results in an order that does not depend on which task finished first."""
     parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
-    return tuple(Output(part.result, number, part.block) for number, part in enumerate(parts))
+    return tuple(Output(part.result, number, part.held) for number, part in enumerate(parts))
 
 
 def _work(

@@ -27,7 +27,7 @@ from headrace.engine.writing import (
     Task,
     Written,
     write_grouped,
-    write_rows,
+    write_out,
 )
 from headrace.operators.base import Appended, Operator
 from headrace.routing import Adapts
@@ -106,8 +106,7 @@ class Outlet:
     def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
-            block = write_rows(self.epoch, self.task, table)
-            self.report.result(edge.target, block)
+            self.report.result(edge.target, write_out(self.epoch, self.task, edge.target, table))
         elif isinstance(operator, Appended):
             yield from self._by_reference(edge, operator, table, shared)
         else:

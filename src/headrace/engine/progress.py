@@ -98,7 +98,7 @@ class Progress:
         sources = {n: sum(r.sources[n].delivered for r in reports if n in r.sources) for n in manifest.sources}
         results: dict[str, int] = {}
         for output in manifest.outbox:
-            results[output.result] = results.get(output.result, 0) + output.block.rows
+            results[output.result] = results.get(output.result, 0) + output.held.rows
         self._sample([counts for r in reports for counts in r.sources.values()], begun, ended)
         self.last = EpochProgress(  # set last: who sees it sees all of its epoch
             manifest.number,

@@ -16,6 +16,7 @@ from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Seen
 from headrace.engine.work import Work
 from headrace.state.blocks import Block
+from headrace.state.manifest import Receipt
 
 
 @dataclass
@@ -79,19 +80,19 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class OutBlock:
-    """Results, or tuples that were put aside, for a sink."""
+class Out:
+    """Results, or tuples that were put aside: in a block for their sink, or with it already."""
 
     result: str
-    block: Block
+    held: Block | Receipt
 
     def to_json(self) -> Any:
-        return [self.result, self.block.to_json()]
+        return [self.result, isinstance(self.held, Receipt), self.held.to_json()]
 
     @staticmethod
-    def from_json(data: Any) -> OutBlock:
-        result, block = data
-        return OutBlock(result, Block.from_json(block))
+    def from_json(data: Any) -> Out:
+        result, with_sink, held = data
+        return Out(result, Receipt(**held) if with_sink else Block.from_json(held))
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Report(Head):
     added: Sequence[StateBlock]  # to state that is only added to
     replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
     merged: Sequence[Merged]
-    outbox: Sequence[OutBlock]  # results before late tuples
+    outbox: Sequence[Out]  # results before late tuples
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
     failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
@@ -143,7 +144,7 @@ class Report(Head):
             added=[StateBlock.from_json(each) for each in data["added"]],
             replaced=[StateBlock.from_json(each) for each in data["replaced"]],
             merged=[Merged.from_json(each) for each in data["merged"]],
-            outbox=[OutBlock.from_json(each) for each in data["outbox"]],
+            outbox=[Out.from_json(each) for each in data["outbox"]],
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
             failed={(source, words): rows for source, words, rows in data["failed"]},
@@ -160,8 +161,8 @@ class TaskReport:
         self._added: list[StateBlock] = []
         self._replaced: list[StateBlock] = []
         self._merged: list[Merged] = []
-        self._results: list[OutBlock] = []
-        self._late: list[OutBlock] = []
+        self._results: list[Out] = []
+        self._late: list[Out] = []
         self._noted: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
@@ -178,14 +179,14 @@ class TaskReport:
     def merged(self, operator: str, inputs: Iterable[int], gone: Iterable[str], block: Block) -> None:
         self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block))
 
-    def result(self, result: str, block: Block) -> None:
-        self._results.append(OutBlock(result, block))
+    def result(self, result: str, held: Block | Receipt) -> None:
+        self._results.append(Out(result, held))
 
-    def late(self, source: str, block: Block) -> None:
-        self.put_aside(f"late:{source}", block)
+    def late(self, source: str, held: Block | Receipt) -> None:
+        self.put_aside(f"late:{source}", held)
 
-    def put_aside(self, result: str, block: Block) -> None:
-        self._late.append(OutBlock(result, block))
+    def put_aside(self, result: str, held: Block | Receipt) -> None:
+        self._late.append(Out(result, held))
 
     def failed(self, source: str, words: str, tuples: int) -> None:
         self._failed[source, words] += tuples

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD, SparkContext, TaskContext
+from pyspark import RDD, SparkContext, TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -383,6 +383,18 @@ def found_nothing_more(query: StreamingQuery) -> bool:
     return query.exception() is None and bool(query._jsq.streamingQuery().noNewData())
 
 
+def check_shipped(sink: Any) -> None:
+    """Refuse a sink that cannot be sent to the tasks that write to it."""
+    try:
+        cloudpickle.dumps(sink)
+    except Exception as error:
+        msg = (
+            f"the sink {sink!r} takes parts in tasks and must be sent to them, but it cannot be pickled:"
+            f" {type(error).__name__}: {error}; let it hold names and settings, and open connections and files in write()"
+        )
+        raise QueryTypeError(msg) from None
+
+
 # --- are there executors? ------------------------------------------------------------------------------------------
 
 
@@ -432,10 +444,33 @@ def _nobody(sc: SparkContext, patience: float) -> str:
 
 
 def check_reach(sc: SparkContext, folder: Path) -> None:
-    """Refuse a state folder that some executor does not see: write a token, have tasks read it back."""
+    """Refuse a state folder that some executor does not see."""
+    if not _reaches(sc, folder / "blocks"):  # where a probe that a kill leaves behind is cleaned up
+        msg = (
+            f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
+            " the checkpoint (for collect: the folder in HEADRACE_SCRATCH) must be on a path that the driver and every"
+            " executor reach, such as a shared file system"
+        )
+        raise EngineError(msg)
+
+
+def check_parts_reach(sc: SparkContext, sink: Any) -> None:
+    """The same for the folder of a sink that tasks write to, if it has one: what they write there is all there is of it."""
+    if sc.master.startswith("local[") or not isinstance(folder := getattr(sink, "path", None), Path):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if not _reaches(sc, folder):
+        msg = (
+            f"a task on {sc.master} cannot read the folder of the sink, {str(folder)!r}; tasks write parts there and the"
+            " driver publishes them: give a folder that both reach, such as one on a shared file system"
+        )
+        raise EngineError(msg)
+
+
+def _reaches(sc: SparkContext, folder: Path) -> bool:
+    """Write a token, have tasks read it back."""
     token = uuid.uuid4().hex
-    blocks = folder / "blocks"  # where a probe that a kill leaves behind is cleaned up
-    with tempfile.NamedTemporaryFile("w", dir=blocks, prefix="_probe-", suffix=".txt") as probe:
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="_probe-", suffix=".txt") as probe:
         probe.write(token)
         probe.flush()
         tasks = max(2, sc.defaultParallelism)
@@ -444,13 +479,7 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
         except Exception as error:
             why = _another_python(sc, str(error)) or f"a task could not be run on {sc.master}: {_why(str(error))}"
             raise EngineError(why) from None
-    if any(text != token for text in found):
-        msg = (
-            f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
-            " the checkpoint (for collect: the folder in HEADRACE_SCRATCH) must be on a path that the driver and every"
-            " executor reach, such as a shared file system"
-        )
-        raise EngineError(msg)
+    return all(text == token for text in found)
 
 
 def _another_python(sc: SparkContext, text: str) -> str | None:

@@ -41,7 +41,7 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.screen import printable
-from headrace.sinks import Sink
+from headrace.sinks import AnySink, is_sink, takes_parts, wants_order
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
@@ -64,7 +64,7 @@ def collect(
     strategy: str = "subquery",
     plan: Plan | None = None,
     errors: str = "stop",
-    late: Sink | None = None,
+    late: AnySink | None = None,
 ) -> pa.Table:
     """The results of a query over bounded input; with a `plan`, as that says."""
     root = node_of(query)
@@ -113,13 +113,13 @@ def _say_what_was_left_out(last: Manifest | None) -> None:
 
 
 def start(
-    results: Sequence[tuple[Stream, Sink]],
+    results: Sequence[tuple[Stream, AnySink]],
     *,
     checkpoint: str | os.PathLike[str],
     epoch: Duration = "1 second",
     slots: int | str | None = None,
     order: str = "transparent",
-    late: Sink | None = None,
+    late: AnySink | None = None,
     errors: str = "stop",
     show: bool | None = None,
     strategy: str = "subquery",
@@ -138,7 +138,7 @@ def start(
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
     spark = _spark(sources)
-    ordered = [sink.ordered for _, sink in results]
+    ordered = [wants_order(sink) for _, sink in results]
     check_strategy(strategy)
     keep_failed = check_errors(errors)
     if late is not None:
@@ -159,7 +159,7 @@ def start(
         if store.last is not None:
             stored.check(store.last)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last)
-        outlets: dict[str, Sink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
+        outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
         outlets |= _aside(physical, late, store.last)
         settings = Settings(
             count,
@@ -173,6 +173,8 @@ def start(
             auto=auto,
         )
         engine.check_reach(spark.sparkContext, folder / "state")
+        for sink in filter(takes_parts, outlets.values()):
+            engine.check_parts_reach(spark.sparkContext, sink)
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
@@ -194,7 +196,7 @@ def start(
 # --- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
+def _check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
     if not results:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:
@@ -204,9 +206,14 @@ def _check_results(results: Sequence[tuple[Stream, Sink]]) -> None:
 
 
 def _check_sink(sink: Any, what: str) -> None:
-    if not hasattr(sink, "deliver") or not hasattr(sink, "ordered"):
+    if not is_sink(sink):
         example = "foreach(function)" if kind_of(sink) == "function" else "parquet('out/')"
         raise QueryTypeError(f"{what}: {named(sink)} is not a sink; such as headrace.sinks.{example}")
+    if takes_parts(sink):
+        if getattr(sink, "ordered", False):
+            msg = f"{what}: {named(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
+            raise QueryError(msg)
+        engine.check_shipped(sink)
 
 
 def check_errors(errors: str) -> bool:
@@ -216,7 +223,7 @@ def check_errors(errors: str) -> bool:
     return errors == "keep"
 
 
-def _aside(physical: p.PhysicalPlan, late: Sink | None, last: Manifest | None) -> dict[str, Sink]:
+def _aside(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None) -> dict[str, AnySink]:
     """By their names in the outbox, all tuples that are put aside; those of the last epoch may have to come again."""
     if late is None:
         return {}

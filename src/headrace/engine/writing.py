@@ -1,4 +1,4 @@
-"""Blocks as tasks write them: grouped state, and plain rows.
+"""What tasks write: blocks of grouped state, blocks of plain rows, and parts of results for sinks that take them.
 
 Invariant: a grouped block is sorted by group, and within it by position, or for a join with an equality by the hash of
 the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. The tuples of a join have the hash that gave them their
@@ -8,26 +8,31 @@ time, the start of a pane, or a rank.
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
 from headrace.engine.messages import Attempt
-from headrace.errors import CorruptState, EngineError
+from headrace.errors import CorruptState, EngineError, SinkError
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
+from headrace.sinks import Part, PartSink
 from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
+from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
+LONGEST_RECEIPT = 10_000  # characters
 Grouped = Appended | Replaced  # operators whose state lies in groups
 
 
@@ -65,6 +70,34 @@ def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     """Rows in the order they have: results, late tuples, tuples that wait."""
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
     return write_block(task.storage, name, table, None, None, None)
+
+
+def write_out(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block | Receipt:
+    """Rows that leave the plan: with a sink that takes parts at once, or in a block until the commit."""
+    sink = epoch.sinks.get(result)
+    return write_rows(epoch, task, table) if sink is None else write_part(epoch, task, sink, result, table)
+
+
+def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.Table) -> Receipt:
+    """Rows that their sink takes here; its receipt stands in the outbox instead of a block."""
+    name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
+    try:
+        return Receipt(table.num_rows, plain(sink.write(Part(epoch.query, epoch.number, result, name, table))))
+    except Exception as error:
+        msg = (
+            f"the sink {sink!r} of {result} failed to write a part in epoch {epoch.number}:"
+            f" {type(error).__name__}: {error}; nothing of the epoch was committed: put it right and start again"
+        )
+        raise SinkError(msg) from error
+
+
+def plain(receipt: Any) -> Any:
+    """A receipt as the state will give it back."""
+    text = json.dumps(receipt, allow_nan=False)
+    if len(text) > LONGEST_RECEIPT:
+        msg = f"a receipt of {len(text)} characters; at most {LONGEST_RECEIPT}: it names what was written, not its content"
+        raise ValueError(msg)
+    return json.loads(text)
 
 
 @dataclass(frozen=True)

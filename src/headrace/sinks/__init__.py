@@ -1,51 +1,42 @@
-"""Where results go. A sink is handed whole epochs, after their commit, in order; the newest may come twice.
+"""Where results go. A sink is handed whole epochs, after their commit, in order; or parts, where they are made.
 
-`(query, epoch, result)` names a delivery: the same name always comes with the same rows, so a sink that drops what it
-has already seen has every result exactly once. `parquet` and `memory` do.
+`headrace.sinks.base` says what the two kinds are. `parquet` and `memory` have every result exactly once.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Literal, TextIO, overload
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import xxhash
 
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
 from headrace.screen import printable
+from headrace.sinks.base import AnySink, Delivery, Part, PartSink, Publication, Sink, is_sink, takes_parts, wants_order
+from headrace.sinks.parquet_files import ParquetFiles
+from headrace.sinks.parquet_parts import ParquetParts
 from headrace.types import shown
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """The results of one epoch."""
+@overload
+def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: Literal[False] = False) -> Sink: ...
+@overload
+def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool) -> AnySink: ...
+def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool = False) -> AnySink:
+    """Parquet in a folder: a file per epoch; with `parts`, a folder of files per epoch, written by the tasks.
 
-    query: str
-    epoch: int
-    result: str
-    table: pa.Table
-
-
-class Sink(Protocol):
-    """Takes the results of whole epochs. `ordered`: held back until complete and delivered by `ts`."""
-
-    ordered: bool
-
-    def deliver(self, delivery: Delivery) -> None: ...
-
-
-def parquet(path: str | os.PathLike[str], *, ordered: bool = False) -> Sink:
-    """One Parquet file per epoch in a folder. A file appears whole, and once, however often it is delivered."""
-    return _Parquet(given_path(path, "the sink"), ordered)
+    An epoch appears whole, and once, however often it is delivered.
+    """
+    folder = given_path(path, "the sink")
+    if folder.exists() and not folder.is_dir():
+        raise QueryError(f"the sink path {str(folder)!r} is a file; give a folder")
+    if parts and ordered:
+        msg = "parquet(parts=True) cannot be ordered: each task writes what it has, and nobody sees all; leave out one"
+        raise QueryError(msg)
+    return ParquetParts(folder) if parts else ParquetFiles(folder, ordered)
 
 
 def memory(*, ordered: bool = False) -> Memory:
@@ -63,63 +54,6 @@ def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = Fals
     if not callable(function):
         raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
     return _Foreach(function, ordered)
-
-
-class _Parquet:
-    def __init__(self, path: Path, ordered: bool) -> None:
-        if path.exists() and not path.is_dir():
-            raise QueryError(f"the sink path {str(path)!r} is a file; give a folder")
-        self.path, self.ordered = path, ordered
-
-    def deliver(self, delivery: Delivery) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        final = self.path / f"epoch-{delivery.epoch:09d}-{_label(delivery.result)}-{delivery.query[:8]}.parquet"
-        if final.exists():
-            _demand_the_same(final, delivery.table)
-            return
-        temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
-        try:
-            pq.write_table(delivery.table, temporary)
-            _sync(temporary)
-            os.replace(temporary, final)  # one writer: the run that owns the checkpoint
-            _sync(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-    def __repr__(self) -> str:
-        return f"parquet({str(self.path)!r})"
-
-
-def _demand_the_same(path: Path, table: pa.Table) -> None:
-    """A delivery comes again with the same rows; other ones are of a state that was put back to an earlier time."""
-    known = pq.ParquetFile(path).read()
-    same = known.num_rows == table.num_rows and known.column_names == table.column_names
-    if not same or not all(map(_same, known.columns, table.columns)):
-        msg = f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the results a new folder, or remove what was written since"
-        raise QueryError(msg)
-
-
-def _same(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
-    if pa.types.is_nested(given.type):  # a NaN inside is not equal to itself
-        return len(known) == len(given)
-    if pa.types.is_floating(given.type):
-        bits = {32: pa.int32(), 64: pa.int64()}[given.type.bit_width]
-        return bool(known.combine_chunks().view(bits).equals(given.combine_chunks().view(bits)))
-    return bool(known.equals(given))
-
-
-def _label(result: str) -> str:
-    """A result's name as part of a file name; names that differ stay different."""
-    plain = re.sub(r"[^A-Za-z0-9-]", "-", result)[:40]
-    return plain if plain == result else f"{plain}-{xxhash.xxh32_hexdigest(result.encode())}"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Memory:
@@ -188,4 +122,19 @@ class _Foreach:
         return f"foreach({getattr(self.function, '__name__', 'function')})"
 
 
-__all__ = ["Delivery", "Memory", "Sink", "console", "foreach", "memory", "parquet"]
+__all__ = [
+    "AnySink",
+    "Delivery",
+    "Memory",
+    "Part",
+    "PartSink",
+    "Publication",
+    "Sink",
+    "console",
+    "foreach",
+    "is_sink",
+    "memory",
+    "parquet",
+    "takes_parts",
+    "wants_order",
+]

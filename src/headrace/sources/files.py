@@ -1,8 +1,8 @@
-"""Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`.
+"""Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
 
 The files are the physical windows: a task is handed their names and reads the columns itself. A file is taken once, in
 the order of (modification time, name), and must be complete when its name appears: write it under a name that begins
-with `_` or `.`, then rename it.
+with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
 """
 
 from __future__ import annotations
@@ -46,21 +46,32 @@ class FilesOrigin:
         """The files that are there now, in order of (modification time, name)."""
         return [(self.folder / name, stat) for name, stat in self.names()]
 
-    def names(self, besides: Set[str] = frozenset()) -> list[tuple[str, os.stat_result]]:
-        """The same by name, without some: a long run looks at its folder often, and has taken most of it."""
+    def names(self, besides: Set[str] = frozenset(), spent: set[str] | None = None) -> list[tuple[str, os.stat_result]]:
+        """The same by name, without some: a long run looks at its folder often, and has taken most of it.
+
+        spent: folders of which nothing is left; they are not looked into, and those that are found so are added.
+        """
+        spent = set() if spent is None else spent
         found: list[tuple[str, os.stat_result]] = []
-        try:
-            with os.scandir(self.folder) as entries:
-                for entry in entries:
-                    if entry.name in besides or not _is_window(entry):
-                        continue
-                    _check_name(entry.name, self.folder)
-                    with contextlib.suppress(FileNotFoundError):  # removed while we looked
-                        found.append((entry.name, entry.stat()))
-        except OSError as error:
-            msg = f"the folder {str(self.folder)!r} cannot be listed: {error.strerror}; put it back and start again"
-            raise SourceError(msg) from None
+        for entry in _listed(self.folder):
+            if entry.name in besides or entry.name in spent:
+                continue
+            if _is_window(entry):
+                found += _with_stat(entry, entry.name, self.folder)
+            elif _is_epoch(entry):
+                parts = self._parts(entry, besides)
+                found += parts
+                if not parts:  # it was whole when it appeared
+                    spent.add(entry.name)
         return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0]))
+
+    def _parts(self, folder: os.DirEntry[str], besides: Set[str]) -> list[tuple[str, os.stat_result]]:
+        found: list[tuple[str, os.stat_result]] = []
+        for entry in _listed(self.folder / folder.name):
+            name = f"{folder.name}/{entry.name}"
+            if name not in besides and entry.name.startswith("part-") and _is_window(entry):
+                found += _with_stat(entry, name, self.folder)
+        return found
 
     def listing(self) -> list[Path]:
         return [path for path, _ in self.entries()]
@@ -92,6 +103,26 @@ class FilesOrigin:
             return table.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SourceError(f"the schema changed: {str(path)!r}: {error}") from None
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        msg = f"the folder {str(folder)!r} cannot be listed: {error.strerror}; put it back and start again"
+        raise SourceError(msg) from None
+
+
+def _with_stat(entry: os.DirEntry[str], name: str, folder: Path) -> list[tuple[str, os.stat_result]]:
+    _check_name(name, folder)
+    with contextlib.suppress(FileNotFoundError):  # removed while we looked
+        return [(name, entry.stat())]
+    return []
+
+
+def _is_epoch(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith("epoch-") and entry.is_dir()
 
 
 def _is_window(entry: os.DirEntry[str]) -> bool:

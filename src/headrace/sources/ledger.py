@@ -40,6 +40,7 @@ class Ledger:
     def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
         self._reader = reader
+        self._spent: set[str] = set()  # folders of parts that are taken
         self._taken = {name for block in state.taken for name in self._names(block)}
         self._list: list[File] | None = None  # the only files that are taken, in order; None: whatever comes
 
@@ -71,7 +72,7 @@ class Ledger:
         return [known.get(file.name, file) for file in self._list if file.name not in self._taken]
 
     def _there(self) -> list[File]:
-        return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(besides=self._taken)]
+        return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
 
     def choose(self, waiting: Sequence[File]) -> list[File]:
         """What one epoch takes: the user's number of files, or as many as fit, at least one."""

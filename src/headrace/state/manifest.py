@@ -96,12 +96,27 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Receipt:
+    """What a sink said of rows that a task gave it: only the sink understands it."""
+
+    rows: int
+    said: Any  # JSON
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
 class Output:
-    """One part of a result of this epoch, waiting in the outbox."""
+    """One part of a result of this epoch, waiting in the outbox: a block, or what its sink has of it already."""
 
     result: str
     part: int
-    block: Block
+    held: Block | Receipt
+
+    def to_json(self) -> dict[str, Any]:
+        kind = "block" if isinstance(self.held, Block) else "receipt"
+        return {"result": self.result, "part": self.part, kind: self.held.to_json()}
 
 
 @dataclass(frozen=True)
@@ -132,7 +147,8 @@ class Manifest:
 
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
-        return tuple(by_name([*self.state_blocks(), *(output.block for output in self.outbox)]).values())
+        waiting = [output.held for output in self.outbox if isinstance(output.held, Block)]
+        return tuple(by_name([*self.state_blocks(), *waiting]).values())
 
     def to_bytes(self) -> bytes:
         try:
@@ -219,7 +235,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "sources": {name: source.to_json() for name, source in manifest.sources.items()},
         "ledgers": {name: ledger.to_json() for name, ledger in manifest.ledgers.items()},
         "operators": {name: _operator_to_json(state) for name, state in manifest.operators.items()},
-        "outbox": [{"result": o.result, "part": o.part, "block": o.block.to_json()} for o in manifest.outbox],
+        "outbox": [output.to_json() for output in manifest.outbox],
         "totals": manifest.totals.to_json(),
         "format": FORMAT,
     }
@@ -258,8 +274,15 @@ def _totals(value: Any, key: str) -> Totals:
 
 
 def _outbox(value: Any, key: str) -> tuple[Output, ...]:
-    found = form.items(form.record(result=form.text, part=form.count, block=_block))(value, key)
-    return tuple(Output(**output) for output in found)
+    return tuple(form.items(_output)(value, key))
+
+
+def _output(value: Any, key: str) -> Output:
+    if isinstance(value, dict) and "receipt" in value:
+        found = form.record(result=form.text, part=form.count, receipt=_RECEIPT)(value, key)
+        return Output(found["result"], found["part"], Receipt(**found["receipt"]))
+    found = form.record(result=form.text, part=form.count, block=_block)(value, key)
+    return Output(found["result"], found["part"], found["block"])
 
 
 def _block(value: Any, key: str) -> Block:
@@ -277,6 +300,7 @@ _SOURCE = form.record(
     place=form.optional(form.text),
     **_COUNTED,
 )
+_RECEIPT = form.record(rows=form.count, said=lambda value, key: value)
 _TOTALS = form.record(**_COUNTED, failed=form.each(form.count), results=form.each(form.count))
 _FIELDS: dict[str, form.Form] = {
     "state_id": form.matching(_ID, "32 hexadecimal digits"),

@@ -9,6 +9,7 @@ clean() deletes     =>  only what no retained manifest names and whose epoch is 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import uuid
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from headrace.state.syncing import SyncFailed
 BEGUN = "blocks/begun"  # stands apart from the manifests, so that it is not lost with them
 
 _READ_ATTEMPTS = 5
+_NAMED = re.compile(r"blocks/_state-([0-9a-f]{32})")
 
 
 class StateStore:
@@ -60,6 +62,24 @@ class StateStore:
         except BaseException:
             lease.release()
             raise
+
+    def keep_name(self) -> None:
+        """Before the first commit: from now on this state has the same name after a kill, for sinks that know it by then.
+
+        The note goes with the first clean-up; the manifests have the name.
+        """
+        if self.last is not None:
+            return
+        noted = [match[1] for name in self.storage.list("blocks") if (match := _NAMED.fullmatch(name))]
+        if noted:
+            self.state_id = min(noted)
+            return
+        try:
+            self.storage.write(f"blocks/_state-{self.state_id}", b"")
+        except OSError as error:
+            raise StateError(
+                f"the name of this state could not be noted: {error}. Make room, then start again"
+            ) from error
 
     def draft(self, **changes: Any) -> Manifest:
         """The last manifest with `changes`, as the next. Outbox and decisions of an epoch start empty."""

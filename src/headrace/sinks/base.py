@@ -1,0 +1,88 @@
+"""What a sink is: of one of two kinds. Both are told which query, epoch and result it is, and both may be told twice.
+
+    Sink        deliver(delivery)     in the driver, after the commit: all results of an epoch as one table
+    PartSink    write(part)           in the tasks, before it: some of the results; may never count, however it ended
+                publish(publication)  in the driver, after it: which parts count
+
+`(query, epoch, result)` names a delivery and a publication: the same name always comes with the same rows, or the same
+receipts. A sink that drops what it has already seen has every result exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The results of one epoch."""
+
+    query: str
+    epoch: int
+    result: str
+    table: pa.Table
+
+
+class Sink(Protocol):
+    """Takes the results of whole epochs. `ordered`: held back until complete and delivered by `ts`."""
+
+    ordered: bool
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some results of one epoch, in the task that made them. No other part ever has its name."""
+
+    query: str
+    epoch: int
+    result: str
+    name: str  # stage, partition and attempt of the task, and something random
+    table: pa.Table
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The parts of an epoch that count, as their receipts, in the order of the tasks; none: there were no results."""
+
+    query: str
+    epoch: int
+    result: str
+    receipts: tuple[Any, ...]
+
+
+class PartSink(Protocol):
+    """Takes results where they are made; it is pickled and sent to every task.
+
+    What `write` returns, the receipt, is small and plain JSON: it is kept in the state. A part whose task failed, or was
+    tried twice, or whose epoch was never committed, has no receipt in any publication. `publish` comes after every
+    commit, also of an epoch without results: what older epochs, and this one, left behind can be swept then.
+    """
+
+    def write(self, part: Part) -> Any: ...
+
+    def publish(self, publication: Publication) -> None: ...
+
+
+AnySink = Sink | PartSink
+
+
+def takes_parts(sink: AnySink) -> TypeIs[PartSink]:
+    return not hasattr(sink, "deliver") and callable(getattr(sink, "write", None)) and hasattr(sink, "publish")
+
+
+def wants_order(sink: AnySink) -> bool:
+    """Parts have none: each task writes what it has, and nobody sees all."""
+    return not takes_parts(sink) and sink.ordered
+
+
+def is_sink(thing: Any) -> bool:
+    """Of either kind."""
+    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)

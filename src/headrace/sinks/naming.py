@@ -1,0 +1,38 @@
+"""Folders of results: names in them, what makes them last, and what must not be there already."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import xxhash
+
+from headrace.errors import QueryError
+
+
+def epoch_name(query: str, epoch: int, result: str) -> str:
+    """Of a file, or a folder, with the results of one epoch. Names that begin with `_` are nobody's results."""
+    return f"epoch-{epoch:09d}-{label(result)}-{query[:8]}"
+
+
+def label(result: str) -> str:
+    """A result's name as part of a file name; names that differ stay different."""
+    plain = re.sub(r"[^A-Za-z0-9-]", "-", result)[:40]
+    return plain if plain == result else f"{plain}-{xxhash.xxh32_hexdigest(result.encode())}"
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def other_results(path: Path) -> QueryError:
+    """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
+    return QueryError(
+        f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the"
+        " results a new folder, or remove what was written since"
+    )

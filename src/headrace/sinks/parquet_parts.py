@@ -1,0 +1,191 @@
+"""Parquet files that tasks write, and a folder of them per epoch that appears whole.
+
+    folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task left it; a receipt names it
+    folder/_staging-<result>-<query>/epoch-.../part-...      what is being published: only the driver puts files there
+    folder/epoch-<epoch>-<result>-<query>/part-....parquet   published
+
+A part is written under a name of its own and synced before its receipt is given. `publish` moves the parts that count
+into a folder that no task knows, so that an attempt that nobody waits for any more cannot add to it, and renames that
+folder into place. Every step can be the last: the next `publish` finds each part where it was or where it goes.
+
+The staging folder is of one result of one query, so what others stage in the same folder is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headrace import form
+from headrace.errors import SinkError
+from headrace.sinks.base import Part, Publication
+from headrace.sinks.naming import epoch_name, label, other_results, sync
+
+_NAME = re.compile(r"[A-Za-z0-9-]{1,200}")
+_STAGED = re.compile(r"([0-9]+)\.[A-Za-z0-9-]+\.part")
+_GATHERED = re.compile(r"epoch-([0-9]+)-.*")
+_RECEIPT = form.record(
+    folder=form.text, name=form.matching(_NAME, "the name of a part"), rows=form.count, bytes=form.count
+)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A receipt: the part, and the folder it was written to (another one may be given when a run starts again)."""
+
+    folder: str
+    name: str
+    rows: int
+    bytes: int
+
+
+class ParquetParts:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()  # a task may have another working directory
+
+    # --- in a task -------------------------------------------------------------------------------------------------
+
+    def write(self, part: Part) -> dict[str, Any]:
+        staging = _staging(self.path, part.query, part.result)
+        _make(staging)
+        path = _staged(staging, part.epoch, part.name)
+        try:
+            pq.write_table(part.table, path)
+            for each in (path, staging, self.path):  # the way to it too: it is all there is of these results
+                sync(each)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return {"folder": str(self.path), "name": part.name, "rows": part.table.num_rows, "bytes": path.stat().st_size}
+
+    # --- in the driver -----------------------------------------------------------------------------------------------
+
+    def publish(self, publication: Publication) -> None:
+        receipts = [_Written(**_RECEIPT(given, "the receipt")) for given in publication.receipts]
+        if receipts:
+            place = self._place(publication, receipts)
+            _publish(place, publication, receipts)
+            _sweep(place, publication)
+        _sweep(self.path, publication)
+
+    def _place(self, publication: Publication, receipts: Sequence[_Written]) -> Path:
+        """This folder; or that which the sink had when the parts were written, if it was given another since."""
+        for place in (self.path, *(Path(receipt.folder) for receipt in receipts[:1])):
+            staging = _staging(place, publication.query, publication.result)
+            if (place / _name(publication)).exists() or (staging / _name(publication)).exists():
+                return place
+            if any(_staged(staging, publication.epoch, receipt.name).exists() for receipt in receipts):
+                return place
+        msg = (
+            f"the parts of epoch {publication.epoch} are neither in {str(self.path)!r} nor where they were written,"
+            f" {receipts[0].folder!r}; put that folder back, and see that driver and tasks share it"
+        )
+        raise SinkError(msg)
+
+    def __repr__(self) -> str:
+        return f"parquet({str(self.path)!r}, parts=True)"
+
+
+def _make(folder: Path) -> None:
+    missing = [path for path in folder.parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
+def _publish(place: Path, publication: Publication, receipts: Sequence[_Written]) -> None:
+    final = place / _name(publication)
+    if final.exists():
+        _demand_the_same(final, receipts)
+    elif not _delivered_as_a_file(final, receipts):
+        staging = _staging(place, publication.query, publication.result)
+        gathered = _gather(staging, publication, receipts)
+        gathered.rename(final)
+    sync(place)
+
+
+def _gather(staging: Path, publication: Publication, receipts: Sequence[_Written]) -> Path:
+    """All parts that count, and nothing else, in one folder; some may have been moved there before a crash."""
+    gathered = staging / _name(publication)
+    gathered.mkdir(exist_ok=True)
+    wanted = {_part(place, receipt): receipt for place, receipt in enumerate(receipts)}
+    for strange in set(os.listdir(gathered)) - set(wanted):  # of a state that was put back to an earlier time
+        (gathered / strange).unlink()
+    for name, receipt in wanted.items():
+        staged = _staged(staging, publication.epoch, receipt.name)
+        if staged.exists():
+            staged.rename(gathered / name)
+    _demand_whole(gathered, wanted)
+    sync(gathered)
+    return gathered
+
+
+def _demand_whole(folder: Path, wanted: dict[str, _Written]) -> None:
+    for name, receipt in wanted.items():
+        path = folder / name
+        found = path.stat().st_size if path.exists() else None
+        if found != receipt.bytes:
+            what = "is missing" if found is None else f"has {found} bytes"
+            msg = (
+                f"the part {receipt.name} {what}, it was written with {receipt.bytes} bytes to {receipt.folder!r};"
+                " put it back from a backup of that folder, or start afresh with a new checkpoint"
+            )
+            raise SinkError(msg)
+
+
+def _demand_the_same(final: Path, receipts: Sequence[_Written]) -> None:
+    """A publication comes again with the same parts; others are of a state that was put back to an earlier time."""
+    if set(os.listdir(final)) != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
+        raise other_results(final)
+
+
+def _delivered_as_a_file(final: Path, receipts: Sequence[_Written]) -> bool:
+    """Whether these results came before the sink was told to take parts."""
+    file = final.with_name(f"{final.name}.parquet")
+    if not file.exists():
+        return False
+    if pq.read_metadata(file).num_rows != sum(receipt.rows for receipt in receipts):
+        raise other_results(file)
+    return True
+
+
+def _sweep(place: Path, publication: Publication) -> None:
+    """Remove what this epoch and those before it left in staging: all that counts of them is published."""
+    staging = _staging(place, publication.query, publication.result)
+    if not staging.is_dir():
+        return
+    for path in staging.iterdir():
+        known = _STAGED.fullmatch(path.name) or _GATHERED.fullmatch(path.name)
+        if known is None or int(known[1]) > publication.epoch:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty
+        staging.rmdir()
+
+
+def _name(publication: Publication) -> str:
+    return epoch_name(publication.query, publication.epoch, publication.result)
+
+
+def _staging(place: Path, query: str, result: str) -> Path:
+    return place / f"_staging-{label(result)}-{query}"
+
+
+def _staged(staging: Path, epoch: int, name: str) -> Path:
+    return staging / f"{epoch:09d}.{name}.part"
+
+
+def _part(place: int, receipt: _Written) -> str:
+    """Numbered, so that readers who go by name have the order of the tasks."""
+    return f"part-{place:05d}-{receipt.name}.parquet"
