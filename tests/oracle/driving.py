@@ -33,7 +33,7 @@ class Driven:
     query: Stream
     folder: Path
     options: dict[str, Any]
-    results: sinks.Memory = field(default_factory=sinks.memory)
+    results: Any = field(default_factory=sinks.memory)  # a sink that has a table()
     late: dict[str, sinks.Memory] = field(default_factory=dict)
     most_blocks: int = 0
     lives: int = 0
@@ -84,7 +84,8 @@ class Driven:
 @contextmanager
 def driven(query: Stream, slots: int, **options: Any) -> Iterator[Driven]:
     with tempfile.TemporaryDirectory(prefix="headrace-oracle-") as folder:
-        run = Driven(query, Path(folder) / "state", options)
+        given = {"results": make(Path(folder))} if (make := options.pop("results", None)) else {}
+        run = Driven(query, Path(folder) / "state", options, **given)
         run.open(slots)
         try:
             yield run

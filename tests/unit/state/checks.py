@@ -22,7 +22,7 @@ from headrace.state import (
     block_name,
 )
 from headrace.state.blocks import write_block
-from headrace.state.manifest import LedgerState, Manifest
+from headrace.state.manifest import LedgerState, Manifest, Receipt
 from headrace.state.storage import Storage
 from headrace.state.store import BEGUN
 
@@ -75,7 +75,7 @@ def example_manifest() -> Manifest:
         sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, 1, "a folder, é")},
         ledgers={"s": LedgerState((block,), block)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]})},
-        outbox=(Output("r", 0, block),),
+        outbox=(Output("r", 0, block), Output("s", 1, Receipt(3, {"name": ["é", None, 1.5]}))),
         totals=Totals(3, 2, 1, 0, {"result-0": 7}, {"s: map x = y": 1}),
         work={"since": 1},
         control={"active": 1},

@@ -1,0 +1,486 @@
+"""Sinks of two halves: what tasks write counts when the driver publishes it, once, whatever ends in between."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace import sinks
+from headrace.engine import local
+from headrace.engine import spark as engine
+from headrace.engine.epoch import split
+from headrace.engine.reports import Report
+from headrace.engine.writing import LONGEST_RECEIPT, Task
+from headrace.errors import QueryError, QueryTypeError, SinkError, StateMismatch
+from headrace.sinks import Delivery, Part, PartSink, Publication
+from headrace.sources.files import FilesOrigin
+from headrace.state import BlockReader, StateStore
+from headrace.testing import LocalRun, table_stream
+
+QUERY, OTHER = "a" * 32, "b" * 32
+EPOCH = "epoch-000000003-result-0-aaaaaaaa"
+SECOND = 1_000_000
+
+
+def rows(*values: int) -> pa.Table:
+    times = pa.array([v * SECOND for v in values], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "v": pa.array(values, pa.int64())})
+
+
+def parts_sink(folder: Path) -> PartSink:
+    sink = sinks.parquet(folder, parts=True)
+    assert sinks.takes_parts(sink)
+    return sink
+
+
+def write(sink: PartSink, name: str, *values: int, epoch: int = 3, query: str = QUERY, result: str = "result-0") -> Any:
+    return sink.write(Part(query, epoch, result, name, rows(*values)))
+
+
+def publication(*receipts: Any, epoch: int = 3, query: str = QUERY, result: str = "result-0") -> Publication:
+    return Publication(query, epoch, result, receipts)
+
+
+def seen(folder: Path) -> list[int]:
+    """What a reader finds who knows nothing of headrace."""
+    found = pq.read_table(folder)["v"].to_pylist() if any(folder.glob("[!_]*")) else []
+    assert sorted(FilesOrigin(None, folder, None).table()["v"].to_pylist() if found else []) == sorted(found)
+    return found
+
+
+def left(folder: Path) -> list[str]:
+    """All that is not published."""
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("_*/**/*"))
+
+
+# --- a folder of parts per epoch ---------------------------------------------------------------------------------------
+
+
+def test_parts_appear_when_they_are_published_in_the_order_of_tasks(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    second, first = write(sink, "s0-p1-a9-00", 3, 4), write(sink, "s0-p0-a8-ff", 1, 2)
+    assert seen(tmp_path) == [] and not list(tmp_path.glob("[!_]*"))
+    sink.publish(publication(first, second))
+    assert seen(tmp_path) == [1, 2, 3, 4]
+    assert sorted(p.name for p in (tmp_path / EPOCH).iterdir()) == [
+        "part-00000-s0-p0-a8-ff.parquet",
+        "part-00001-s0-p1-a9-00.parquet",
+    ]
+    assert pq.read_schema(tmp_path / EPOCH / "part-00000-s0-p0-a8-ff.parquet").names == ["ts", "v"]
+    assert [path.name for path in tmp_path.iterdir()] == [EPOCH], "nothing is left of the staging"
+
+
+def test_published_again_it_is_the_same(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    receipt = write(sink, "s0-p0-a8-ff", 1, 2)
+    for _ in range(3):
+        sink.publish(publication(receipt))
+        assert seen(tmp_path) == [1, 2]
+
+
+def test_an_epoch_without_results_makes_no_folder(tmp_path: Path):
+    sink = parts_sink(tmp_path / "out")
+    sink.publish(publication())
+    assert not (tmp_path / "out").exists()
+
+
+def test_readers_pass_over_what_is_staged(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    sink.publish(publication(write(sink, "one", 1)))
+    write(sink, "two", 2, epoch=4)
+    assert seen(tmp_path) == [1]
+    assert ds.dataset(tmp_path).to_table()["v"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_attempt_that_nobody_waits_for_adds_nothing(tmp_path: Path, late: bool):
+    sink = parts_sink(tmp_path)
+    receipts = [write(sink, "s0-p0-a2-bb", 1, 2)]
+    if late:
+        sink.publish(publication(*receipts))
+    write(sink, "s0-p0-a1-aa", 1, 2)
+    sink.publish(publication(*receipts))
+    assert seen(tmp_path) == [1, 2]
+    assert left(tmp_path) == []
+
+
+def test_an_attempt_that_writes_while_its_epoch_is_published_adds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sink, rename = parts_sink(tmp_path), os.rename
+    receipts = [write(sink, "one", 1), write(sink, "two", 2)]
+
+    def renamed(*paths: Any) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        write(sink, "zombie", 1)
+        rename(*paths)
+        write(sink, "zombie-2", 2)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    sink.publish(publication(*receipts))
+    assert seen(tmp_path) == [1, 2]
+
+
+def test_what_an_epoch_left_is_swept_and_nothing_of_others(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    write(sink, "lost", 7, epoch=2)
+    write(sink, "ahead", 8, epoch=4)
+    write(sink, "of-another-query", 9, query=OTHER)
+    write(sink, "of-another-result", 9, result="result-1")
+    (tmp_path / f"_staging-result-0-{QUERY}" / "notes.txt").write_text("somebody's own")
+    sink.publish(publication())
+    assert [name.rpartition("/")[2] for name in left(tmp_path)] == [
+        "000000004.ahead.part",
+        "notes.txt",
+        "000000003.of-another-query.part",
+        "000000003.of-another-result.part",
+    ]
+
+
+# --- ended anywhere ----------------------------------------------------------------------------------------------------
+
+
+class Ended(BaseException):
+    """Stands for SIGKILL: no `except Exception` sees it."""
+
+
+@contextmanager
+def ending_at(step: int, when: str) -> Iterator[Callable[[], int]]:
+    """The process "dies" before or after its n-th change of a folder, or sync; says how many there were."""
+    taken = 0
+    patch = pytest.MonkeyPatch()
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            nonlocal taken
+            taken += 1
+            if taken - 1 == step and when == "before":
+                raise Ended
+            found = real(*given, **options)
+            if taken - 1 == step and when == "after":
+                raise Ended
+            return found
+
+        return call
+
+    for name in ("rename", "mkdir", "fsync", "unlink", "rmdir"):
+        patch.setattr(os, name, counted(getattr(os, name)))
+    try:
+        yield lambda: taken
+    finally:
+        patch.undo()
+
+
+def steps_of_a_publication(folder: Path) -> int:
+    sink = parts_sink(folder)
+    receipts = [write(sink, name, v) for name, v in (("one", 1), ("two", 2))]
+    write(sink, "lost", 3)
+    with ending_at(-1, "before") as taken:
+        sink.publish(publication(*receipts))
+        return taken()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_publication_that_ends_anywhere_is_finished_by_the_next(tmp_path: Path, when: str, kills: int):
+    steps = steps_of_a_publication(tmp_path / "whole")
+    assert steps == 8, "a folder, two parts, their sync, the rename, its sync, one part swept, the staging"
+    for step in range(steps):
+        sink = parts_sink(tmp_path / str(step))
+        receipts = [write(sink, name, v) for name, v in (("one", 1), ("two", 2))]
+        write(sink, "lost", 3)
+        for again in range(kills):
+            with ending_at(step - again, when), pytest.raises(Ended):
+                sink.publish(publication(*receipts))
+                raise Ended  # the second publication has fewer steps
+            assert seen(sink.path) in ([], [1, 2]), step  # type: ignore[attr-defined]
+        sink.publish(publication(*receipts))
+        assert seen(sink.path) == [1, 2], step  # type: ignore[attr-defined]
+        assert left(sink.path) == [], step  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_part_that_is_not_written_to_its_end_has_no_receipt_and_is_swept(tmp_path: Path, when: str):
+    for step in range(5):
+        sink = parts_sink(tmp_path / f"{step}")
+        with ending_at(step, when), pytest.raises(Ended):
+            write(sink, "torn", 1)
+            raise Ended
+        sink.publish(publication(write(sink, "again", 1)))
+        assert seen(sink.path) == [1]  # type: ignore[attr-defined]
+        assert left(sink.path) == []  # type: ignore[attr-defined]
+
+
+# --- refused -----------------------------------------------------------------------------------------------------------
+
+
+def test_other_parts_of_the_same_epoch_are_refused(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    sink.publish(publication(write(sink, "one", 1)))
+    with pytest.raises(QueryError, match=r"holds other results of the same epoch.*restored from a backup; give the"):
+        sink.publish(publication(write(sink, "another", 1)))
+    assert seen(tmp_path) == [1]
+
+
+def test_half_of_a_publication_of_a_state_that_was_put_back_does_not_count(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    with ending_at(2, "after"), pytest.raises(Ended):
+        sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
+    sink.publish(publication(write(sink, "other", 5)))
+    assert seen(tmp_path) == [5]
+
+
+def test_parts_that_are_gone_or_damaged_are_named(tmp_path: Path):
+    sink = parts_sink(tmp_path)
+    receipts = [write(sink, "one", 1), write(sink, "two", 2)]
+    staged = tmp_path / f"_staging-result-0-{QUERY}" / "000000003.two.part"
+    whole = staged.read_bytes()
+    staged.write_bytes(whole[:-1])
+    with pytest.raises(SinkError, match=rf"the part two has {len(whole) - 1} bytes, it was written with {len(whole)}"):
+        sink.publish(publication(*receipts))
+    (tmp_path / f"_staging-result-0-{QUERY}" / EPOCH / "part-00001-two.parquet").unlink()
+    with pytest.raises(SinkError, match="the part two is missing"):
+        sink.publish(publication(*receipts))
+    assert seen(tmp_path) == []
+    with pytest.raises(SinkError, match=r"neither in .* nor where they were written.*driver and tasks share it"):
+        parts_sink(tmp_path / "elsewhere").publish(publication({**receipts[0], "folder": str(tmp_path / "x")}))
+
+
+def test_a_sink_that_was_given_another_folder_publishes_where_the_parts_are(tmp_path: Path):
+    receipts = [write(parts_sink(tmp_path / "old"), "one", 1)]
+    for _ in range(2):
+        parts_sink(tmp_path / "new").publish(publication(*receipts))
+        assert seen(tmp_path / "old") == [1] and not (tmp_path / "new").exists()
+    (tmp_path / "old").rename(tmp_path / "new")
+    parts_sink(tmp_path / "new").publish(publication(*receipts))
+    assert seen(tmp_path / "new") == [1] and not (tmp_path / "old").exists()
+
+
+@pytest.mark.parametrize("receipt", [None, {}, {"folder": "/", "name": "../../x", "rows": 1, "bytes": 1}, 7])
+def test_receipts_that_nobody_gave_are_refused(tmp_path: Path, receipt: Any):
+    with pytest.raises(hr.HeadraceError, match="the receipt"):
+        parts_sink(tmp_path).publish(publication(receipt))
+
+
+def test_arguments_that_cannot_be_meant(tmp_path: Path):
+    with pytest.raises(QueryError, match=r"parquet\(parts=True\) cannot be ordered"):
+        sinks.parquet(tmp_path, parts=True, ordered=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QueryError, match="is a file; give a folder"):
+        sinks.parquet(tmp_path / "file", parts=True)
+
+
+class Holding:
+    """A part sink that holds something."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def write(self, part: Part) -> Any:
+        return self.held
+
+    def publish(self, publication: Publication) -> None: ...
+
+
+def test_a_sink_that_cannot_be_sent_to_tasks_is_refused(tmp_path: Path):
+    engine.check_shipped(sinks.parquet(tmp_path, parts=True))
+    with pytest.raises(
+        QueryTypeError, match=r"must be sent to them, but it cannot be pickled: .*lock.*open connections"
+    ):
+        engine.check_shipped(Holding(threading.Lock()))
+
+
+# --- in a run ----------------------------------------------------------------------------------------------------------
+
+STREAM = table_stream(rows(1, 2, 3, 4, 5), name="s")
+EVENS = STREAM.filter("v % 2 = 0")
+
+
+@contextmanager
+def running(folder: Path, sink: Any, query: Any = STREAM, **options: Any) -> Iterator[LocalRun]:
+    run = LocalRun(query, folder, sink=sink, store=StateStore.open(folder, fsync=False), **options)
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def test_the_outbox_holds_receipts_and_no_blocks(tmp_path: Path):
+    sink = parts_sink(tmp_path / "out")
+    with running(tmp_path / "state", sink) as run:
+        run.epoch(rows(1, 2, 3), splitters=2)
+        assert run.store.last is not None
+        assert [(output.part, output.held.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
+        assert run.store.last.live_blocks() == ()
+        assert run.driver.progress.results_out == 3
+    assert seen(tmp_path / "out") == [1, 2, 3]
+
+
+def test_late_tuples_go_to_a_sink_of_either_kind(tmp_path: Path):
+    with running(tmp_path / "state", sinks.memory(), late=parts_sink(tmp_path / "late")) as run:
+        run.epoch(rows(5, 6))
+        run.epoch(rows(7, 1))
+    assert [row["v"] for row in pq.read_table(tmp_path / "late").to_pylist()] == [1]
+    assert pq.read_table(tmp_path / "late")["_reason"].to_pylist() == ["late"]
+
+
+def test_two_attempts_of_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first attempt did all its work, and nobody heard of it."""
+
+    def twice(epoch: Any, windows: Any, storage: Any) -> Any:
+        for partition, given in enumerate(windows):
+            lost = list(split(epoch, Task(0, partition, 7, storage, BlockReader(storage)), given))
+            assert any(message.kind == Report.kind for message in lost)
+        return execute(epoch, windows, storage)
+
+    execute = local.execute_locally
+    monkeypatch.setattr("headrace.testing.execute_locally", twice)
+    with running(tmp_path / "state", parts_sink(tmp_path / "out")) as run:
+        run.epoch(rows(1, 2, 3), splitters=2)
+        run.epoch(rows(4))
+    assert seen(tmp_path / "out") == [1, 2, 3, 4]
+    assert left(tmp_path / "out") == []
+
+
+def test_a_disk_that_is_full_names_the_sink_and_commits_nothing(tmp_path: Path):
+    sink = parts_sink(tmp_path / "out")
+    many = rows(*range(1, 100_001))
+    with running(tmp_path / "state", sink) as run:
+        run.epoch(rows(1))
+        before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+            with pytest.raises(
+                SinkError, match=r"the sink parquet\(.*out', parts=True\) of result-0 failed to write a part"
+            ):
+                run.epoch(many)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert run.store.last is not None and run.store.last.number == 0
+        assert left(tmp_path / "out") == []
+        run.epoch(many)
+    assert len(seen(tmp_path / "out")) == 100_001
+
+
+def test_what_a_kill_in_the_first_epoch_leaves_is_known_to_be_ours(tmp_path: Path):
+    """Before the first commit a state has no manifest to be named by."""
+    sink = parts_sink(tmp_path / "out")
+    for _ in range(2):
+        with running(tmp_path / "state", sink) as run:
+            sink.write(Part(run.store.state_id, 0, "result-0", "killed", rows(1)))
+    with running(tmp_path / "state", sink) as run:
+        run.epoch(rows(1))
+        assert run.store.storage.list("blocks") == ["blocks/begun"], "the note of the name is gone"
+    assert seen(tmp_path / "out") == [1] and left(tmp_path / "out") == []
+
+
+def test_a_run_goes_on_with_a_sink_that_takes_parts_from_now_on(tmp_path: Path):
+    """What was delivered as a file, or was about to be, comes once."""
+    out = tmp_path / "out"
+    with running(tmp_path / "state", sinks.parquet(out)) as run:
+        run.epoch(rows(1, 2))
+    for _ in range(2):
+        with running(tmp_path / "state", parts_sink(out)):
+            assert seen(out) == [1, 2]
+    (out / next(out.glob("*.parquet"))).unlink()  # as if it had never been delivered
+    for sink in (parts_sink(out), parts_sink(out), sinks.parquet(out), parts_sink(out)):
+        with running(tmp_path / "state", sink):
+            assert seen(out) == [1, 2]
+    with running(tmp_path / "state", parts_sink(out)) as run:
+        run.epoch(rows(3))
+    assert seen(out) == [1, 2, 3]
+    with pytest.raises(StateMismatch, match=r"newest result-0 was written in parts.*start with it again"):
+        LocalRun(STREAM, tmp_path / "state", sink=sinks.parquet(out))
+
+
+@pytest.mark.parametrize(
+    ("receipt", "words"),
+    [
+        (object(), "not JSON serializable"),
+        (float("nan"), "not JSON compliant"),
+        ("x" * LONGEST_RECEIPT, "a receipt of"),
+    ],
+)
+def test_receipts_are_small_plain_json(tmp_path: Path, receipt: Any, words: str):
+    with running(tmp_path / "state", Holding(receipt)) as run, pytest.raises(SinkError, match=words):
+        run.epoch(rows(1))
+
+
+class Recorded:
+    """Any part sink of a user's own: told of every commit, again after a start."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, pa.Table] = {}
+        self.published: list[tuple[int, list[Any]]] = []
+
+    def write(self, part: Part) -> Any:
+        self.parts[part.name] = part.table
+        return {"name": part.name}
+
+    def publish(self, publication: Publication) -> None:
+        self.published.append(
+            (publication.epoch, [self.parts[r["name"]]["v"].to_pylist() for r in publication.receipts])
+        )
+
+
+def test_a_sink_of_ones_own_is_told_of_every_commit(tmp_path: Path):
+    sink = Recorded()
+    for values in ((1, 2), (3,), (4, 6)):
+        with running(tmp_path / "state", sink, EVENS) as run:
+            run.epoch(rows(*values))
+    assert sink.published == [(0, [[2]]), (0, [[2]]), (1, []), (1, []), (2, [[4, 6]])]
+
+
+def test_a_sink_that_fails_to_publish_stops_the_run_and_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sink = Recorded()
+    with running(tmp_path / "state", sink) as run:
+        monkeypatch.setattr(sink, "parts", {})
+        monkeypatch.setattr(Recorded, "write", lambda self, part: {"name": part.name})
+        with pytest.raises(SinkError, match=r"the sink of result-0 failed in epoch 0: KeyError.*delivered again"):
+            run.epoch(rows(1))
+        with pytest.raises(hr.HeadraceError, match="lost its folder"):
+            run.epoch(rows(2))
+
+
+# --- as a source -------------------------------------------------------------------------------------------------------
+
+
+def test_files_takes_parts_once_folders_are_there(tmp_path: Path):
+    sink, origin, spent = parts_sink(tmp_path), FilesOrigin(None, tmp_path, None), set[str]()
+    (tmp_path / "epoch-empty").mkdir()
+    (tmp_path / "other").mkdir()
+    pq.write_table(rows(9), tmp_path / "other" / "part-0.parquet")
+    sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
+    pq.write_table(rows(9), tmp_path / EPOCH / "_hidden.parquet")
+    pq.write_table(rows(9), tmp_path / EPOCH / "other.parquet")
+    pq.write_table(rows(3), tmp_path / "plain.parquet")
+    names = [name for name, _ in origin.names(frozenset(), spent)]
+    assert names == [f"{EPOCH}/part-00000-one.parquet", f"{EPOCH}/part-00001-two.parquet", "plain.parquet"]
+    assert spent == {"epoch-empty"}
+    assert [name for name, _ in origin.names({names[0]}, spent)] == names[1:]
+    assert spent == {"epoch-empty"}
+    assert [name for name, _ in origin.names(set(names), spent)] == []
+    assert spent == {"epoch-empty", EPOCH}, "it is not looked into again"
+    assert origin.table()["v"].to_pylist() == [1, 2, 3]
+
+
+def test_a_file_sink_knows_results_that_came_as_parts(tmp_path: Path):
+    sink, plain = parts_sink(tmp_path), sinks.parquet(tmp_path)
+    sink.publish(publication(write(sink, "one", 1)))
+    plain.deliver(Delivery(QUERY, 3, "result-0", rows(1)))
+    assert seen(tmp_path) == [1]
+    with pytest.raises(QueryError, match="holds other results"):
+        plain.deliver(Delivery(QUERY, 3, "result-0", rows(1, 2)))
