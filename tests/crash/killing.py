@@ -40,7 +40,7 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.errors import HeadraceError
 from headrace.reference import failed_tuples, reference
-from headrace.sinks import Delivery
+from headrace.sinks import Delivery, Part, Publication, parquet_parts
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.ledger import Ledger
 from headrace.state import BlockReader, LocalStorage, StateStore
@@ -93,7 +93,7 @@ def die() -> None:
 
 @dataclass
 class Moment:
-    """When to die: at the k-th step of a kind ("storage", "sink"; None: never), before, within or after it."""
+    """When to die: at the k-th step of a kind ("storage", "sink", "part"; None: never), before, within or after it."""
 
     kind: str | None = None
     k: int = 0
@@ -205,6 +205,70 @@ class KillingSink:
         return sinks.parquet(folder)
 
 
+class KillingParts:
+    """The same for results that tasks write in parts.
+
+    write:   before, torn (half of it is there), within (all of it, nothing synced, no receipt), after
+    publish: before, moving (one part is where it goes), gathered (all are, the epoch is not there), renamed, after
+    """
+
+    def __init__(self, folder: Path, moment: Moment) -> None:
+        self.folder, self.moment = folder, moment
+
+    def write(self, part: Part) -> Any:
+        now = self.moment.step("part", f"write {part.epoch} {part.result}")
+        if now("before"):
+            die()
+        if now("torn"):
+            pq.write_table = _write_half
+        if now("within"):
+            os.fsync = lambda *_: die()
+        receipt = self.sink(part.result).write(part)
+        if now("after"):
+            die()
+        return receipt
+
+    def publish(self, publication: Publication) -> None:
+        now = self.moment.step("sink", f"publish {publication.epoch} {publication.result} {len(publication.receipts)}")
+        if now("before"):
+            die()
+        if now("moving") or now("gathered") or now("renamed"):
+            _die_renaming(now)
+        self.sink(publication.result).publish(publication)
+        if now("after"):
+            die()
+
+    def sink(self, result: str) -> sinks.PartSink:
+        sink = sinks.parquet(self.folder / result.replace(":", "-"), parts=True)
+        assert sinks.takes_parts(sink)
+        return sink
+
+
+def _write_half(table: pa.Table, path: Path) -> None:
+    written = pa.BufferOutputStream()
+    write_table(table, written)
+    whole = written.getvalue().to_pybytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    die()
+
+
+def _die_renaming(now: Callable[[str], bool]) -> None:
+    rename = os.rename
+
+    def renaming(source: Any, target: Any) -> None:
+        epoch = Path(source).is_dir()
+        if epoch and now("gathered"):
+            die()
+        rename(source, target)
+        if now("renamed") if epoch else now("moving"):
+            die()
+
+    os.rename = renaming
+
+
+write_table = pq.write_table
+
+
 # --- broken on purpose: what the check must see ---------------------------------------------------------------------
 
 
@@ -304,6 +368,22 @@ def _start_again_when_in_doubt() -> None:
     StateStore._load = lenient  # type: ignore[method-assign]
 
 
+def _publish_what_is_there() -> None:
+    """Without asking whose parts they are: those of an attempt that came to nothing too."""
+    publish = sinks.ParquetParts.publish
+
+    def careless(self: Any, publication: Publication) -> None:
+        for place, path in enumerate(sorted(self.path.glob("_staging*/*.part"))):
+            path.rename(self.path / f"{path.name}-{place}.parquet")
+        publish(self, replace(publication, receipts=()))
+
+    sinks.ParquetParts.publish = careless  # type: ignore[method-assign]
+
+
+def _never_sweep() -> None:
+    parquet_parts._sweep = lambda place, publication: None
+
+
 BROKEN: dict[str, Callable[[], None]] = {
     "deliver before commit": _deliver_before_commit,
     "commit forgotten": _forget_the_commit,
@@ -312,6 +392,8 @@ BROKEN: dict[str, Callable[[], None]] = {
     "blocks not verified": _believe_every_block,
     "starts empty in doubt": _start_again_when_in_doubt,
     "list forgotten": _forget_the_list,
+    "parts of anybody": _publish_what_is_there,
+    "parts never swept": _never_sweep,
     "sink appends": lambda: None,
     "sink not atomic": lambda: None,
 }
@@ -335,7 +417,8 @@ def work(job: dict[str, Any]) -> None:
     folder = Path(job["folder"])
     moment = Moment(*job.get("kill", ()), log=Path(job["log"]) if job.get("log") else None)
     table = events()
-    sink = _SINKS.get(broken, KillingSink)(folder / "out", moment)
+    kind: Any = KillingParts if job.get("parts") else _SINKS.get(broken, KillingSink)
+    sink = kind(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
     run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
     if job.get("listed"):
@@ -460,16 +543,18 @@ def expected() -> dict[str, Rows]:
 
 
 def delivered(out: Path) -> dict[str, Rows]:
-    """What a reader finds: every file whose name does not begin with `_`."""
+    """What a reader finds: every file whose name, or whose folder's, does not begin with `_`."""
     found: dict[str, Rows] = {name: Counter() for name in (*RESULTS, FAILED)}
     for name in found:
-        for path in sorted((out / name).glob("[!_]*.parquet")):
+        for path in sorted([*(out / name).glob("[!_]*.parquet"), *(out / name).glob("[!_]*/[!_]*.parquet")]):
             table = pq.ParquetFile(path).read()
             found[name] += rows_of(table.drop_columns(["_source", "_reason"]) if name == FAILED else table)
     return found
 
 
 def compare(wanted: dict[str, Rows], out: Path) -> Outcome:
+    if left := sorted(out.glob("*/_staging*/*")):
+        return Outcome(0, 0, f"parts were not swept: {left}")
     try:
         found = delivered(out)
     except (pa.ArrowException, OSError) as error:
@@ -492,13 +577,13 @@ def state_trouble(root: Path) -> str | None:
     return None
 
 
-def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False) -> list[str]:
+def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False, **more: Any) -> list[str]:
     """Every step of a first run that is left alone."""
     folder.mkdir()
     if listed:
         put_files(folder / "in")
     slots, cut = SHAPES[0]
-    job = {"folder": folder, "slots": slots, "cut": cut, "listed": listed}
+    job = {"folder": folder, "slots": slots, "cut": cut, "listed": listed, **more}
     assert nursery.run(**job, log=folder / "steps.txt") == 0, _error(folder)
     return (folder / "steps.txt").read_text().splitlines()
 
