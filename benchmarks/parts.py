@@ -1,0 +1,132 @@
+"""Results as large as the input: parquet(parts=True) beside two plain processes that write the same rows, in one run.
+
+    python benchmarks/parts.py [--rows 20000000] [--files 20] [--file-sink]
+
+A stateless map over Parquet files with a few columns of numbers, on two slots. "plain" is two processes, each of which
+reads half of the files with pyarrow, computes the same columns with pyarrow and writes them to Parquet: what nobody who
+writes these rows can do without. Said at the end: seconds of each, their ratio, and the driver's memory as it went.
+--file-sink runs parquet(parts=False) as well, for which the driver reads all results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import headrace as hr
+
+START = 1_700_000_000_000_000
+SLOTS = 2
+
+
+def write_input(folder: Path, rows: int, files: int) -> None:
+    folder.mkdir()
+    rng = np.random.default_rng(7)
+    count = rows // files
+    for number in range(files):
+        ts = START + (number * count + np.arange(count)) * 10
+        table = pa.table(
+            {
+                "ts": pa.array(ts, pa.timestamp("us", "UTC")),
+                "id": pa.array(rng.integers(0, 1 << 40, count)),
+                "x": pa.array(rng.random(count)),
+                "y": pa.array(rng.random(count)),
+            }
+        )
+        pq.write_table(table, folder / f"_{number}")
+        (folder / f"_{number}").rename(folder / f"part-{number:05d}.parquet")
+
+
+def plain_half(folder: Path, out: Path, which: int, ready: Any) -> None:
+    """Every other file: read, compute, write."""
+    pa.set_cpu_count(1)
+    ready.wait()
+    for path in sorted(folder.iterdir())[which::SLOTS]:
+        table = pq.ParquetFile(path).read(use_threads=False)
+        both = pc.add(table["x"], table["y"])
+        table = pa.table({"ts": table["ts"], "id": table["id"], "x": table["x"], "both": both})
+        pq.write_table(table, out / path.name)
+
+
+def plain(folder: Path, out: Path) -> float:
+    out.mkdir()
+    ready = multiprocessing.Barrier(SLOTS + 1)
+    halves = [multiprocessing.Process(target=plain_half, args=(folder, out, which, ready)) for which in range(SLOTS)]
+    for half in halves:
+        half.start()
+    ready.wait()  # imports are no part of it
+    begun = time.perf_counter()
+    for half in halves:
+        half.join()
+        assert half.exitcode == 0
+    return time.perf_counter() - begun
+
+
+def headrace(spark: Any, folder: Path, out: Path, rows: int, *, parts: bool) -> tuple[float, list[int]]:
+    """Seconds, and the driver's resident memory after each epoch, in MiB."""
+    calls = hr.files(spark, folder, time="ts", name="calls", files_per_epoch=2 * SLOTS)
+    query = calls.map("id", "x", both="x + y")
+    memory, driver = [], psutil.Process()
+    begun = time.perf_counter()
+    sink = hr.sinks.parquet(out, parts=parts)
+    with query.start(sink, checkpoint=f"{out}.checkpoint", epoch="0 seconds", slots=SLOTS, show=False) as run:
+        while run.progress.tuples_in < rows:
+            run.wait(0.05)
+            memory.append(driver.memory_info().rss >> 20)
+        took = time.perf_counter() - begun
+    return took, memory
+
+
+def counted(out: Path) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in out.rglob("[!_]*.parquet"))
+
+
+def report(name: str, took: float, rows: int, memory: list[int]) -> None:
+    third = max(1, len(memory) // 3)
+    print(
+        f"{name}: {took:.2f} s, {rows / took:,.0f} rows/s; the driver held {max(memory[:third])} MiB in the first third of"
+        f" the run, {max(memory[-third:])} in the last, {max(memory)} at most"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--files", type=int, default=20)
+    parser.add_argument("--file-sink", action="store_true")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="headrace-parts-"))
+    multiprocessing.set_start_method("spawn")
+    try:
+        write_input(folder / "in", given.rows, given.files)
+        spark = hr.session(slots=SLOTS)
+        warm = folder / "warm"
+        write_input(warm, 10_000, 2)
+        headrace(spark, warm, folder / "warm-out", 10_000, parts=True)  # a session and workers that are awake
+        kinds = [True, False] if given.file_sink else [True]
+        found = plain(folder / "in", folder / "plain")
+        print(f"plain: {found:.2f} s, {given.rows / found:,.0f} rows/s")
+        for parts in kinds:
+            out = folder / f"out-{parts}"
+            took, memory = headrace(spark, folder / "in", out, given.rows, parts=parts)
+            assert counted(out) == counted(folder / "plain") == given.rows
+            report(f"parquet(parts={parts})", took, given.rows, memory)
+            print(f"ratio: {took / found:.2f}")
+        spark.stop()
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
