@@ -32,7 +32,7 @@ class SourceError(HeadraceError):
 
 
 class SinkError(HeadraceError):
-    """A sink refused the results of an epoch. The state is safe; they are delivered again on the next start."""
+    """A sink refused the results of an epoch, or a part of them. The state is safe; the message says what was committed."""
 
 
 class DeploymentError(HeadraceError, ValueError):

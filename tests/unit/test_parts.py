@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
 import signal
 import threading
@@ -453,6 +455,28 @@ def test_a_sink_that_fails_to_publish_stops_the_run_and_comes_again(tmp_path: Pa
             run.epoch(rows(1))
         with pytest.raises(hr.HeadraceError, match="lost its folder"):
             run.epoch(rows(2))
+
+
+def test_the_examples_in_the_manual(tmp_path: Path):
+    manual = (Path(__file__).parents[2] / "docs" / "USING.md").read_text()
+    section = manual.partition("## Where results go")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "USING.md", "exec"), names)
+    query, counting, out = STREAM.map(n="v * 10"), names["Counting"](), tmp_path / "out"
+    out.mkdir()
+    for sink in (counting, names["Lists"](out)):
+        assert sinks.is_sink(sink)
+        for values in ((1, 2), (3,)):  # the second start delivers the first epoch again
+            with running(tmp_path / type(sink).__name__, sink, query) as run:
+                run.epoch(rows(*values), splitters=2)
+    assert list(counting.rows.values()) == [2, 1]
+    engine.check_shipped(sink)
+    listed = [json.loads(path.read_text()) for path in sorted(out.glob("*-result-0-*.json"))]
+    found = [[int(n) for name in names for n in (out / name).read_text().split()] for names in listed]
+    assert found == [[10, 20], [30]]
 
 
 # --- as a source -------------------------------------------------------------------------------------------------------
