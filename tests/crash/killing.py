@@ -577,13 +577,13 @@ def state_trouble(root: Path) -> str | None:
     return None
 
 
-def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False, **job: Any) -> list[str]:
+def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False, **more: Any) -> list[str]:
     """Every step of a first run that is left alone."""
     folder.mkdir()
     if listed:
         put_files(folder / "in")
     slots, cut = SHAPES[0]
-    job = {"folder": folder, "slots": slots, "cut": cut, "listed": listed, **job}
+    job = {"folder": folder, "slots": slots, "cut": cut, "listed": listed, **more}
     assert nursery.run(**job, log=folder / "steps.txt") == 0, _error(folder)
     return (folder / "steps.txt").read_text().splitlines()
 

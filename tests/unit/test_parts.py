@@ -225,6 +225,16 @@ def test_a_part_that_is_not_written_to_its_end_has_no_receipt_and_is_swept(tmp_p
         assert left(sink.path) == []  # type: ignore[attr-defined]
 
 
+def test_a_part_that_cannot_be_synced_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def failing(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        write(parts_sink(tmp_path), "one", 1)
+    assert left(tmp_path) == []
+
+
 # --- refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,8 +248,10 @@ def test_other_parts_of_the_same_epoch_are_refused(tmp_path: Path):
 
 def test_half_of_a_publication_of_a_state_that_was_put_back_does_not_count(tmp_path: Path):
     sink = parts_sink(tmp_path)
-    with ending_at(2, "after"), pytest.raises(Ended):
-        sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
+    receipts = [write(sink, "one", 1), write(sink, "two", 2)]
+    with ending_at(1, "after"), pytest.raises(Ended):
+        sink.publish(publication(*receipts))
+    assert list(tmp_path.glob("_staging*/epoch*/*one*")), "one part was moved"
     sink.publish(publication(write(sink, "other", 5)))
     assert seen(tmp_path) == [5]
 
