@@ -695,8 +695,8 @@ def _follow(
 
 def _farewell(ended: Run, stop: Stop) -> str:
     progress = ended.progress
-    if stop.asked:
+    if stop.asked and not progress.closed:
         where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"
         return f"{where}; start again with the same checkpoint to continue"
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
-    return f"ended after epoch {progress.epoch}: {done}"
+    return f"ended after epoch {progress.epoch}: {done}{'; the checkpoint is closed' if progress.closed else ''}"

@@ -59,6 +59,7 @@ class Progress:
     running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
+    closed: bool = False  # the input has ended, and with it the checkpoint
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
 
@@ -72,7 +73,7 @@ class Progress:
     def restore(self, manifest: Manifest) -> None:
         """Totals as the newest manifest has them."""
         totals = manifest.totals
-        self.epoch = manifest.number
+        self.epoch, self.closed = manifest.number, manifest.closed
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
         self.late, self.rejected = totals.late, totals.rejected
         self.failed_steps = dict(totals.failed)
