@@ -49,7 +49,7 @@ def test_canary_list_forgotten(nursery: Nursery, tmp_path: Path, wanted: dict[st
 def damaged(nursery: Nursery, wanted: dict[str, Rows], folder: Path, **job: str) -> killing.Outcome:
     """Die, have a bit of every value of a live block flipped, come back: a stop that names the block, or a wrong answer."""
     folder.mkdir()
-    nursery.run(folder=folder, slots=2, cut=40, kill=("sink", 3, "after"), **job)
+    nursery.run(folder=folder, slots=2, cut=40, kill=("sink", 6, "after"), **job)
     store = StateStore.open(folder / "state", read_only=True)
     assert store.last is not None
     blocks = store.last.operators["join-1"].inputs[0]
