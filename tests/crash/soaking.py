@@ -51,7 +51,11 @@ def put(folder: Path, number: int, beside: bool = False) -> None:
     hidden.rename(folder / f"{number:06d}.parquet")
 
 
+FAILING = 7  # the remainder by 50 of a value on which the filter fails
+
+
 def results(source: hr.Stream) -> list[hr.Stream]:
+    source = source.filter(f"CASE WHEN v % 50 = {FAILING} THEN ('x' || v)::int ELSE 1 END = 1")
     joined = source.join(source, on="l.k = r.k", within="2 seconds").filter("l_v < r_v").map("l_v", "r_v", k="l_k")
     counted = source.aggregate(by=["k"], window="5 seconds", every="2 seconds", n="count(*)", total="sum(v)")
     return [joined, counted]
@@ -78,13 +82,15 @@ def _delivered(record: Any) -> int:
 def main(folder: Path, slots: int, mode: str, total: int) -> None:
     spark = hr.session(slots=slots)
     streams = results(stream_of(spark, folder / "in", mode))
-    outs = [sinks.parquet(folder / "out" / str(index)) for index in range(2)]
+    outs = [sinks.parquet(folder / "out" / "0", parts=True), sinks.parquet(folder / "out" / "1")]
     run = hr.start(
         list(zip(streams, outs, strict=True)),
         checkpoint=folder / "ckpt",
         epoch="0 seconds",
         slots=slots,
         once=mode == "once",
+        errors="keep",
+        late=sinks.parquet(folder / "out" / "late"),
     )
     heard = os.open(folder / "heard.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     run.listen(lambda r: os.write(heard, f"{r.epoch} {int(r.repeated)} {_delivered(r)}\n".encode()))

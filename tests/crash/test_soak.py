@@ -101,20 +101,25 @@ class Soak:
         return pa.concat_tables([soaking.rows(number) for number in range(self.files)])
 
     def compare(self, *, end: bool = False) -> tuple[int, int]:
-        """(lost, duplicated) over both results."""
+        """(lost, duplicated) over both results, and over the tuples that failed and were kept."""
         table = self.taken()
-        lost = duplicated = 0
+        failed = Rows(v for v in table["v"].to_pylist() if v % 50 == soaking.FAILING)
+        kept = Rows(row[0] for row in self._delivered("late", ["v"]).elements())
+        lost, duplicated = (failed - kept).total(), (kept - failed).total()
         for index, query in enumerate(soaking.local(table)):
-            wanted, found = rows_of(reference(query, epochs=[table], end=end)), self._delivered(index)
+            wanted, found = (
+                rows_of(reference(query, epochs=[table], end=end, errors="keep")),
+                self._delivered(str(index)),
+            )
             assert wanted, "there was something to lose"
             lost += (wanted - found).total()
             duplicated += (found - wanted).total()
         return lost, duplicated
 
-    def _delivered(self, index: int) -> Rows:
-        found = Rows()
-        for path in (self.folder / "out" / str(index)).glob("[!_]*.parquet"):
-            found += rows_of(pq.ParquetFile(path).read())
+    def _delivered(self, name: str, columns: list[str] | None = None) -> Rows:
+        folder, found = self.folder / "out" / name, Rows()
+        for path in [*folder.glob("[!_]*.parquet"), *folder.glob("[!_]*/[!_]*.parquet")]:
+            found += rows_of(pq.ParquetFile(path).read(columns))
         return found
 
     def epochs(self) -> int:

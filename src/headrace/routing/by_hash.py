@@ -182,7 +182,7 @@ class Spread(Router):
     def slots(self, given: int) -> int:
         return given
 
-    def wrong(self, slots: int) -> None:
+    def wrong(self, slots: int) -> str | None:
         return None
 
     def cost(self, load: Load, slots: int) -> Numbers:

@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 
 from headrace.form import Form
 from headrace.plan.figures import Load
-from headrace.routing.base import Adapts, Numbers, Router, numbers
-from headrace.routing.by_hash import Diagonal
+from headrace.routing.base import Adapts, Numbers, numbers
+from headrace.routing.by_hash import Diagonal, Spread
 
 
 @dataclass(frozen=True)
-class OneSlotRouter(Router):
+class OneSlotRouter(Spread):
     kind: ClassVar[str] = "one"
     FORM: ClassVar[dict[str, Form]] = {}
     adapts: ClassVar[Adapts] = Adapts.NOTHING
-    chosen: ClassVar[bool] = False
-    sends: ClassVar[bool] = True
 
     @property
     def way(self) -> tuple[Any, ...]:
@@ -25,15 +23,7 @@ class OneSlotRouter(Router):
 
     @property
     def preference(self) -> tuple[int, ...]:
-        return (2, 0, 0)
-
-    @property
-    def extreme(self) -> bool:
-        return False
-
-    @property
-    def groups(self) -> int:
-        return 1
+        return (2, 0, 0)  # whatever costs as much and uses more slots is better
 
     def slots(self, given: int) -> int:
         return 1
