@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import driver, epoch, outlet, slots, watermarks
+from headrace.engine import epoch, outcome, outlet, slots, watermarks
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
 from headrace.moments import NEVER
@@ -137,7 +137,7 @@ def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_merged_blocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runs, "FAN_IN", 2)
-    patch.setattr(driver, "_less", lambda blocks, gone: list(blocks))
+    patch.setattr(outcome, "_less", lambda blocks, gone: list(blocks))
 
 
 def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
         return [b for b in blocks if b.name not in gone]
 
     patch.setattr(runs, "FAN_IN", 3)
-    patch.setattr(driver, "_less", by_name)
+    patch.setattr(outcome, "_less", by_name)
 
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:

@@ -273,16 +273,16 @@ def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pyte
     if damage == "truncated":
         bad.write_bytes(good[:-30])
     else:
-        from headrace.engine import run as run_module
+        from headrace.engine import spark_cluster
 
-        file_rows = run_module.engine.file_rows
+        file_rows = spark_cluster.engine.file_rows
 
         def late(sc: Any, files: Any, slots: int) -> Any:
             if any(path == bad for _, path, *_ in files):
                 bad.unlink()
             return file_rows(sc, files, slots)
 
-        monkeypatch.setattr(run_module.engine, "file_rows", late)
+        monkeypatch.setattr(spark_cluster.engine, "file_rows", late)
     error = failure(bench.start())
     monkeypatch.undo()
     assert isinstance(error, SourceError)

@@ -225,7 +225,8 @@ def test_a_place_tells_what_is_read_and_no_secrets(spark, tmp_path, monkeypatch)
     frame = spark.readStream.format("rate-micro-batch").options(**options).load()
     place = hr.stream(frame, time="timestamp")._node.origin.place
     assert place == "rate-micro-batch['path=s3a://bucket/x', 'host=h']"
-    assert hr.stream(spark.createDataFrame([], "at timestamp"), time="at")._node.origin.place is None
+    empty = hr.stream(spark.createDataFrame([], "at timestamp"), time="at")._node.origin.place
+    assert empty == "0 rows of (at timestamp), hash 0"
     for path in (tmp_path, f"{tmp_path}/", f"file://{tmp_path}"):
         frame = spark.readStream.schema("ts timestamp").parquet(str(path))
         assert hr.stream(frame, time="ts")._node.origin.place == f"FileSource[{tmp_path}]"
