@@ -27,6 +27,7 @@ from headrace.errors import (
 )
 from headrace.given import named
 from headrace.limits import check_slots
+from headrace.processor import Processor, StateTable
 from headrace.query.nodes import Source
 from headrace.reference import reference
 from headrace.stream import Stream
@@ -50,6 +51,7 @@ __all__ = [
     "ExpressionError",
     "HeadraceError",
     "Policy",
+    "Processor",
     "QueryChanged",
     "QueryError",
     "QueryTypeError",
@@ -57,6 +59,7 @@ __all__ = [
     "SourceError",
     "StateError",
     "StateMismatch",
+    "StateTable",
     "Stream",
     "WorkloadError",
     "WriterConflict",

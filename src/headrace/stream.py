@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +11,8 @@ from headrace import expressions
 from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.given import instead_of_dataframe, kind_of, named
+from headrace.limits import MOST_GROUPS
+from headrace.processor import ONLY, Function, Processor, declared, function
 from headrace.query import nodes
 from headrace.screen import printable
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.plan.figures import Figures
     from headrace.sinks import AnySink
 
+Route = str | Callable[[pa.Table], Any]
 RESERVED_BY_JOIN = ("on", "within", "last", "how")
 
 
@@ -123,6 +126,48 @@ class Stream:
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
+    def split(
+        self,
+        substreams: int,
+        *,
+        by: list[str] | tuple[str, ...] | None = None,
+        route: Route | None = None,
+        broadcast: Route | None = None,
+        version: int = 1,
+    ) -> Substreams:
+        """Into so many substreams: by the hash of columns, or by a rule of your own, to run something on each.
+
+        route: an SQL expression, or a function pa.Table -> whole numbers, 0 .. substreams - 1; null: the tuple goes nowhere
+        broadcast: a condition, or a function pa.Table -> booleans; where it is true a tuple goes to every substream
+        version: of the functions; raise it when they mean something else
+        """
+        if isinstance(substreams, bool) or not isinstance(substreams, int) or not 1 <= substreams <= MOST_GROUPS:
+            raise QueryError(f"split takes a number of substreams, 1 .. {MOST_GROUPS}; found {named(substreams)}")
+        if (by is None) == (route is None):
+            raise QueryError(
+                "split needs exactly one of by=['user'] (hash of columns) and route='xway' (your own rule)"
+            )
+        rule = nodes.Rule(
+            substreams,
+            None if by is None else self._grouping(by),
+            None if route is None else self._route(route, version),
+            None if broadcast is None else self._broadcast(broadcast, version),
+        )
+        return Substreams(self._node, rule)
+
+    def _route(self, given: Route, version: int) -> expressions.Expression | Function:
+        if callable(given):
+            return function(given, version)
+        found = expressions.scalar(given, self.schema, "route")
+        if not pa.types.is_integer(found.type):
+            raise QueryTypeError(
+                f"route must be a whole number; {given!r} is {found.type}; cast it, such as CAST(... AS INT)"
+            )
+        return found
+
+    def _broadcast(self, given: Route, version: int) -> expressions.Expression | Function:
+        return function(given, version) if callable(given) else expressions.condition(given, self.schema, "broadcast")
+
     def plan(
         self,
         slots: int = 2,
@@ -194,6 +239,64 @@ class Stream:
         if len(set(by)) != len(by):
             raise QueryError(f"by names a column twice; found {list(by)!r}")
         return tuple(by)
+
+
+class Substreams:
+    """A stream that was split: what is said here runs on every substream alone. Immutable."""
+
+    def __init__(self, node: nodes.Node, rule: nodes.Rule, body: nodes.Body | None = None) -> None:
+        self._node, self._rule = node, rule
+        leaf = nodes.Substream(node.schema)
+        self._body = body or nodes.Body(leaf, leaf)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._body.root.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def __repr__(self) -> str:
+        steps = ", ".join([f"split {self._rule.words}", *self._body.words])
+        return printable(f"Substreams({', '.join(self.columns)})\n{steps}\n{nodes.show(self._node)[0]}", lines=True)
+
+    def map(self, *keep: str, **new: str) -> Substreams:
+        """As `Stream.map`; runs in the splitters."""
+        return self._then(Stream(self._body.root).map(*keep, **new))
+
+    def filter(self, predicate: str) -> Substreams:
+        """As `Stream.filter`; runs in the splitters."""
+        return self._then(Stream(self._body.root).filter(predicate))
+
+    def each(self, query: Callable[[Stream], Stream]) -> Stream:
+        """A query of operators on every substream alone; its result has the column `substream`."""
+        if not callable(query):
+            raise QueryTypeError(
+                f"each takes a function of one stream; found {named(query)}; such as lambda t: t.distinct(...)"
+            )
+        found = query(Stream(self._body.root))
+        if not isinstance(found, Stream):
+            raise QueryTypeError(f"the function that each was given must return one stream; found {named(found)}")
+        root = found._node
+        for node in nodes.walk(root):
+            if isinstance(node, nodes.Splitting):
+                raise QueryError("each cannot have a split inside; split the stream that each gives")
+            if not node.inputs and node is not self._body.leaf:
+                raise QueryError("the function that each was given uses another stream; it may use only its argument")
+        if "substream" in (name.lower() for name in root.schema.names):
+            raise QueryError("each adds a column 'substream', and there is one already; rename it with map")
+        return Stream(nodes.Each(self._node, self._rule, nodes.Body(self._body.leaf, root)))
+
+    def apply(self, processor: Processor) -> Any:
+        """A processor on every substream: a stream of what it puts out, or a dict of streams if it has `outputs`."""
+        found = declared(processor)
+        node = nodes.Apply(self._node, self._rule, self._body, processor, found)
+        streams = {name: Stream(nodes.Output(node, number)) for number, (name, _) in enumerate(found.outputs)}
+        return streams if found.several else streams[ONLY]
+
+    def _then(self, stream: Stream) -> Substreams:
+        return Substreams(self._node, self._rule, nodes.Body(self._body.leaf, node_of(stream)))
 
 
 def node_of(stream: Stream) -> nodes.Node:

@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floo
     ("durations", "form", "limits", "paths", "reading", "types"),
     ("scratch",),
     ("duck",),
-    ("expressions", "values"),
+    ("expressions", "values", "processor"),
     ("difference",),
     ("query", "plan", "state"),
     ("routing",),

@@ -7,7 +7,7 @@ Each record knows its inputs and its output schema, and nothing about how it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,10 @@ import pyarrow as pa
 from headrace import expressions
 from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
+from headrace.processor import Declaration, Function, Processor
 from headrace.types import TS, TS_TYPE, check_names, describe
+
+SUBSTREAM = "__substream"  # the column, beside a tuple on its way, that says where a split sends it
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ class Map(Node):
         names = [name for name, _ in self.columns]
         if TS in names:
             raise QueryError("map cannot redefine 'ts', the event time: it is always kept; leave it out")
-        check_names([TS, *names])
+        check_names([TS, *(name for name in names if name != SUBSTREAM)])
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -355,6 +358,157 @@ class Distinct(Node):
         return {"operator": "distinct", "by": list(self.by), "within": self.within}
 
 
+# --- splits ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which of q substreams a tuple goes to: all of them where `broadcast` is true, else the one that `route` gives.
+
+    Without a route, by the hash of columns; a tuple whose route is null goes nowhere.
+    """
+
+    substreams: int
+    by: tuple[str, ...] | None
+    route: expressions.Expression | Function | None
+    broadcast: expressions.Expression | Function | None
+
+    @property
+    def words(self) -> str:
+        way = f"hash of {', '.join(self.by)}" if self.by is not None else _rule_words(self.route)
+        return f"{self.substreams} by {way}" + (
+            f", to all where {_rule_words(self.broadcast)}" if self.broadcast else ""
+        )
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "substreams": self.substreams,
+            "split_by": None if self.by is None else list(self.by),
+            "route": _rule_described(self.route),
+            "broadcast": _rule_described(self.broadcast),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Substream(Node):
+    """One substream, as the query that runs on each of them sees it: a leaf."""
+
+    schema_: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.schema_
+
+    @property
+    def words(self) -> str:
+        return "substream"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "substream", "schema": describe(self.schema)}
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """The operators that run on every substream alone: from a leaf to a root."""
+
+    leaf: Substream
+    root: Node
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(node.words for node in walk(self.root) if node is not self.leaf)
+
+    def describe(self) -> list[dict[str, Any]]:
+        return graph(walk(self.root))
+
+
+@dataclass(frozen=True, eq=False)
+class Splitting(Node):
+    """What both uses of a split share: the stream, the rule, and the operators that every substream goes through."""
+
+    input: Node
+    rule: Rule
+    body: Body
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    def _described(self) -> dict[str, Any]:
+        return {**self.rule.describe(), "body": self.body.describe()}
+
+    def _words(self) -> str:
+        return ", ".join([f"split {self.rule.words}", *self.body.words])
+
+
+@dataclass(frozen=True, eq=False)
+class Each(Splitting):
+    """Operators on every substream alone; the result says which one a tuple is of."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.body.root.schema.append(pa.field("substream", pa.int64()))
+
+    @property
+    def words(self) -> str:
+        return f"{self._words()} on each"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "each", **self._described()}
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Splitting):
+    """A processor on every substream: its outputs are `Output` nodes, which are all that has a schema here."""
+
+    processor: Processor = field(repr=False)
+    declared: Declaration
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.declared.outputs[0][1]
+
+    @property
+    def words(self) -> str:
+        return f"{self._words()}, apply {self.declared.name}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "apply", **self._described(), **self.declared.describe()}
+
+
+@dataclass(frozen=True, eq=False)
+class Output(Node):
+    """What a processor puts out under one name."""
+
+    input: Apply
+    number: int
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.declared.outputs[self.number][1]
+
+    @property
+    def words(self) -> str:
+        return f"output {self.input.declared.outputs[self.number][0]}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "output", "number": self.number}
+
+
+def _rule_words(given: expressions.Expression | Function | None) -> str:
+    if isinstance(given, Function):
+        return given.words
+    return _flat(given.text) if given else "nothing"
+
+
+def _rule_described(given: expressions.Expression | Function | None) -> Any:
+    return [given.name, given.version] if isinstance(given, Function) else given and given.sql
+
+
 def walk(*roots: Node) -> Iterator[Node]:
     """Every node below the roots once, inputs before the nodes that use them."""
     seen: set[int] = set()
@@ -388,17 +542,23 @@ def fingerprint(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> l
     """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
     nodes = list(walk(*roots))
     numbers = {id(node): index for index, node in enumerate(nodes)}
-    names = {id(source): name for name, source in named_sources(*roots).items()}
+    return graph(nodes, {id(source): name for name, source in named_sources(*roots).items()}) + [
+        {"operator": "result", "ordered": sorts, "order": order, "inputs": [numbers[id(root)]]}
+        for root, sorts in zip(roots, ordered, strict=True)
+    ]
+
+
+def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
+    """Nodes as JSON, inputs before those that use them; names are those of sources."""
+    found, names = list(nodes), names or {}
+    numbers = {id(node): index for index, node in enumerate(found)}
     return [
         {
             **({"name": names[id(node)]} if id(node) in names else {}),
             **node.describe(),
             "inputs": [numbers[id(child)] for child in node.inputs],
         }
-        for node in nodes
-    ] + [
-        {"operator": "result", "ordered": sorts, "order": order, "inputs": [numbers[id(root)]]}
-        for root, sorts in zip(roots, ordered, strict=True)
+        for node in found
     ]
 
 
