@@ -241,6 +241,7 @@ class Driver:
             keep_late=given.keep_late,
             keep_failed=given.keep_failed,
             query=self.store.state_id,
+            run=self.store.run,
             sinks=self._deliverer.in_tasks,
         )
 

@@ -64,6 +64,7 @@ class Epoch:
     keep_late: bool = False  # those that failed too
     keep_failed: bool = False  # they do not stop the run
     query: str = ""  # the state's name, for sinks
+    run: str = ""  # another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
 
     @cached_property

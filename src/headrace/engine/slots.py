@@ -11,7 +11,7 @@ from headrace.engine import watermarks
 from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
 from headrace.engine.places import in_operators
-from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
+from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
 from headrace.plan import Step
@@ -38,7 +38,7 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.aside, self.report, self.work = aside, aside.report, aside.report.work
-        self.number = task.partition
+        self.number, self.total, self.run = task.partition, epoch.groups, epoch.run
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
@@ -66,7 +66,7 @@ class EpochSlot:
         if not self.groups(side) and not parts:
             return []
         found = [opened(self.task, self.operator, side, block) for block in blocks]
-        tables = [block.slice(self.groups(side, reach(block.table))) for block in found]
+        tables = [slice_for(block, self.groups(side, reach(block.table)), self.total) for block in found]
         tables += [part_of(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]

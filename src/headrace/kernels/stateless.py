@@ -119,9 +119,12 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
 
 
-def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
-    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in ("ts", *columns))
+def sequence(table: pa.Table, columns: Sequence[str], first: Sequence[str] = ()) -> pa.Table:
+    """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes.
+
+    first: columns that come before `ts`, to have several sequences one after the other.
+    """
+    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*first, "ts", *columns))
     if table.num_rows < 2:
         return table
     names = ", ".join(duck.quote(name) for name in table.column_names)

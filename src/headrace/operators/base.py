@@ -46,6 +46,8 @@ class Slot(Protocol):
     before: list[int]  # watermark of each input when the epoch began
     after: list[int]  # and when it ends
     bound: int  # tuples below it are complete
+    total: int  # groups of all slots
+    run: str  # another one with every start of a run
 
     def groups(self, side: int) -> list[int]:
         """This slot's groups of one input."""
@@ -206,8 +208,12 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> int:
-        """How many streams it puts out; with several, each is one of its inputs in another form."""
+    def relays(self) -> bool:
+        """Whether it puts out its inputs, each as an output of its own."""
+
+    def put_out(self, output: int) -> pa.Schema:
+        """The schema of one of its outputs; those that have several of different kinds say so."""
+        return self.schema
 
     # --- for people ------------------------------------------------------------------------------------------------------
 

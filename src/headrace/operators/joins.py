@@ -225,8 +225,8 @@ class JoinOperator(Appended):
         return self.name
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     def run(self, slot: Slot) -> Results:
         new = [slot.tables(slot.new(side), side) for side in (0, 1)]

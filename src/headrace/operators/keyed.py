@@ -69,8 +69,8 @@ class Keyed(Operator):
         return (HashGrouping(tuple(name for name in names if name), types_of.pop()),)
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     @property
     def can_split(self) -> bool:
