@@ -74,4 +74,6 @@ def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
     if made:
         return made[-1]
     operator = plan.by_name.get(edge.producer)
-    return operator.put_out(edge.output) if operator else next(s.schema for s in plan.sources if s.name == edge.producer)
+    return (
+        operator.put_out(edge.output) if operator else next(s.schema for s in plan.sources if s.name == edge.producer)
+    )

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrow import times
+from headrace.kernels.aggregate import times
 from headrace.kernels import substreams
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.stateless import sequence
@@ -156,7 +156,9 @@ class _Turns:
             return
         tables = self._loaded(turns)
         for turn in turns:
-            copy = substreams.copy_of(self.operator.processor, self._owner, turn.substream, self.operator.rule.substreams)
+            copy = substreams.copy_of(
+                self.operator.processor, self._owner, turn.substream, self.operator.rule.substreams
+            )
             own = {name: tables[name][turn.substream] for name, _ in self.declared.tables}
             yield from substreams.run(copy, self.declared, turn.substream, turn.tuples, own, turn.ticks, turn.end)
         self._begun([turn for turn in turns if turn.substream not in known], known)
@@ -227,7 +229,8 @@ class _Turns:
 
     def _groups_of(self, numbers: Sequence[int]) -> list[int]:
         of = pa.table({SUBSTREAM: pa.array(numbers, pa.int32())})
-        return self.grouping.groups(of, self.slot.total).tolist()
+        found: list[int] = self.grouping.groups(of, self.slot.total).tolist()
+        return found
 
 
 def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:
