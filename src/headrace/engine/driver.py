@@ -84,6 +84,7 @@ class Driver:
         if last is not None:
             stored.check(last)
             identity.check_query(last, self.query)
+            identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
         self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
@@ -258,7 +259,7 @@ class Driver:
         found = outcome(self.store.last, epoch, reports, places)
         decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap())
         return self.store.draft(
-            versions=versions(),
+            versions=versions(self.plan),
             position=position.to_json(),
             query=self.query,
             groups=epoch.groups,
@@ -275,8 +276,10 @@ class Driver:
         )
 
 
-def versions() -> dict[str, str]:
+def versions(plan: p.PhysicalPlan) -> dict[str, str]:
+    """Of what made an epoch, the user's own code included."""
     return {
+        **identity.code_of(plan),
         "headrace": __version__,
         "python": platform.python_version(),
         "pyarrow": pa.__version__,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import pickle
 import os
 import re
 import shutil
@@ -393,6 +394,42 @@ def check_shipped(sink: Any) -> None:
             f" {type(error).__name__}: {error}; let it hold names and settings, and open connections and files in write()"
         )
         raise QueryTypeError(msg) from None
+
+
+def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> None:
+    """Refuse code of the user's own that cannot be sent to tasks, or that they cannot load; `what` is in it."""
+    if not what:
+        return
+    named = ", ".join(what)
+    try:
+        data = cloudpickle.dumps(plan)
+    except Exception as error:
+        msg = (
+            f"{named} must be sent to tasks, but cannot be pickled: {type(error).__name__}: {error};"
+            " let a processor hold plain settings, and load files and open connections in its open()"
+        )
+        raise QueryTypeError(msg) from None
+    tasks = max(2, sc.defaultParallelism)
+    try:
+        sc.parallelize(range(tasks), tasks).map(functools.partial(_loaded, data)).collect()
+    except Exception as error:
+        raise EngineError(_another_python(sc, str(error)) or _not_loaded(named, str(error))) from None
+
+
+def _loaded(data: bytes, _: int) -> None:
+    leaving.leave_quietly()
+    pickle.loads(data)
+
+
+def _not_loaded(named: str, text: str) -> str:
+    why = _raised(text).removesuffix("; in full: ") or text[:1000]
+    if missing := re.search(r"No module named '([^']+)'", text):
+        module = missing[1]
+        why = (
+            f"their Python has no module {module!r}; put the code into the file that is run, which is sent along, or send the"
+            f" module: spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it there"
+        )
+    return f"tasks cannot load {named}: {why}"
 
 
 # --- are there executors? ------------------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ class ApplyOperator(Unkeyed, Appended):
     def put_out(self, output: int) -> pa.Schema:
         return self.declared.outputs[output][1]
 
+    @property
+    def code(self) -> str:
+        settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
+        return f"{self.declared.path} version {self.declared.version}{settings}"
+
     # --- its state -----------------------------------------------------------------------------------------------------
 
     @property
@@ -167,7 +172,7 @@ class _Turns:
 
     @property
     def _owner(self) -> str:
-        return f"{self.slot.run} {self.operator.name}"
+        return f"{self.slot.run} {self.operator.name}"  # what a user changed between two runs must not be found here
 
     # --- what is handed over -------------------------------------------------------------------------------------------
 

@@ -135,6 +135,11 @@ class Operator(ABC):
     def takes_whole(self) -> bool:
         """Whether its producers must put out all columns, whatever it then holds."""
 
+    @property
+    def code(self) -> str:
+        """The user's own code that it runs, with its version and settings, which may change while its state goes on."""
+        return ""
+
     # --- which slots it can share --------------------------------------------------------------------------------------
 
     @property
