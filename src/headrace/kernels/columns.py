@@ -73,7 +73,7 @@ class Fixed:
     """Numbers, booleans, dates and times."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.kind, self._stored, self._nothing = kind, _stored(kind), _no_value(kind)
+        self.kind, self._stored, self._nothing = kind, _stored(kind) or kind, _no_value(kind)
         self._counts = self._stored is kind  # a number or a boolean: begins at zero
         self.values: Values = np.zeros(0, self._stored.to_pandas_dtype())
         self.valid: Mask = np.zeros(0, bool)

@@ -41,7 +41,8 @@ class Due:
         recent = recent[live[recent] & self._column.valid[recent]]
         self._times, self._rows = self._times[cut:], self._rows[cut:]
         self._hold(recent)
-        return recent[self._column.values[recent] <= time]
+        due: Numbers = recent[self._column.values[recent] <= time]
+        return due
 
     def _hold(self, recent: Numbers) -> None:
         self._recent, self._waiting = [recent], len(recent)

@@ -268,7 +268,8 @@ class KeyedTable:
             return rows
         columns = {str(place): _sortable(self._columns[name].read(rows)) for place, name in enumerate(by)}
         order = pc.sort_indices(pa.table(columns), sort_keys=[(place, "ascending") for place in columns])
-        return rows[order.to_numpy()]
+        ordered: Numbers = rows[order.to_numpy()]
+        return ordered
 
     def _fixed(self, name: str) -> Fixed:
         found = self._columns[name]
@@ -335,18 +336,21 @@ def _keys_of(columns: Sequence[pa.ChunkedArray]) -> Keys:
 
 def _plain(values: pa.ChunkedArray) -> Keys:
     """Values that are equal iff they are the same key."""
-    if not is_fixed(values.type):
-        return objects_of(values).tolist()
+    plain = _plain_numbers(values) if is_fixed(values.type) else objects_of(values)
+    return list(plain.tolist())
+
+
+def _plain_numbers(values: pa.ChunkedArray) -> npt.NDArray[Any]:
     found, valid = numpy_of(values)
     odd = np.isnan(found) if found.dtype.kind == "f" else np.zeros(0, bool)
     if valid is True and not odd.any():
-        return found.tolist()
+        return found
     plain = found.astype(object)
     if odd.any():
         plain[odd] = NAN
     if valid is not True:
         plain[~np.asarray(valid)] = None
-    return plain.tolist()
+    return plain
 
 
 def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
