@@ -58,6 +58,7 @@ class Epoch:
     layouts: Mapping[str, Layout]
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
+    largest: Mapping[str, int] = field(default_factory=dict)  # by split, of all epochs before: the largest `ts`
     ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
     bounded: bool = False  # nothing is late
     best_effort: bool = False
@@ -168,6 +169,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
+    report.heard_of(inbox.largest)
     clocks = watermarks.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first

@@ -25,6 +25,7 @@ Clocks = Mapping[str, watermarks.Clock]
 @dataclass(frozen=True)
 class Outcome:
     sources: dict[str, SourceState]
+    splits: watermarks.Largest
     operators: dict[str, OperatorState]
     outbox: tuple[Output, ...]
     totals: Totals
@@ -36,8 +37,10 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
     """What follows from an epoch whose tasks agreed; `places` are what sources read in it."""
     plan = epoch.plan
     seen: watermarks.Seen = {}
+    splits: watermarks.Largest = dict(epoch.largest)
     for report in reports:
         watermarks.latest(seen, report.seen)
+        watermarks.further(splits, report.largest)
     clocks = watermarks.advance(plan, epoch.clocks, seen, ended=epoch.ended)
     before = last.sources if last else {}
     sources = {
@@ -47,7 +50,7 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
     outbox = _outbox(reports)
     operators, held = _operators(epoch, reports, clocks)
     totals = _totals(plan, last.totals if last else Totals(), sources, outbox, reports)
-    return Outcome(sources, operators, outbox, totals, _work(last, epoch, reports, held), held)
+    return Outcome(sources, splits, operators, outbox, totals, _work(last, epoch, reports, held), held)
 
 
 # --- sources and results ---------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from typing import Any, Self
 
 from headrace.control.load import GroupLoad, HeavyKey
 from headrace.engine.messages import Attempt, Head
-from headrace.engine.watermarks import Seen
+from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
+from headrace.kernels.split import Counts
 from headrace.state.blocks import Block
 from headrace.state.manifest import Receipt
 
@@ -101,6 +102,7 @@ class Report(Head):
     task: Attempt
     heard: tuple[Attempt, ...]  # producers of the stage before, ascending
     seen: Seen
+    largest: Largest  # of what it split, and of what it heard was split before
     cpu: float  # seconds
     seconds: float  # from its first message to its last, waiting included
     work: Work
@@ -118,6 +120,7 @@ class Report(Head):
             "task": self.task,
             "heard": self.heard,
             "seen": self.seen,
+            "largest": self.largest,
             "cpu": self.cpu,
             "seconds": self.seconds,
             "work": self.work.to_json(),
@@ -137,6 +140,7 @@ class Report(Head):
             task=Attempt(*data["task"]),
             heard=tuple(Attempt(*each) for each in data["heard"]),
             seen=data["seen"],
+            largest=data["largest"],
             cpu=data["cpu"],
             seconds=data["seconds"],
             work=Work.from_json(data["work"]),
@@ -157,6 +161,7 @@ class TaskReport:
     def __init__(self, task: Attempt) -> None:
         self.task = task
         self.work = Work()
+        self.largest: Largest = {}
         self._sources: dict[str, SourceCounts] = {}
         self._added: list[StateBlock] = []
         self._replaced: list[StateBlock] = []
@@ -169,6 +174,15 @@ class TaskReport:
 
     def delivered(self, source: str, counts: SourceCounts) -> None:
         self._sources[source] = counts
+
+    def split(self, name: str, counts: Counts, largest: int | None) -> None:
+        self.work.divided(name, counts.routed, counts.broadcast, counts.omitted)
+        if largest is not None:
+            self.heard_of({name: largest})
+
+    def heard_of(self, largest: Mapping[str, int]) -> None:
+        """How far splits have come."""
+        further(self.largest, largest)
 
     def added(self, operator: str, side: int, block: Block) -> None:
         self._added.append(StateBlock(operator, side, block))
@@ -200,6 +214,7 @@ class TaskReport:
             task=self.task,
             heard=tuple(sorted(heard)),
             seen=seen,
+            largest=self.largest,
             cpu=round(cpu, 6),
             seconds=round(seconds, 6),
             work=self.work,

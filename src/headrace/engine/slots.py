@@ -78,6 +78,10 @@ class EpochSlot:
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
 
+    def largest(self, split: str) -> int | None:
+        known = [each[split] for each in (self.epoch.largest, self.report.largest) if split in each]
+        return max(known, default=None)
+
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
     def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:

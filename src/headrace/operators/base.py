@@ -64,6 +64,9 @@ class Slot(Protocol):
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         """What comes out of stateless steps; tuples that fail in one stop the run, or are put aside."""
 
+    def largest(self, split: str) -> int | None:
+        """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""
+
     def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's part of each block that has some."""
 

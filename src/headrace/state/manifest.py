@@ -24,7 +24,7 @@ from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
 
-FORMAT = 2  # 1: ledgers, control and work stood among the operators
+FORMAT = 3  # 2: without splits; 1: ledgers, control and work stood among the operators
 
 _NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -132,6 +132,7 @@ class Manifest:
     layouts: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceState] = field(default_factory=dict)
     ledgers: dict[str, LedgerState] = field(default_factory=dict)  # by source that is a folder
+    splits: dict[str, int] = field(default_factory=dict)  # by name: the largest time that was split, in microseconds
     operators: dict[str, OperatorState] = field(default_factory=dict)
     outbox: tuple[Output, ...] = ()
     totals: Totals = field(default_factory=Totals)
@@ -314,6 +315,7 @@ _FIELDS: dict[str, form.Form] = {
     "layouts": form.table,
     "sources": _sources,
     "ledgers": _ledgers,
+    "splits": form.each(form.whole(-FURTHEST, FURTHEST)),
     "operators": _operators,
     "outbox": _outbox,
     "totals": _totals,
