@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
@@ -27,12 +28,14 @@ from headrace.sinks import Part, PartSink
 from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
+from headrace.state.tables import AT, SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
 LONGEST_RECEIPT = 10_000  # characters
+AnyNumbers = npt.NDArray[Any]
 Grouped = Appended | Replaced  # operators whose state lies in groups
 
 
@@ -122,6 +125,18 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
+    return _write_ordered(epoch, task, table, groups, positions, order, far)
+
+
+def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
+    """Rows of a keyed table; a group's by substream."""
+    order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
+    return _write_ordered(epoch, task, table, groups, np.asarray(table.column(AT)), order, 0).block
+
+
+def _write_ordered(
+    epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
+) -> Written:
     offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
