@@ -33,7 +33,7 @@ from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
 from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.listening import Listeners
-from headrace.engine.merging import merges_of
+from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
@@ -237,6 +237,7 @@ class Driver:
             state=state,
             largest=last.splits if last else {},
             merges=merges_of(self.plan, state, slots),
+            renewals=renewals_of(state, last.number) if last else {},
             ended=tuple(clocks) if final else given.static,
             bounded=given.bounded,
             best_effort=given.best_effort,

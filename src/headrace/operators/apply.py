@@ -22,7 +22,7 @@ import pyarrow as pa
 from headrace.kernels.aggregate import times
 from headrace.kernels import substreams
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.stateless import sequence
+from headrace.kernels.stateless import ordered
 from headrace.moments import FOREVER
 from headrace.operators.base import Appended, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
@@ -30,9 +30,8 @@ from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable
 from headrace.query import nodes
-from headrace.query.nodes import SUBSTREAM
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
-from headrace.types import TS, TS_TYPE
+from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 FIRST = "__first"  # the first `ts` of every substream that has had a tuple
 FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
@@ -198,7 +197,7 @@ class _Turns:
         ready = [_between(table, self.before, self.after).select(schema.names) for table in tables]
         routed = _replicated(pa.concat_tables(ready) if ready else schema.empty_table(), self.members)
         visible = [name for name in schema.names if name != SUBSTREAM]
-        return sequence(routed, visible, first=[SUBSTREAM])
+        return ordered(routed, [SUBSTREAM, TS, *visible])
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 

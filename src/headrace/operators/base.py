@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow as pa
 from headrace.moments import NEVER
 from headrace.plan import Step
 from headrace.plan.columns import Names, names_of
+from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
+NO_TABLES: Mapping[str, StateTable] = MappingProxyType({})
 
 
 class State(Enum):
@@ -75,6 +78,13 @@ class Slot(Protocol):
 
     def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
+
+    def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
+        """Live rows of some groups (ascending) before the epoch: `__substream`, and the table's columns."""
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
+        """What the epoch made of a table, once: changed rows, keys that are gone (`__substream` and the key's columns; no key
+        in both), and how many live rows every group has now that was touched."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         """What was read of the state, and how many pairs were compared."""
@@ -190,6 +200,11 @@ class Operator(ABC):
     def stored(self, side: int) -> set[str]:
         """Columns that every block of an input's state has."""
 
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, StateTable]:
+        """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
+
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -284,6 +299,8 @@ class Replaced(Operator):
 @dataclass(frozen=True)
 class Unkeyed(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
+
+    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
 
     @property
     def key_words(self) -> tuple[str, ...]:
