@@ -365,7 +365,6 @@ class Maker:
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
         return Part(part.stream.distinct(by=self.by(part), within=within), part.inexact)
 
-
     # --- splits
 
     def split(self, part: Part) -> Any:
@@ -428,7 +427,9 @@ class Rows:
         self.__qualname__ = f"Rows-{column}-{q}"
 
     def __call__(self, tuples: pa.Table) -> pa.Array:
-        return pa.array([None if v is None or v % 11 == 0 else int(v) % self.q for v in tuples[self.column].to_pylist()])
+        return pa.array(
+            [None if v is None or v % 11 == 0 else int(v) % self.q for v in tuples[self.column].to_pylist()]
+        )
 
 
 class EveryThird:

@@ -45,6 +45,13 @@ def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
     return {o.name: o.code for o in plan.operators if o.code}
 
 
+def own_code(plan: p.PhysicalPlan) -> list[str]:
+    """What the user wrote in Python: processors, and functions that split."""
+    steps = (step for edge in plan.edges for step in edge.steps if isinstance(step, p.SplitStep))
+    functions = [function.name for step in steps for function in step.functions]
+    return list(dict.fromkeys([*code_of(plan).values(), *functions]))
+
+
 def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Code may change its version and its settings and go on with the state that it finds."""
     for operator, code in code_of(plan).items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import gc
 import json
-import pickle
 import os
 import re
 import shutil
@@ -38,6 +37,7 @@ from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
 from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
+from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
@@ -402,7 +402,7 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
         return
     named = ", ".join(what)
     try:
-        data = cloudpickle.dumps(plan)
+        cloudpickle.dumps(plan)
     except Exception as error:
         msg = (
             f"{named} must be sent to tasks, but cannot be pickled: {type(error).__name__}: {error};"
@@ -411,14 +411,14 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
         raise QueryTypeError(msg) from None
     tasks = max(2, sc.defaultParallelism)
     try:
-        sc.parallelize(range(tasks), tasks).map(functools.partial(_loaded, data)).collect()
+        sc.parallelize(range(tasks), tasks).map(functools.partial(_loaded, plan)).collect()
     except Exception as error:
         raise EngineError(_another_python(sc, str(error)) or _not_loaded(named, str(error))) from None
 
 
-def _loaded(data: bytes, _: int) -> None:
+def _loaded(plan: PhysicalPlan, _: int) -> None:
+    """Who runs this has loaded the plan, and all that is in it."""
     leaving.leave_quietly()
-    pickle.loads(data)
 
 
 def _not_loaded(named: str, text: str) -> str:

@@ -19,8 +19,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.aggregate import times
 from headrace.kernels import substreams
+from headrace.kernels.aggregate import times
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.stateless import ordered
 from headrace.moments import FOREVER
@@ -154,7 +154,7 @@ class _Turns:
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
 
     def run(self) -> Results:
-        known = {of: first for of, first in _pairs(self.slot.keyed(FIRST, self.groups))}
+        known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
         turns = self._turns(known)
         if not turns:
             return
@@ -268,8 +268,7 @@ def _by_substream(table: pa.Table, *, in_order: bool = True) -> dict[int, pa.Tab
         order = np.argsort(numbers, kind="stable")
         numbers, rows = numbers[order], rows.take(pa.array(order))
     found, starts = np.unique(numbers, return_index=True)
-    stops = [*starts[1:].tolist(), len(numbers)]
-    pieces = zip(found.tolist(), starts.tolist(), stops, strict=True)
+    pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
     return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
 
 

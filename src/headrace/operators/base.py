@@ -300,7 +300,9 @@ class Replaced(Operator):
 class Unkeyed(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
 
-    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
+    @property
+    def tables(self) -> Mapping[str, StateTable]:
+        return NO_TABLES
 
     @property
     def key_words(self) -> tuple[str, ...]:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
-from headrace.engine import keeping
 from headrace.engine.epoch import Epoch, _merge_runs
 from headrace.engine.keeping import Keeping
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import tables_after
 from headrace.engine.reports import Report, TaskReport
 from headrace.engine.writing import Task
-from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
-from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, block_name, tables
-from headrace.state.blocks import Block
+from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, tables
 from headrace.state.manifest import TableState
 from headrace.state.runs import FAN_IN
 
@@ -50,7 +44,9 @@ def by_key(declared: StateTable, rows: pa.Table) -> Rows:
     for row in rows.to_pylist():
         key = (row["__substream"], *(same(row[name]) for name in declared.key))
         assert key not in found, key
-        found[key] = tuple(same(row[name]) if not isinstance(row[name], list) else tuple(row[name]) for name in rows.column_names)
+        found[key] = tuple(
+            same(row[name]) if not isinstance(row[name], list) else tuple(row[name]) for name in rows.column_names
+        )
     return found
 
 
@@ -100,10 +96,14 @@ class World:
         for slot in range(slots):
             mine = [group for group in range(self.groups) if owners[group] == slot]
             for attempt in range(self.random.choice((1, 1, 2))):
-                report = self.task(epoch, Task(1, slot, attempt, self.storage, BlockReader(self.storage)), mine, put, gone, after)
+                report = self.task(
+                    epoch, Task(1, slot, attempt, self.storage, BlockReader(self.storage)), mine, put, gone, after
+                )
             reports.append(Report.from_json(report.to_json() | {"task": list(report.task)}))
         self.state = OperatorState((), {}, tables_after(self.operator, self.state, epoch, reports))
-        written = [c.block.rows for r in reports for c in r.changed if c.block] + [m.block.rows for r in reports for m in r.merged]
+        written = [c.block.rows for r in reports for c in r.changed if c.block] + [
+            m.block.rows for r in reports for m in r.merged
+        ]
         self.written, self.changed = self.written + sum(written), self.changed + len(put) + len(gone)
         self.most_written = max(self.most_written, sum(written))
         self.rows, self.number = after, self.number + 1
