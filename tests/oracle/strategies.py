@@ -371,7 +371,7 @@ class Maker:
         q, ints = self.pick((1, 2, 3, 5, 8)), part.columns("int")
         names = [n for n in part.columns() if kind_of(part.stream.schema.field(n).type) != "list"]
         broadcast = self.pick((None, None, None, "epoch_ms(ts) % 4 = 0", EveryThird()))
-        ways = [{"route": "epoch_ms(ts) % 7 // 3"} if q > 2 else {"route": "NULLIF(0, epoch_ms(ts) % 2)"}]
+        ways = [{"route": "abs(epoch_ms(ts)) % 7 // 3"} if q > 2 else {"route": "NULLIF(0, epoch_ms(ts) % 2)"}]
         ways += [{"route": f"abs({quoted(n)}) % {q}"} for n in ints]
         ways += [{"route": Rows(n, q)} for n in ints]
         ways += [{"by": [n]} for n in names]
