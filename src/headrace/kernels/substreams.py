@@ -27,7 +27,7 @@ from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
 from headrace.moments import FOREVER, as_datetime
-from headrace.processor import ONLY, Declaration, Processor, State
+from headrace.processor import ONLY, Declaration, Processor, State, Table
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
@@ -80,6 +80,14 @@ class Call:
         return f"{self.declared.name}.{self.method} on substream {self.substream}, {span}"
 
 
+class _Tables(dict[str, Table]):
+    """The tables of a processor; says which there are."""
+
+    def __missing__(self, name: str) -> Table:
+        known = ", ".join(self) or "none; declare it: tables = {name: headrace.StateTable(...)}"
+        raise DataError(f"there is no table {name!r}; the processor's tables are {known}")
+
+
 def run(
     processor: Processor,
     declared: Declaration,
@@ -94,6 +102,7 @@ def run(
     What is not asked for is not called: go through all of it.
     """
     _check_ticks(declared, substream, ticks)
+    state = _Tables(state)
     at = times(tuples)
     cuts = [*np.searchsorted(at, np.asarray(ticks, np.int64), side="left").tolist(), len(at)]
     start = 0
