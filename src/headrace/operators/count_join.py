@@ -47,7 +47,7 @@ class RankOperator(Sequential):
             slot.hold(side, waiting, grouped=False)
             ready.append(released)
         if SUBSTREAM in self.schemas[0].names:
-            left, right, sofar = order.rank_within(*ready, SUBSTREAM, slot.noted.get(WITHIN, {}))
+            left, right, sofar = order.rank_within(ready[0], ready[1], SUBSTREAM, slot.noted.get(WITHIN, {}))
             slot.note(**{WITHIN: sofar})
             yield from enumerate((left, right))
         else:
