@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.errors import HeadraceError, ProcessorError, QueryError, QueryTypeError
+from headrace.errors import DataError, HeadraceError, ProcessorError, QueryError, QueryTypeError
 from headrace.testing import check_processor
 from tests.processors import (
     COLUMNS,
@@ -387,6 +387,12 @@ def test_tuples_with_only_a_time_are_all_in_one_substream() -> None:
     given = pa.table({"ts": pa.array([3, 1, 2], TS)})
     check_processor(Silence(), given, cases=2)
     assert "2 tuples in substream 0 of 4" in found(PerChunk(), given)
+
+
+def test_more_ticks_than_a_run_may_have_are_told_as_they_are_there() -> None:
+    given = pa.table({"ts": pa.array([0, 10**15], TS)})
+    with pytest.raises(DataError, match="would get 250,000,001 ticks"):
+        check_processor(Silence(), given)
 
 
 def test_the_substream_is_named() -> None:

@@ -137,8 +137,8 @@ class _Check:
         self.grown: list[str] = []
 
     def all(self, given: Case, r: random.Random, cases: int) -> None:
-        self._demand(self._watched, given)
         calls, times = frozenset(call.place for call in self._calls(given)), frozenset(given.times)
+        self._demand(self._watched, given)
         self._demand(self._answered, replace(given, repeated=True))
         self._demand(self._answered, replace(given, restarts=calls))
         self._demand(self._answered, replace(given, joined=times))
@@ -203,7 +203,15 @@ class _Check:
         except DataError as error:
             return Problem("answer", f"{self._why(case)}\nit fails: {error}", case)
         told = _differ(expected, found)
-        return None if told is None else Problem("answer", f"{self._why(case)}\n{told}", case)
+        return (
+            None
+            if told is None
+            else Problem(
+                "answer",
+                f"{self._why(case)}\nexpected is what one ts at a time gives, found is what the calls below give\n{told}",
+                case,
+            )
+        )
 
     def _why(self, case: Case) -> str:
         if not case.joined:
