@@ -48,6 +48,10 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
+    if task["kind"] in ("count", "sessions"):
+        from headrace_bench.systems import spark_processors
+
+        return spark_processors.build(task, streams[0])
     sides = [
         s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)
     ]
