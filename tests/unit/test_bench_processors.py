@@ -219,8 +219,8 @@ def test_a_session_that_is_cut_in_two_is_another_answer():
 def test_the_ratio_is_taken_from_the_better_of_sparks_two():
     case = processors.case("count", 300, 150, 2, 2)
     right = answers.Answer(5, "aa")
-    rates = {systems.HEADRACE: 900.0, systems.SPARK_PANDAS: 100.0, systems.SPARK_ROWS: 300.0}
-    outcomes = [Outcome(s.name, s.family, OK, rate, 1.0, 1.0, answer=right) for s, rate in rates.items()]
+    rates = [(systems.HEADRACE, 900.0), (systems.SPARK_PANDAS, 100.0), (systems.SPARK_ROWS, 300.0)]
+    outcomes = [Outcome(s.name, s.family, OK, rate, 1.0, 1.0, answer=right) for s, rate in rates]
     report = compare.reported("processors", "A title", [judged(case, outcomes, right)], *processors.NOTES)
     assert [row[-2:] for row in report.grids[0].rows] == [["", "1"], ["9.00", ""], ["3.00", "2"]]
     assert set(processors.NOTES) <= set(report.notes)

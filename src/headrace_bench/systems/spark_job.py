@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def settings(task: dict[str, Any]) -> dict[str, str]:
 
 
 def session(task: dict[str, Any]) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of its workers
     builder = SparkSession.builder.master(f"local[{task['cores']}]").appName("bench")
     for name, value in settings(task).items():
         builder = builder.config(name, value)
