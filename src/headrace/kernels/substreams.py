@@ -150,6 +150,18 @@ def _called(call: Call, method: Callable[..., Any], given: Any, state: State) ->
 # --- what it puts out ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _What:
+    """One output of a call, in words; there are many calls, and words are needed when one is wrong."""
+
+    call: Call
+    output: str
+
+    def __str__(self) -> str:
+        what = "what it puts out" if self.output == ONLY else f"what it puts out as {self.output!r}"
+        return f"{self.call.words}: {what}"
+
+
 def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
     """What a call put out, by the number of the output, in the declared schema."""
     if put is None:
@@ -157,8 +169,8 @@ def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
     by_name = _by_name(call, put)
     for number, (name, schema) in enumerate(call.declared.outputs):
         if by_name.get(name) is not None:
-            what = "what it puts out" if name == ONLY else f"what it puts out as {name!r}"
-            rows = fit(by_name[name], schema, f"{call.words}: {what}")
+            what = _What(call, name)
+            rows = fit(by_name[name], schema, what)
             if rows.num_rows:
                 _check_times(call, rows, what)
                 yield number, rows
@@ -180,15 +192,15 @@ def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
     return put
 
 
-def _check_times(call: Call, rows: pa.Table, what: str) -> None:
+def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
     if rows.column(TS).null_count:
         row = int(np.flatnonzero(np.asarray(rows.column(TS).is_null()))[0])
-        raise DataError(f"{call.words}: {what} has no ts in row {row}; every row needs its event time")
+        raise DataError(f"{what} has no ts in row {row}; every row needs its event time")
     found: Numbers = times(rows)
     if int(found.min()) < call.first:
         row = int(np.argmin(found))
         cause = "the first tuple it was handed" if call.method == "process" else "its own time"
-        msg = f"{call.words}: {what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}; a row's ts is not before what caused it"
+        msg = f"{what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}; a row's ts is not before what caused it"
         raise DataError(msg)
 
 
