@@ -11,7 +11,7 @@ from headrace_bench import compare, systems
 from headrace_bench.options import Options
 from headrace_bench.report import Report
 from headrace_bench.running import run_case
-from headrace_bench.task import Case, Query
+from headrace_bench.task import PROCESSORS, Case, Query
 from headrace_bench.workload import Streams
 
 SECONDS = 10  # of an epoch
@@ -37,11 +37,10 @@ def case(kind: str, per_epoch: int, keys: int, warm: int = WARM, measured: int =
 
 def run(options: Options) -> Report:
     demand_protobuf()
-    kinds = ("count", "sessions")
     if options.quick:
-        cases = [case(kind, 2_000, 1_000, 2, 2, "1g") for kind in kinds]
+        cases = [case(kind, 2_000, 1_000, 2, 2, "1g") for kind in PROCESSORS]
     else:
-        cases = [case(kind, 100_000, 50_000) for kind in kinds]
+        cases = [case(kind, 100_000, 50_000) for kind in PROCESSORS]
     contenders = [systems.HEADRACE, systems.SPARK_PANDAS, systems.SPARK_ROWS]
     found = [run_case(each, contenders, options.rounds, options.say) for each in options.wanted(cases)]
     return compare.reported("processors", "A user's own code with state per key, at full speed", found, *NOTES)

@@ -9,6 +9,8 @@ from typing import Any
 
 from headrace_bench.workload import Streams
 
+PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own code
+
 
 @dataclass(frozen=True)
 class Query:

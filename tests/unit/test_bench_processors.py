@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 from collections import Counter
 from pathlib import Path
@@ -19,8 +20,7 @@ from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, compare, processors, systems, workload
 from headrace_bench.running import OK, Outcome, judged
 from headrace_bench.systems import headrace_job, spark_processors
-from headrace_bench.systems.headrace_processors import TS, Sessions
-from headrace_bench.systems.headrace_processors import Counter as PerKey
+from headrace_bench.systems.headrace_processors import TS, RunningCount, Sessions
 from headrace_bench.task import Case
 
 GAP = dt.timedelta(seconds=3)
@@ -30,11 +30,8 @@ BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 def tuples(seed: int, rows: int = 60, keys: int = 5) -> pa.Table:
     """Few keys and whole seconds, so that ties, gaps of just three seconds and pauses all happen."""
     r = random.Random(seed)
-    seconds = sorted(r.choice((0, 0, 1, 1, 2, 3)) for _ in range(rows))
-    at, times = 0, []
-    for pause in r.sample(seconds, rows):
-        at += pause
-        times.append(BEGIN + dt.timedelta(seconds=at))
+    pauses = itertools.accumulate(r.choice((0, 0, 1, 1, 2, 3)) for _ in range(rows))
+    times = [BEGIN + dt.timedelta(seconds=seconds) for seconds in pauses]
     return pa.table({"ts": pa.array(times, TS), "key": pa.array(r.choices(range(keys), k=rows), pa.int64())})
 
 
@@ -77,13 +74,15 @@ def run(processor: Any, table: pa.Table, folder: Path, cuts: int, slots: int) ->
 # --- headrace's ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processor", [PerKey(), Sessions(GAP, dt.timedelta(seconds=4))], ids=["count", "sessions"])
+@pytest.mark.parametrize(
+    "processor", [RunningCount(), Sessions(GAP, dt.timedelta(seconds=4))], ids=["count", "sessions"]
+)
 def test_check_processor_finds_nothing(processor: Any):
     for seed in range(2):
         testing.check_processor(processor, tuples(seed), substreams=2, by=["key"], seed=seed, cases=4)
 
 
-class Forgetful(PerKey):
+class Forgetful(RunningCount):
     """Counts a chunk, and not what was before it."""
 
     def process(self, tuples: pa.Table, state: Any) -> pa.Table:
@@ -99,7 +98,7 @@ def test_canary_a_counter_that_forgets_is_found():
 @pytest.mark.parametrize("seed", range(4))
 def test_oracle_the_processors_say_what_plain_python_says(seed: int, tmp_path: Path):
     table, cuts, slots = tuples(seed), 1 + 3 * seed, 1 + seed % 2
-    counted = run(PerKey(), table, tmp_path / "count", cuts, slots)
+    counted = run(RunningCount(), table, tmp_path / "count", cuts, slots)
     assert rows_of(counted, "ts", "key", "n") == counts_of(table)
     found = run(Sessions(GAP, dt.timedelta(seconds=4)), table, tmp_path / "sessions", cuts, slots)
     assert rows_of(found, "key", "began", "last", "n") == sessions_of(table)

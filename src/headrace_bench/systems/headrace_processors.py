@@ -15,7 +15,7 @@ TS = pa.timestamp("us", "UTC")
 SESSION = [("key", pa.int64()), ("began", TS), ("last", TS), ("n", pa.int64())]
 
 
-class Counter(hr.Processor):
+class RunningCount(hr.Processor):
     """The how-manieth of its key every tuple is."""
 
     schema = pa.schema([("ts", TS), ("key", pa.int64()), ("n", pa.int64())])

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace_bench.systems import jobs
+from headrace_bench.task import PROCESSORS
 
 POLL = 0.2
 
@@ -50,7 +51,7 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
-    if task["kind"] in ("count", "sessions"):
+    if task["kind"] in PROCESSORS:
         from headrace_bench.systems import spark_processors
 
         return spark_processors.build(task, streams[0])
