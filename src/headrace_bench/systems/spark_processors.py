@@ -120,7 +120,7 @@ def _row(key: int, session: Session) -> Row:
 def build(task: dict[str, Any], stream: DataFrame) -> DataFrame:
     """The query of a task over a stream with a watermark."""
     pandas = task["rows_as"] == "pandas"
-    grouped = stream.select("key", F.unix_millis("ts").alias("at"), "ts").groupBy("key")
+    grouped = stream.select("key", F.unix_millis("ts").alias("at")).groupBy("key")
     apply = grouped.transformWithStateInPandas if pandas else grouped.transformWithState
     if task["kind"] == "count":
         counts = apply(CountInPandas() if pandas else CountInRows(), COUNTS, "Append", "None")
