@@ -551,6 +551,8 @@ def bench(
 
     Every system and round runs in a process of its own; answers are compared before anything is ranked.
 
+    processors is a user's own code with state, beside Spark's transformWithState, and without Flink.
+
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.
     """
