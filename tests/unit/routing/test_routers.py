@@ -28,6 +28,7 @@ from headrace.routing import (
     RangesRouter,
     Rectangles,
     Router,
+    SubstreamRouter,
     WindowsRouter,
     router_from_json,
 )
@@ -40,6 +41,7 @@ ALL: list[Router] = [
     RangesRouter(("l.x",), (1.0, 2.5, 7.0), points=0),
     OneSlotRouter(),
     ContentRouter(),
+    SubstreamRouter(8, "xway"),
 ]
 LOAD = Load((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
 
