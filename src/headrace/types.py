@@ -17,6 +17,7 @@ TS = "ts"
 TS_TYPE = pa.timestamp("us", "UTC")
 LONGEST_NAME = 255
 RESERVED = "__"  # columns that headrace adds on the way begin with this
+SUBSTREAM = "__substream"  # beside a tuple on its way: where a split sends it
 
 
 def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:

@@ -19,6 +19,7 @@ from headrace.engine.watermarks import Clock
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError
+from headrace.kernels.split import Counts
 from headrace.routing import Diagonal
 from headrace.state import Block, BlockReader, Manifest, MemoryStorage, block_name
 from headrace.stream import node_of
@@ -45,6 +46,10 @@ def report() -> Report:
     task.noted("join-2", {"given": [3, 4]})
     task.loaded("join-1", 0, [1, 0, 2], [HeavyKey(2**63, 40, "'a', ä")])
     task.loaded("join-1", 0, [1, 1, 1])
+    task.split("split-1", Counts(3, 1, 2), 5)
+    task.split("split-1", Counts(1, 0, 0), -4)
+    task.split("split-2", Counts(0, 0, 0), None)
+    task.heard_of({"split-1": 4, "split-3": -9})
     task.work.passed("calls>join-1", 6, 3)
     task.work.out["calls"] += 3
     task.work.cpu["calls"] += 0.25
@@ -54,7 +59,7 @@ def report() -> Report:
 
 
 def heads() -> list[Head]:
-    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": 5, "others": None}, 12)
+    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": 5, "others": None}, {"split-1": 5}, 12)
     return [BlockHead("join-1", 1, block()), RowsHead("join-1", 0), goodbye, report()]
 
 
@@ -84,6 +89,8 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
     assert found.failed == {("calls", "map x = y::int"): 4}
+    assert found.work.split == {"split-1": [4, 1, 2], "split-2": [0, 0, 0]}
+    assert found.largest == {"split-1": 5, "split-3": -9}, "what others split is handed on"
     assert all(getattr(found, field.name) for field in fields(Report)), "this test forgets nothing"
 
 
@@ -107,7 +114,7 @@ def stage(messages: list[Message]) -> list[Message]:
 def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
     later = Message(0, BlockHead.kind, "join-9", "this is no JSON")
     driver = Message(0, Report.kind, "", "nor is this")
-    goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, 2))
+    goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 2))
     out = stage([later, driver, goodbye])
     assert out[:2] == [later, driver]
     assert out[2].read(Report).heard == (Attempt(0, 0, 1),)
@@ -115,15 +122,15 @@ def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
 
 def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
     with pytest.raises(EngineError, match="received 0 messages, 1 were sent"):
-        stage([Message.of(0, Goodbye(Attempt(0, 0, 1), {}, 1))])
+        stage([Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 1))])
 
 
 def test_rows_reach_the_operator_that_they_are_for() -> None:
     rows = Message.of(0, RowsHead("aggregate-1", 0), pack(ROWS))
-    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": 2}, 1))])
+    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": 2}, {"split-1": 7}, 1))])
     found = out[-1].read(Report)
     assert [each.operator for each in found.replaced] == ["aggregate-1"]
-    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": 2}
+    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": 2} and found.largest == {"split-1": 7}
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------
@@ -136,11 +143,12 @@ def test_work_adds_up_and_comes_back() -> None:
         work.delivered("b", 1, rows)
         work.out["b"] += rows
         work.cpu["b"] += rows / 8
+        work.divided("s", rows, 1, 0)
     two.read["b"] += 5
     both = total([one, two])
     assert both.to_json() == {
         "edges": {"a>b": [20, 7]}, "sent": {"b": [0, 7]}, "out": {"b": 7}, "cpu": {"b": 0.875},
-        "read": {"b": 5}, "opened": {}, "pairs": {},
+        "read": {"b": 5}, "opened": {}, "pairs": {}, "split": {"s": [7, 2, 0]},
     }  # fmt: skip
     assert one.edges == {"a>b": [10, 3]}, "parts stay as they are"
     stored = WorkSoFar((("a>b", "a", "b"),), 4, both, {"b": 1.5})

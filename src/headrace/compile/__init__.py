@@ -1,6 +1,6 @@
 """From the query a user wrote to the plan the engine runs, pass by pass.
 
-    normalise conditions on one side of a join go below it
+    normalise conditions on one side of a join go below it; what runs on substreams becomes ordinary operators
     cut       at the stateful operators: one stage, and so one exchange, for each
     coalesce  operators that are partitioned alike into one stage: no exchange between them
     prune     columns that nobody reads go no further than the end of an edge

@@ -8,7 +8,7 @@ the latest stage among its producers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
@@ -66,11 +66,13 @@ class _Cutter:
             case nodes.Union():
                 flows = [flow for stream in node.streams for flow in self.flows(stream)]
                 return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
-            case nodes.Map() | nodes.Filter() | nodes.Case():
+            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split():
                 step, flows = _step(node), self.flows(node.input)
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
                 return [flow.then(step, node.schema) for flow in flows]
+            case nodes.Output():
+                return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
                 return [PLANNERS[type(node)](node, self)]
 
@@ -108,9 +110,13 @@ def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
     return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead)
 
 
-def _step(node: nodes.Map | nodes.Filter | nodes.Case) -> p.Step:
+def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:
+    if isinstance(node, nodes.Split):
+        columns, rule = tuple(node.input.schema.names), node.rule
+        given = (rule.substreams, rule.by, rule.route, rule.broadcast)
+        return p.SplitStep(node.name, *given, node.replicate, columns, rule.words)
     if isinstance(node, nodes.Map):
-        text = ", ".join(f"{name} = {e.text}" for name, e in node.columns)
+        text = ", ".join(f"{name} = {e.text}" for name, e in node.columns if name != nodes.SUBSTREAM)
         return p.MapStep(tuple((name, e.sql) for name, e in node.columns), node.schema, text)
     if isinstance(node, nodes.Filter):
         return p.FilterStep(node.predicate.sql, node.predicate.text, node.pushed)

@@ -1,4 +1,5 @@
-"""The query as it is better run, with the same meaning: conditions on one side of a time-window join go below it.
+"""The query as it is better run, with the same meaning: conditions on one side of a time-window join go below it, and
+what runs on substreams becomes ordinary operators (`headrace.compile.substreams`).
 
 Never below a count-window join, whose windows count all tuples; and only conditions that cannot fail, since a tuple that
 meets nobody must not end a run. The join keeps its whole predicate.
@@ -10,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from headrace.compile.substreams import Splits
 from headrace.query import nodes
 
 
 def normalise(roots: Sequence[nodes.Node]) -> list[nodes.Node]:
     """The roots of the rewritten query; a node that was shared stays shared, one that did not change is the same."""
     made: dict[int, nodes.Node] = {}
+    splits = Splits()
     for node in nodes.walk(*roots):
-        made[id(node)] = _rewritten(_with_inputs(node, made))
+        made[id(node)] = _pushed(splits.lowered(_with_inputs(node, made), _pushed))
     return [made[id(root)] for root in roots]
 
 
@@ -32,7 +35,7 @@ def _with_inputs(node: nodes.Node, made: dict[int, nodes.Node]) -> nodes.Node:
     return replace(node, **changed) if changed else node
 
 
-def _rewritten(node: nodes.Node) -> nodes.Node:
+def _pushed(node: nodes.Node) -> nodes.Node:
     if not isinstance(node, nodes.TimeJoin) or not node.on.one_sided:
         return node
     sides = {"l": node.left, "r": node.right}

@@ -14,7 +14,9 @@ from headrace import plan as p
 from headrace.engine.places import Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
-from headrace.kernels.stateless import Failed, run_step_keeping, run_steps
+from headrace.kernels.split import split
+from headrace.kernels.stateless import Failed, run_step
+from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
@@ -46,13 +48,21 @@ class Aside:
     def _put(self, result: str, table: pa.Table) -> None:
         self.report.put_aside(result, write_out(self.epoch, self.task, result, table))
 
+    def run_step(self, table: pa.Table, step: p.Step) -> tuple[pa.Table, Sequence[Failed]]:
+        """What comes out of a step, counted, and who failed in it; they stop the run unless it keeps them."""
+        keep = self.epoch.keep_failed and not p.is_pushed(step)  # a pushed one is part of a join's predicate
+        if isinstance(step, p.SplitStep):
+            found = split(table, step, keep=keep)
+            self.report.split(step.name, found.counts, found.largest)
+            return found.tuples, found.failed
+        tuples, failed = run_step(table, step, keep=keep)
+        return tuples, [failed] if failed else []
+
     def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:
         """Steps in an operator of their own."""
-        if not self.epoch.keep_failed:
-            return run_steps(table, steps)
         for step in steps:
-            table, failed = run_step_keeping(table, step)
-            if failed is not None:
+            table, found = self.run_step(table, step)
+            for failed in found:
                 self.failed(place, failed)
         return table
 
@@ -60,45 +70,40 @@ class Aside:
 class Walk:
     """One table along the edges of its producer: what comes out of the steps of each, and at last who failed where.
 
-    Steps that edges have in common are run once where failing tuples are kept; else, edges with the same steps share them.
+    Steps that edges have in common, from the first on, are run once: what is counted there is counted once.
     """
 
     def __init__(self, aside: Aside, table: pa.Table) -> None:
         self.aside, self.epoch = aside, aside.epoch
         self._done: dict[tuple[p.Step, ...], pa.Table] = {(): table}
-        self._failed: dict[tuple[Any, ...], Failed] = {}
+        self._failed: dict[tuple[Any, ...], Sequence[Failed]] = {}
 
     def along(self, edge: p.Edge) -> pa.Table:
-        if edge.steps not in self._done:
-            if self.epoch.keep_failed:
-                self._step_by_step(edge)
-            else:
-                self._done[edge.steps] = run_steps(self._done[()], edge.steps)
-        return self._done[edge.steps]
-
-    def _step_by_step(self, edge: p.Edge) -> None:
         for depth, step in enumerate(edge.steps):
             before, after = edge.steps[:depth], edge.steps[: depth + 1]
-            if after in self._done:
-                continue
-            if p.is_pushed(step):  # part of a join's predicate
-                self._done[after] = run_steps(self._done[before], [step])
-                continue
-            self._done[after], failed = run_step_keeping(self._done[before], step)
-            if failed is not None:
-                self._keep(key_of(edge, depth), failed)
+            if after not in self._done:
+                self._done[after], failed = self.aside.run_step(self._done[before], step)
+                if failed:
+                    self._keep(key_of(edge, depth), failed)
+        return self._done[edge.steps]
 
-    def _keep(self, key: tuple[Any, ...], failed: Failed) -> None:
+    def _keep(self, key: tuple[Any, ...], failed: Sequence[Failed]) -> None:
         """Of a `case` the branch that asks most: who fails in an earlier one fails in it as well."""
-        known = self._failed.get(key)
-        if known is None or known.tuples.num_rows < failed.tuples.num_rows:
+        if _rows(self._failed.get(key, ())) < _rows(failed):
             self._failed[key] = failed
 
     def finish(self) -> None:
-        for key, failed in self._failed.items():
-            self.aside.failed(self.epoch.places[key], failed)
+        for key, found in self._failed.items():
+            for failed in found:
+                self.aside.failed(self.epoch.places[key], failed)
+
+
+def _rows(failed: Sequence[Failed]) -> int:
+    return sum(each.tuples.num_rows for each in failed)
 
 
 def _marked(table: pa.Table, source: str, reasons: list[str]) -> pa.Table:
+    if SUBSTREAM in table.column_names:  # whoever wrote the step never saw it
+        table = table.drop_columns([SUBSTREAM])
     marked = table.append_column("_source", pa.array([source] * table.num_rows))
     return marked.append_column("_reason", pa.array(reasons))

@@ -51,6 +51,13 @@ class OperatorFigures:
     cpu: float  # seconds
 
 
+@dataclass(frozen=True)
+class SplitFigures:
+    routed: int  # tuples that went to one substream
+    broadcast: int  # to all; each counts once
+    omitted: int  # to none
+
+
 @dataclass(frozen=True, slots=True)
 class SlotFigures:
     cpu: float  # seconds
@@ -72,6 +79,7 @@ class EpochRecord:
     phases: Phases | None = None
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
     operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
+    splits: Mapping[str, SplitFigures] = field(default_factory=dict)
     slots: Sequence[SlotFigures] = ()
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
@@ -108,6 +116,7 @@ def figures(before: Manifest | None, after: Manifest, work: Work) -> dict[str, A
     return {
         "sources": {name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
         "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
+        "splits": {name: SplitFigures(*counts) for name, counts in work.split.items()},
         "results": {name: ResultFigures(count, None) for name, count in rows.items()},
         "decisions": tuple(after.decisions),
     }
@@ -180,7 +189,7 @@ def _operator(name: str, state: OperatorState, edges: Sequence[tuple[str, str, s
     held = {block.name: block.rows for blocks in state.inputs for block in blocks}  # inputs may share blocks
     return OperatorFigures(
         arrived=arrived,
-        dropped=arrived - sum(after for _, after in entering),
+        dropped=max(arrived - sum(after for _, after in entering), 0),  # a split may make several of one
         sent=sum(work.sent.get(name, ())),
         out=work.out.get(name, 0),
         held=sum(held.values()),

@@ -37,6 +37,7 @@ class Inbox:
 
     inputs: Inputs = field(default_factory=Inputs)
     seen: watermarks.Seen = field(default_factory=dict)
+    largest: watermarks.Largest = field(default_factory=dict)
     heard: list[Attempt] = field(default_factory=list)
     promised: int = 0  # messages, by those who sent them
     received: int = 0
@@ -53,3 +54,4 @@ class Inbox:
         self.heard.append(goodbye.task)
         self.promised += goodbye.messages
         watermarks.latest(self.seen, goodbye.seen)
+        watermarks.further(self.largest, goodbye.largest)

@@ -5,7 +5,7 @@ of that kind as JSON, its body the tuples of a `RowsHead`. Who it is for opens i
 hands it on as it came, neither read nor written anew.
 
 kinds: `BlockHead` (a stored block, by reference), `RowsHead` (tuples, by value), `Goodbye` (of a producer: who it is, how
-many messages it sent here, how far its sources' time has come), `Report` (for the driver; headrace.engine.reports).
+many messages it sent here, how far the time of sources and splits has come), `Report` (for the driver; headrace.engine.reports).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from headrace.engine.watermarks import Seen
+from headrace.engine.watermarks import Largest, Seen
 from headrace.errors import EngineError
 from headrace.state.blocks import Block
 
@@ -138,15 +138,16 @@ class Goodbye(Head):
     kind = "goodbye"
     task: Attempt
     seen: Seen
+    largest: Largest
     messages: int  # sent to this slot, the goodbye not counted
 
     def to_json(self) -> Any:
-        return [self.task, self.seen, self.messages]
+        return [self.task, self.seen, self.largest, self.messages]
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        task, seen, messages = data
-        return cls(Attempt(*task), seen, messages)
+        task, seen, largest, messages = data
+        return cls(Attempt(*task), seen, largest, messages)
 
 
 # --- the wire ------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Outlet:
         yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
             for slot in range(self.epoch.slots):
-                yield Message.of(slot, Goodbye(report.task, seen, self._sent[slot]))
+                yield Message.of(slot, Goodbye(report.task, seen, report.largest, self._sent[slot]))
 
     def passing(self, message: Message) -> Message:
         """A message that only passes through this stage."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.operators.base import State
+from headrace.types import SUBSTREAM
 
 FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
 
@@ -56,7 +57,8 @@ def in_operators(plan: p.PhysicalPlan) -> dict[str, Place]:
     """The place of whatever steps an operator runs itself, by its name."""
     stateless = [o for o in plan.operators if o.state is State.NONE]
     return {
-        o.name: Place(f"{FAILED}{o.name}", origin(plan, o.name), o.words or o.name, o.schemas[0]) for o in stateless
+        o.name: Place(f"{FAILED}{o.name}", origin(plan, o.name), o.words or o.name, visible(o.schemas[0]))
+        for o in stateless
     }
 
 
@@ -70,10 +72,12 @@ def origin(plan: p.PhysicalPlan, producer: str) -> str:
 
 
 def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
-    made = [step.schema for step in edge.steps[:depth] if isinstance(step, p.MapStep)]
-    if made:
-        return made[-1]
     operator = plan.by_name.get(edge.producer)
-    return (
-        operator.put_out(edge.output) if operator else next(s.schema for s in plan.sources if s.name == edge.producer)
-    )
+    sources = {source.name: source.schema for source in plan.sources}
+    begin = operator.put_out(edge.output) if operator else sources[edge.producer]
+    return visible(p.schema_after(edge.steps[:depth], begin))
+
+
+def visible(schema: pa.Schema) -> pa.Schema:
+    """Without the substream: who wrote the step never saw it."""
+    return pa.schema([field for field in schema if field.name != SUBSTREAM])

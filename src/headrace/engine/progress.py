@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from headrace.engine.reports import Report, SourceCounts
+from headrace.engine.work import total
 from headrace.moments import NEVER
 from headrace.state.manifest import Manifest
 
@@ -35,6 +36,7 @@ class EpochProgress:
     sent_bytes: int = 0  # in blocks whose description was sent to a later stage
     kept_bytes: int = 0  # in blocks that an operator handed to another of its own slot
     failed: int = 0
+    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by split: tuples for one, for all, for none
 
 
 @dataclass
@@ -114,6 +116,7 @@ class Progress:
             sent,
             kept,
             self.failed - before[4],
+            total(report.work for report in reports).split,
         )
 
     def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:

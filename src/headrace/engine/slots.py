@@ -10,8 +10,10 @@ import pyarrow as pa
 from headrace.engine import watermarks
 from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
+from headrace.engine.keeping import Keeping
 from headrace.engine.places import in_operators
 from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
+from headrace.errors import EngineError
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
 from headrace.plan import Step
@@ -43,6 +45,7 @@ class EpochSlot:
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
         self.bound = FOREVER if epoch.best_effort else min(self.after)
+        self._keeping = Keeping(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -78,6 +81,10 @@ class EpochSlot:
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
 
+    def largest(self, split: str) -> int | None:
+        known = [each[split] for each in (self.epoch.largest, self.report.largest) if split in each]
+        return max(known, default=None)
+
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
     def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
@@ -97,6 +104,27 @@ class EpochSlot:
         else:
             block = write_rows(self.epoch, self.task, table)
         self.report.replaced(self.operator.name, side, block)
+
+    # --- keyed tables ------------------------------------------------------------------------------------------------
+
+    def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
+        return self._tables.keyed(table, groups)
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
+        self._tables.change(table, put, gone, rows)
+
+    def keep_tables(self) -> None:
+        """When the operator is done: write what it changed, and the bases that are due."""
+        if self._keeping is not None:
+            self._keeping.write()
+
+    @property
+    def _tables(self) -> Keeping:
+        if self._keeping is None:
+            raise EngineError(f"{self.operator.name} has no keyed tables")
+        return self._keeping
+
+    # --- what is counted and noted -----------------------------------------------------------------------------------
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         self.work.read[self.operator.name] += read

@@ -16,6 +16,7 @@ from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Operator
 from headrace.state.manifest import SourceState
 
+Largest = dict[str, int]  # by split: the largest `ts` that was split
 Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
 
 
@@ -38,6 +39,12 @@ def latest(seen: Seen, more: Mapping[str, int | None]) -> None:
     for source, largest in more.items():
         known = [ts for ts in (seen.get(source), largest) if ts is not None]
         seen[source] = max(known, default=None)
+
+
+def further(largest: Largest, more: Mapping[str, int]) -> None:
+    """Add to how far splits have come what another task split."""
+    for split, ts in more.items():
+        largest[split] = max(ts, largest.get(split, ts))
 
 
 def advance(

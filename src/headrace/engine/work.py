@@ -43,8 +43,14 @@ class Work:
     )  # operator: bytes of blocks that slots read
     pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join without equality: pairs looked at
 
+    split: dict[str, list[int]] = field(default_factory=dict)  # split: tuples for one substream, for all, for none
+
     def passed(self, edge: str, before: int, after: int) -> None:
         self.edges[edge] = [a + b for a, b in zip(self.edges.get(edge, [0, 0]), (before, after), strict=True)]
+
+    def divided(self, split: str, routed: int, broadcast: int, omitted: int) -> None:
+        known = self.split.get(split, [0, 0, 0])
+        self.split[split] = [a + b for a, b in zip(known, (routed, broadcast, omitted), strict=True)]
 
     def delivered(self, operator: str, side: int, rows: int) -> None:
         self.sent.setdefault(operator, [0, 0])[side] += rows
@@ -86,6 +92,7 @@ class Work:
             "read": dict(self.read),
             "opened": dict(self.opened),
             "pairs": dict(self.pairs),
+            "split": self.split,
         }
 
     @staticmethod
@@ -122,7 +129,14 @@ _STORED = form.record(
     plan=form.items(form.row(form.text, form.text, form.text)),
     since=form.count,
     counts=form.record(
-        edges=_PAIRS, sent=_PAIRS, out=_COUNTS, cpu=form.each(form.amount), read=_COUNTS, opened=_COUNTS, pairs=_COUNTS
+        edges=_PAIRS,
+        sent=_PAIRS,
+        out=_COUNTS,
+        cpu=form.each(form.amount),
+        read=_COUNTS,
+        opened=_COUNTS,
+        pairs=_COUNTS,
+        split=form.each(form.row(form.count, form.count, form.count)),
     ),
     held=form.each(form.amount),
 )

@@ -29,12 +29,14 @@ from headrace.sinks import Part, PartSink
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
+from headrace.state.tables import AT, SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
 LONGEST_RECEIPT = 10_000  # characters
+AnyNumbers = npt.NDArray[Any]
 Grouped = Appended | Replaced  # operators whose state lies in groups
 
 
@@ -119,12 +121,24 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     if len(groups) and groups.min() < 0:
         groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
-    regions = epoch.groups + int(len(groups) and groups.max() == epoch.groups)
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
     order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
+    return _write_ordered(epoch, task, table, groups, positions, order, far)
+
+
+def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
+    """Rows of a keyed table; a group's by substream."""
+    order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
+    return _write_ordered(epoch, task, table, groups, np.asarray(table.column(AT)), order, 0).block
+
+
+def _write_ordered(
+    epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
+) -> Written:
+    regions = epoch.groups + int(len(groups) and groups.max() == epoch.groups)
     offsets = np.searchsorted(groups[order], np.arange(regions + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)

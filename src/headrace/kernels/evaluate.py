@@ -57,7 +57,7 @@ def _culprit(sql: str, tables: dict[str, pa.Table], sides: Sequence[tuple[str, .
             if failing is None:
                 break
             tables = failing
-    return "; ".join(f"{name}: {_show(table)}" for name, table in tables.items())
+    return "; ".join(f"{name}: {show(table)}" for name, table in tables.items())
 
 
 def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
@@ -68,7 +68,8 @@ def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
     return False
 
 
-def _show(table: pa.Table) -> str:
+def show(table: pa.Table) -> str:
+    """The first tuple of a table, for people."""
     if table.num_rows == 0:
         return "no tuple"
     row = zip(table.column_names, table.slice(0, 1).columns, strict=True)

@@ -1,4 +1,5 @@
-"""Stateless steps: maps and filters over one window of tuples, one after the other as the user wrote them.
+"""Stateless steps: maps and filters over one window of tuples, one after the other as the user wrote them
+(the third kind, a split: `headrace.kernels.split`).
 
 Which tuples fail in a step is decided for each by itself: a tuple fails iff the step fails on a table of that tuple alone.
 So it does not depend on what came together with it.
@@ -16,36 +17,50 @@ import pyarrow as pa
 
 from headrace import duck
 from headrace.kernels.evaluate import attempt, evaluate
-from headrace.plan import FilterStep, MapStep, Step
+from headrace.plan import FilterStep, MapStep
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason
+Plain = MapStep | FilterStep
 
 
-def run_steps(table: pa.Table, steps: Sequence[Step]) -> pa.Table:
-    """The tuples that come out of the steps. Steps are not fused: a later one never sees what an earlier dropped."""
-    for step in steps:
-        if table.num_rows:
-            table = _outcome(table, step, evaluate(_sql(step), {duck.TUPLES: table}, step.text))
-        else:
-            table = _nothing(table, step)
-    return table
+def run_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, Failed | None]:
+    """The tuples that come out of a step, and those that failed in it; they stop the run unless they are kept.
+
+    Steps are not fused: a later one never sees what an earlier dropped.
+    """
+    rest, found, failed = evaluated(table, step, keep=keep)
+    return _outcome(rest, step, found), failed
 
 
-def _nothing(table: pa.Table, step: Step) -> pa.Table:
-    """What comes of no tuples. Nothing is evaluated: DuckDB computes some constants also where there is no row."""
-    return step.schema.empty_table() if isinstance(step, MapStep) else table
+def evaluated(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa.Table | None, Failed | None]:
+    """(the tuples that do not fail, what the step's expressions are for them, the tuples that fail).
+
+    Of no tuples nothing is evaluated: DuckDB computes some constants also where there is no row.
+    """
+    if not table.num_rows:
+        return table, None, None
+    if not keep:
+        return table, evaluate(_sql(step), {duck.TUPLES: table}, step.text), None
+    found = attempt(_sql(step), {duck.TUPLES: table}, step.text)
+    if isinstance(found, pa.Table):
+        return table, found, None
+    failing = _failing(table, step)
+    rest = table.filter(pa.array(~failing))
+    return rest, evaluated(rest, step, keep=False)[1], Failed(step, table.filter(pa.array(failing)))
 
 
-def _sql(step: Step) -> str:
+def _sql(step: Plain) -> str:
     if isinstance(step, FilterStep):
         return f"SELECT {step.sql} AS keep FROM __tuples"
     columns = ", ".join(f"{sql} AS {duck.quote(name)}" for name, sql in (("ts", "ts"), *step.columns))
     return f"SELECT {columns} FROM __tuples"
 
 
-def _outcome(table: pa.Table, step: Step, found: pa.Table) -> pa.Table:
-    return table.filter(found.column(0)) if isinstance(step, FilterStep) else in_schema(found, step.schema)
+def _outcome(table: pa.Table, step: Plain, found: pa.Table | None) -> pa.Table:
+    if isinstance(step, MapStep):
+        return step.schema.empty_table() if found is None else in_schema(found, step.schema)
+    return table if found is None else table.filter(found.column(0))
 
 
 # --- steps that some tuples fail -------------------------------------------------------------------------------------
@@ -55,7 +70,7 @@ def _outcome(table: pa.Table, step: Step, found: pa.Table) -> pa.Table:
 class Failed:
     """Tuples as they were before the step in which they failed."""
 
-    step: Step
+    step: Plain
     tuples: pa.Table
 
     def reasons(self) -> list[str]:
@@ -64,19 +79,7 @@ class Failed:
         return asked + [f"as {REASONS} others that came with it"] * (self.tuples.num_rows - len(asked))
 
 
-def run_step_keeping(table: pa.Table, step: Step) -> tuple[pa.Table, Failed | None]:
-    """The tuples that come out of a step, and those that failed in it."""
-    if not table.num_rows:
-        return _nothing(table, step), None
-    found = attempt(_sql(step), {duck.TUPLES: table}, step.text)
-    if isinstance(found, pa.Table):
-        return _outcome(table, step, found), None
-    failing = _failing(table, step)
-    rest, failed = table.filter(pa.array(~failing)), Failed(step, table.filter(pa.array(failing)))
-    return run_steps(rest, [step]), failed
-
-
-def _failing(table: pa.Table, step: Step) -> npt.NDArray[np.bool_]:
+def _failing(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
     """Which tuples fail: those of which DuckDB says so, and those that are found by halving the others."""
     if isinstance(attempt(_sql(step), {duck.TUPLES: table.slice(0, 0)}, step.text), str):
         return np.ones(table.num_rows, bool)  # a constant
@@ -95,7 +98,7 @@ def _failing(table: pa.Table, step: Step) -> npt.NDArray[np.bool_]:
     return failing
 
 
-def _tried(table: pa.Table, step: Step) -> npt.NDArray[np.bool_]:
+def _tried(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
     """What TRY says, which evaluates tuple by tuple where a vector of them fails: null in place of a list of one value.
 
     It knows casts, ranges and wrong input, and not every function; nobody fails here where it does not help.
@@ -109,7 +112,7 @@ def _tried(table: pa.Table, step: Step) -> npt.NDArray[np.bool_]:
     return np.array(found.column(0))
 
 
-def _why(one: pa.Table, step: Step) -> str:
+def _why(one: pa.Table, step: Plain) -> str:
     found = attempt(_sql(step), {duck.TUPLES: one}, step.text)
     return found[:LONGEST] if isinstance(found, str) else "it could not be evaluated"
 
@@ -119,13 +122,15 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
 
 
-def sequence(table: pa.Table, columns: Sequence[str], first: Sequence[str] = ()) -> pa.Table:
-    """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes.
+def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
+    return ordered(table, ("ts", *columns))
 
-    first: columns that come before `ts`, to have several sequences one after the other.
-    """
-    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*first, "ts", *columns))
+
+def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
     if table.num_rows < 2:
         return table
+    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
     names = ", ".join(duck.quote(name) for name in table.column_names)
     return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)

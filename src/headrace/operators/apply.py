@@ -19,10 +19,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.aggregate import times
 from headrace.kernels import substreams
+from headrace.kernels.aggregate import times
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.stateless import sequence
+from headrace.kernels.stateless import ordered
 from headrace.moments import FOREVER
 from headrace.operators.base import Appended, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
@@ -30,9 +30,8 @@ from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable
 from headrace.query import nodes
-from headrace.query.nodes import SUBSTREAM
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
-from headrace.types import TS, TS_TYPE
+from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 FIRST = "__first"  # the first `ts` of every substream that has had a tuple
 FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
@@ -69,6 +68,11 @@ class ApplyOperator(Unkeyed, Appended):
 
     def put_out(self, output: int) -> pa.Schema:
         return self.declared.outputs[output][1]
+
+    @property
+    def code(self) -> str:
+        settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
+        return f"{self.declared.path} version {self.declared.version}{settings}"
 
     # --- its state -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +154,7 @@ class _Turns:
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
 
     def run(self) -> Results:
-        known = {of: first for of, first in _pairs(self.slot.keyed(FIRST, self.groups))}
+        known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
         turns = self._turns(known)
         if not turns:
             return
@@ -167,7 +171,7 @@ class _Turns:
 
     @property
     def _owner(self) -> str:
-        return f"{self.slot.run} {self.operator.name}"
+        return f"{self.slot.run} {self.operator.name}"  # what a user changed between two runs must not be found here
 
     # --- what is handed over -------------------------------------------------------------------------------------------
 
@@ -193,7 +197,7 @@ class _Turns:
         ready = [_between(table, self.before, self.after).select(schema.names) for table in tables]
         routed = _replicated(pa.concat_tables(ready) if ready else schema.empty_table(), self.members)
         visible = [name for name in schema.names if name != SUBSTREAM]
-        return sequence(routed, visible, first=[SUBSTREAM])
+        return ordered(routed, [SUBSTREAM, TS, *visible])
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -264,8 +268,7 @@ def _by_substream(table: pa.Table, *, in_order: bool = True) -> dict[int, pa.Tab
         order = np.argsort(numbers, kind="stable")
         numbers, rows = numbers[order], rows.take(pa.array(order))
     found, starts = np.unique(numbers, return_index=True)
-    stops = [*starts[1:].tolist(), len(numbers)]
-    pieces = zip(found.tolist(), starts.tolist(), stops, strict=True)
+    pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
     return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
 
 

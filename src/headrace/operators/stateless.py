@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.moments import NEVER
 from headrace.operators.base import Results, Slot, State, Unkeyed
-from headrace.plan import MapStep, Step, step_words
+from headrace.plan import Step, schema_after, step_words
 from headrace.plan.columns import Names, before
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.routing import ContentRouter, HashGrouping, Router
@@ -37,9 +37,8 @@ class StatelessOperator(Unkeyed):
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         """It has no state: its tuples lie by whatever they still have."""
-        made = [step.schema for step in self.steps if isinstance(step, MapStep)]
         groupings = (HashGrouping(tuple(schemas[0].names)),)
-        return replace(self, schemas=schemas, schema=[*schemas, *made][-1], groupings=groupings)
+        return replace(self, schemas=schemas, schema=schema_after(self.steps, schemas[0]), groupings=groupings)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return [NEVER]

@@ -9,11 +9,16 @@ exchange, whatever the number of operators in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from headrace.expressions import Expression
+from headrace.processor import Function
+from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.operators.base import Operator
@@ -43,7 +48,43 @@ class FilterStep:
     pushed: bool = False  # put here by the compiler
 
 
-Step = MapStep | FilterStep
+@dataclass(frozen=True)
+class SplitStep:
+    """With the substream of each tuple beside it; those that go nowhere are dropped.
+
+    Where `broadcast` is true a tuple goes to all, and its route is not looked at: it is marked so (EVERYWHERE), or with
+    `replicate` made one tuple for each. Any other goes where `route` says, or else where the hash of `by` does.
+    """
+
+    name: str  # of the split, to count by: two that a user wrote never have one name
+    substreams: int
+    by: tuple[str, ...] | None
+    route: Expression | Function | None
+    broadcast: Expression | Function | None
+    replicate: bool
+    columns: tuple[str, ...]  # of the tuples that are split: what functions are given
+    text: str
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(rule for rule in (self.route, self.broadcast) if isinstance(rule, Function))
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(rule for rule in (self.route, self.broadcast) if isinstance(rule, Expression))
+
+
+Step = MapStep | FilterStep | SplitStep
+
+
+def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
+    """The schema of what comes out of steps."""
+    for step in steps:
+        if isinstance(step, MapStep):
+            schema = step.schema
+        elif isinstance(step, SplitStep):
+            schema = schema.append(pa.field(SUBSTREAM, pa.int32()))
+    return schema
 
 
 def is_pushed(step: Step) -> bool:
@@ -54,7 +95,8 @@ def is_pushed(step: Step) -> bool:
 def step_words(step: Step) -> str:
     """A step on one line."""
     pushed = " (part of the join behind it)" if is_pushed(step) else ""
-    return f"{'map' if isinstance(step, MapStep) else 'filter'} {' '.join(step.text.split())}{pushed}"
+    verb = {MapStep: "map", FilterStep: "filter", SplitStep: "split"}[type(step)]
+    return f"{verb} {' '.join(step.text.split())}{pushed}"
 
 
 @dataclass(frozen=True)

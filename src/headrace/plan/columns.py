@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from headrace.expressions.tree import parse, walk
-from headrace.plan import MapStep, Step
-from headrace.types import TS
+from headrace.plan import MapStep, SplitStep, Step
+from headrace.types import SUBSTREAM, TS
 
 Names = frozenset[str]
 
@@ -33,8 +33,20 @@ def paths(sql: str) -> frozenset[tuple[str, ...]]:
 def before(steps: Sequence[Step], names: Names) -> Names:
     """What must go into steps for these columns to come out. Every expression of a map is computed: it may fail."""
     for step in reversed(steps):
-        names = read_by(sql for _, sql in step.columns) if isinstance(step, MapStep) else names | read_by([step.sql])
+        if isinstance(step, MapStep):
+            names = read_by(sql for _, sql in step.columns)
+        elif isinstance(step, SplitStep):
+            names = (names - {SUBSTREAM}) | _read_by_split(step)
+        else:
+            names |= read_by([step.sql])
     return names
+
+
+def _read_by_split(step: SplitStep) -> Names:
+    """What a function of the user's reads, nobody knows: all that there is."""
+    if step.functions:
+        return names_of(step.columns)
+    return names_of(step.by or ()) | read_by(rule.sql for rule in step.expressions)
 
 
 def narrow(schema: pa.Schema, names: Names) -> pa.Schema:

@@ -17,9 +17,8 @@ from headrace import expressions
 from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
+from headrace.types import SUBSTREAM as SUBSTREAM
 from headrace.types import TS, TS_TYPE, check_names, describe
-
-SUBSTREAM = "__substream"  # the column, beside a tuple on its way, that says where a split sends it
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ class Map(Node):
         names = [name for name, _ in self.columns]
         if TS in names:
             raise QueryError("map cannot redefine 'ts', the event time: it is always kept; leave it out")
-        check_names([TS, *(name for name in names if name != SUBSTREAM)])
+        _check_names([TS, *names], self.input)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -195,7 +194,7 @@ class Join(Node):
 
     def __post_init__(self) -> None:
         named_sources(self)
-        check_names(self.schema.names)
+        _check_names(self.schema.names, self.left)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -204,7 +203,9 @@ class Join(Node):
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
         """(name in the result, side, name on that side) of every column behind `ts`."""
-        return join_columns(self.left.schema.names, self.right.schema.names)
+        sides = (self.left.schema.names, self.right.schema.names)
+        visible = join_columns(*([name for name in names if name != SUBSTREAM] for names in sides))
+        return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in sides[0] else visible
 
     @property
     def schema(self) -> pa.Schema:
@@ -270,7 +271,7 @@ class Aggregation(Node):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
-        check_names(self.schema.names)
+        _check_names(self.schema.names, self.input)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -358,6 +359,12 @@ class Distinct(Node):
         return {"operator": "distinct", "by": list(self.by), "within": self.within}
 
 
+def _check_names(names: Iterable[str], input: Node) -> None:
+    """Names of a result; which substream a tuple is of goes along under a name of our own."""
+    hidden = SUBSTREAM in input.schema.names
+    check_names(name for name in names if not (hidden and name == SUBSTREAM))
+
+
 # --- splits ------------------------------------------------------------------------------------------------------------
 
 
@@ -390,6 +397,34 @@ class Rule:
             "route": _rule_described(self.route),
             "broadcast": _rule_described(self.broadcast),
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Node):
+    """Tuples with the substream that each goes to; one that goes nowhere is dropped. Only the compiler makes it.
+
+    A tuple for every substream is marked so (EVERYWHERE), or with `replicate` made one tuple for each.
+    """
+
+    input: Node
+    rule: Rule
+    replicate: bool
+    name: str  # to count by
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema.append(pa.field(SUBSTREAM, pa.int32()))
+
+    @property
+    def words(self) -> str:
+        return f"split {self.rule.words}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "split", **self.rule.describe()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,10 +497,14 @@ class Each(Splitting):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Splitting):
-    """A processor on every substream: its outputs are `Output` nodes, which are all that has a schema here."""
+    """A processor on every substream: its outputs are `Output` nodes, which are all that has a schema here.
+
+    The compiler puts the split and the body below it; `split` is then the name of that split, and the body is empty.
+    """
 
     processor: Processor = field(repr=False)
     declared: Declaration
+    split: str = ""
 
     @property
     def schema(self) -> pa.Schema:

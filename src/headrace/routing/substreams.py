@@ -39,7 +39,8 @@ class SubstreamGrouping(Grouping):
     def members(self, groups: list[int], total: int) -> list[int]:
         """The substreams that are in these groups."""
         every = np.arange(self.substreams, dtype=np.int64)
-        return every[np.isin(self._group(every, total), groups)].tolist()
+        found: list[int] = every[np.isin(self._group(every, total), groups)].tolist()
+        return found
 
     def reach(self, table: pa.Table, groups: Groups) -> int:
         return 0

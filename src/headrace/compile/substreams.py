@@ -1,0 +1,94 @@
+"""What runs on every substream, as ordinary operators over tuples that know their substream.
+
+    Apply(input, body)  ->  Apply(body over Split(input))
+    Each(input, body)   ->  body over Split(input), with the substream as a further key of every operator in it
+
+Invariant: the column `__substream` goes along with every tuple from the split to the end of the body, and no answer
+depends on it otherwise than that tuples of two substreams never meet: among tuples of one substream it has one value, so
+their sequence is that of the columns which a user sees, wherever it stands among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from headrace import expressions
+from headrace.errors import QueryError
+from headrace.query import nodes
+from headrace.stream import Stream, node_of
+from headrace.types import SUBSTREAM
+
+Made = dict[int, nodes.Node]  # by the id of the node that it stands for
+Rewrite = Callable[[nodes.Node], nodes.Node]
+
+
+class Splits:
+    """The splits of one query, numbered as they are met; one that is used twice is one."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, bool], nodes.Split] = {}
+
+    def lowered(self, node: nodes.Node, rewrite: Rewrite) -> nodes.Node:
+        """The node without a body of its own, whose operators are rewritten like any other."""
+        match node:
+            case nodes.Apply():
+                split = self._split(node, replicate=False)
+                root = _keyed(node.body, split, rewrite)
+                leaf = nodes.Substream(root.schema)
+                return replace(node, input=root, body=nodes.Body(leaf, leaf), split=split.name)
+            case nodes.Each():
+                root = _keyed(node.body, self._split(node, replicate=True), rewrite)
+                visible = [name for name in root.schema.names if name != SUBSTREAM]
+                return node_of(Stream(root).map(*visible, substream=f"CAST({SUBSTREAM} AS BIGINT)"))
+        return node
+
+    def _split(self, node: nodes.Splitting, *, replicate: bool) -> nodes.Split:
+        key = (id(node.input), id(node.rule), replicate)
+        if key not in self._made:
+            self._made[key] = nodes.Split(node.input, node.rule, replicate, f"split-{len(self._made) + 1}")
+        return self._made[key]
+
+
+def _keyed(body: nodes.Body, split: nodes.Split, rewrite: Rewrite) -> nodes.Node:
+    made: Made = {id(body.leaf): split}
+    for node in nodes.walk(body.root):
+        if node is not body.leaf:
+            made[id(node)] = rewrite(_with_substream(node, made))
+    return made[id(body.root)]
+
+
+def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
+    """The same operator with the substream as a further key; its inputs are those that were made for its own."""
+    match node:
+        case nodes.Map():
+            below = made[id(node.input)]
+            return replace(node, input=below, columns=(*node.columns, _substream_of(below.schema)))
+        case nodes.Filter() | nodes.Case():
+            return replace(node, input=made[id(node.input)])
+        case nodes.Union():
+            return replace(node, streams=tuple(_ordered(made[id(s)], node.schema) for s in node.streams))
+        case nodes.Join():
+            left, right = made[id(node.left)], made[id(node.right)]
+            return replace(node, left=left, right=right, on=_within_substreams(node.on, left.schema, right.schema))
+        case nodes.Aggregation() | nodes.Distinct():
+            return replace(node, input=made[id(node.input)], by=(*node.by, SUBSTREAM))
+    raise QueryError(f"{node.words!r} cannot run on the substreams of a split; use it on the stream that is split")
+
+
+def _substream_of(schema: pa.Schema) -> tuple[str, expressions.Expression]:
+    return SUBSTREAM, expressions.scalar(SUBSTREAM, schema, SUBSTREAM)
+
+
+def _ordered(node: nodes.Node, schema: pa.Schema) -> nodes.Node:
+    """With its columns in the order that a user sees, the substream last: streams that are united have one schema."""
+    names = [*schema.names, SUBSTREAM]
+    return node if node.schema.names == names else node_of(Stream(node).map(*names))
+
+
+def _within_substreams(on: expressions.Predicate, left: pa.Schema, right: pa.Schema) -> expressions.Predicate:
+    """The same predicate for tuples of one substream; a comment may end its text."""
+    found = expressions.join_predicate(f"l.{SUBSTREAM} = r.{SUBSTREAM} AND ({on.text}\n)", left, right)
+    return replace(found, text=on.text)
