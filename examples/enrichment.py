@@ -23,30 +23,24 @@ class Pricing(hr.Processor):
     """Orders with their price; orders of items that have none (yet, or any more: cents is null) are an output of their own."""
 
     outputs = {"priced": pa.schema([*ORDER, ("cents", pa.int64())]), "unpriced": pa.schema(ORDER)}
-    tables = {
-        "prices": hr.StateTable(
-            key=["item"], columns=pa.schema([("item", pa.string()), ("ts", TS), ("cents", pa.int64())])
-        )
-    }
+    tables = {"prices": hr.StateTable(key=["item"], columns=pa.schema([("item", pa.string()), ("cents", pa.int64())]))}
 
     def process(self, tuples, state):
-        # the price that each item has so far, then prices and orders as they came, a price before orders of the same time
+        # for each item the price it has so far, then what came in order, a price before orders of the same time
         known = state["prices"].get(pa.table({"item": pc.unique(tuples["item"])}))
         came = tuples.sort_by([("ts", "ascending"), ("kind", "descending")])
-        rows = pa.concat_tables([known, came], promote_options="default").sort_by(
-            "item"
-        )  # stable: in order within an item
+        rows = pa.concat_tables([known, came], promote_options="default")
+        rows = rows.sort_by("item")  # stable: in order within an item
 
         # an order has the price of the last row before it that is no order; every item begins with such a row
         is_order = pc.fill_null(pc.equal(rows["kind"], "order"), False).to_numpy()
         source = np.maximum.accumulate(np.where(is_order, 0, np.arange(len(rows))))
-        rows = rows.set_column(rows.column_names.index("cents"), "cents", rows["cents"].take(source))
+        orders = rows.drop_columns("cents").append_column("cents", rows["cents"].take(source)).filter(is_order)
 
-        changes = tuples.filter(pc.equal(tuples["kind"], "price")).select(["item", "ts", "cents"])
-        newest = changes.group_by("item", use_threads=False).aggregate([("ts", "last"), ("cents", "last")])
-        state["prices"].put(newest.rename_columns(["item", "ts", "cents"]))
-
-        orders = rows.filter(is_order)
+        prices = came.filter(pc.equal(came["kind"], "price"))
+        nulls_too = pc.ScalarAggregateOptions(skip_nulls=False)  # or a price that was withdrawn would stay
+        last = prices.group_by("item", use_threads=False).aggregate([("cents", "last", nulls_too)])
+        state["prices"].put(last.rename_columns(["item", "cents"]))
         return {
             "priced": orders.filter(orders["cents"].is_valid()).select(self.outputs["priced"].names),
             "unpriced": orders.filter(orders["cents"].is_null()).select(self.outputs["unpriced"].names),

@@ -12,6 +12,7 @@ import math
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import pytest
 import headrace as hr
 from headrace import testing
 from headrace.difference import difference
+from headrace.query import nodes
+from headrace.stream import node_of
 from headrace.testing import table_stream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -30,8 +33,8 @@ TS = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 
-NOT_YET = pytest.mark.xfail(reason="the engine does not run splits yet", strict=False)
-engines = pytest.mark.parametrize("engine", ["reference", pytest.param("engine", marks=NOT_YET)])
+engines = pytest.mark.parametrize("engine", ["reference", "at once", "in epochs"])
+both = pytest.mark.parametrize("engine", ["reference", "in epochs"])
 seeds = pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.thorough) for n in (2, 3, 4))])
 
 
@@ -48,7 +51,30 @@ top10, enrichment, vibration, per_lane = (load(name) for name in ("top10", "enri
 
 
 def answer(query: hr.Stream, engine: str, folder: Path) -> pa.Table:
-    return hr.reference(query) if engine == "reference" else testing.run_locally(query, folder)
+    match engine:
+        case "reference":
+            return hr.reference(query)
+        case "at once":
+            return testing.run_locally(query, folder)
+    return in_epochs(query, folder, epochs=4)
+
+
+def in_epochs(query: hr.Stream, folder: Path, epochs: int) -> pa.Table:
+    """In process, by three slots, the input cut into equal parts by time."""
+    tables = {name: s.origin.table().sort_by("ts") for name, s in nodes.named_sources(node_of(query)).items()}
+    every = np.sort(np.concatenate([tuples["ts"].to_numpy() for tuples in tables.values()]))
+    edges = [every[0], *every[len(every) // epochs :: len(every) // epochs], every[-1] + 1]
+    run = testing.LocalRun(query, folder, slots=3)
+    for start, stop in pairwise(edges):
+        run.epoch({name: between(tuples, start, stop) for name, tuples in tables.items()}, splitters=2)
+    run.end()
+    run.close()
+    return run.results()
+
+
+def between(tuples: pa.Table, start: np.datetime64, stop: np.datetime64) -> pa.Table:
+    times = tuples["ts"].to_numpy()
+    return tuples.filter((times >= start) & (times < stop))
 
 
 def at(minutes: float, seconds: float = 0) -> dt.datetime:
@@ -131,9 +157,10 @@ def sessions_of(clicks: pa.Table) -> pa.Table:
 
 
 @seeds
-def test_sessions_beside_plain_python(seed: int):
+@both
+def test_sessions_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     clicks = made("clicks", 200, seed)
-    agree(sessions_of(clicks), hr.reference(sessions.build(table_stream(clicks))), 50)
+    agree(sessions_of(clicks), answer(sessions.build(table_stream(clicks)), engine, tmp_path), 50)
 
 
 # --- logins -----------------------------------------------------------------------------------------------------------
@@ -176,9 +203,10 @@ def guessed_in(attempts: pa.Table) -> pa.Table:
 
 
 @seeds
-def test_logins_beside_plain_python(seed: int):
+@both
+def test_logins_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     attempts = made("logins", 400, seed)
-    agree(guessed_in(attempts), hr.reference(logins.build(table_stream(attempts))), 5)
+    agree(guessed_in(attempts), answer(logins.build(table_stream(attempts)), engine, tmp_path), 5)
 
 
 # --- unanswered -------------------------------------------------------------------------------------------------------
@@ -219,9 +247,10 @@ def unanswered_in(messages: pa.Table) -> pa.Table:
 
 
 @seeds
-def test_unanswered_beside_plain_python(seed: int):
+@both
+def test_unanswered_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     messages = made("messages", 200, seed)
-    agree(unanswered_in(messages), hr.reference(unanswered.build(table_stream(messages))), 10)
+    agree(unanswered_in(messages), answer(unanswered.build(table_stream(messages)), engine, tmp_path), 10)
 
 
 # --- the first ten ----------------------------------------------------------------------------------------------------
@@ -244,6 +273,15 @@ def test_top10_by_hand(engine: str, tmp_path: Path):
     agree(expected, answer(top10.build(table_stream(views)), engine, tmp_path))
 
 
+@both
+def test_top10_of_many_items(engine: str, tmp_path: Path):
+    """More than ten in every substream, all as often: the first by name."""
+    names = [f"item-{n:03}" for n in range(400)]
+    views = pa.table({"ts": pa.array([at(0.5)] * 400, TS), "item": names[::-1]})
+    expected = table(top10.Ranking.schema, *((at(1), rank, names[rank - 1], 1) for rank in range(1, 11)))
+    agree(expected, answer(top10.build(table_stream(views)), engine, tmp_path))
+
+
 def ranking_of(views: pa.Table) -> pa.Table:
     rows, counts, found = sorted((row["ts"], row["item"]) for row in views.to_pylist()), Counter(), []
     tick = after_minute(rows[0][0])
@@ -257,9 +295,10 @@ def ranking_of(views: pa.Table) -> pa.Table:
 
 
 @seeds
-def test_top10_beside_plain_python(seed: int):
+@both
+def test_top10_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     views = made("views", 300, seed)
-    agree(ranking_of(views), hr.reference(top10.build(table_stream(views))), 500)
+    agree(ranking_of(views), answer(top10.build(table_stream(views)), engine, tmp_path), 500)
 
 
 # --- enrichment -------------------------------------------------------------------------------------------------------
@@ -302,8 +341,9 @@ def test_enrichment_by_hand(engine: str, tmp_path: Path):
 
 
 @seeds
-def test_enrichment_beside_plain_python(seed: int, tmp_path: Path):
-    orders, prices = made("orders", 120, seed), made("prices", 600, seed + 100)
+@both
+def test_enrichment_beside_plain_python(engine: str, seed: int, tmp_path: Path):
+    orders, prices = made("orders", 100, seed), made("prices", 500, seed + 100)
     with_price, without = [], []
     changes = sorted(prices.to_pylist(), key=lambda row: (row["ts"], row["cents"] is None, row["cents"]))
     for order in orders.to_pylist():
@@ -312,7 +352,7 @@ def test_enrichment_beside_plain_python(seed: int, tmp_path: Path):
             with_price.append((*order.values(), valid[-1]))
         else:
             without.append(tuple(order.values()))
-    kinds, found = enrichment.Pricing.outputs, priced(orders, prices, "reference", tmp_path)
+    kinds, found = enrichment.Pricing.outputs, priced(orders, prices, engine, tmp_path)
     agree(table(kinds["priced"], *with_price), found[0], 30)
     agree(table(kinds["unpriced"], *without), found[1], 10)
 
@@ -359,10 +399,11 @@ def spectra_of(samples: pa.Table, size: int, hop: int) -> pa.Table:
 
 
 @seeds
-def test_vibration_beside_the_sum_itself(seed: int):
+@both
+def test_vibration_beside_the_sum_itself(engine: str, seed: int, tmp_path: Path):
     samples = made("samples", 700, seed)
     query = table_stream(samples).split(4, by=["sensor"]).apply(vibration.Spectrum(size=16, hop=12))
-    agree(spectra_of(samples, 16, 12), hr.reference(query), 40)
+    agree(spectra_of(samples, 16, 12), answer(query, engine, tmp_path), 40)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------
@@ -392,7 +433,8 @@ def test_per_lane_by_hand(engine: str, tmp_path: Path):
 
 
 @seeds
-def test_per_lane_beside_plain_python(seed: int):
+@both
+def test_per_lane_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     cars = made("cars", 2000, seed)
     query = per_lane.build(table_stream(cars))
     pairs: dict[Any, list[tuple[dt.datetime, float]]] = defaultdict(list)
@@ -408,7 +450,7 @@ def test_per_lane_beside_plain_python(seed: int):
         (min(met)[0], start, start + MINUTE, len(met), max(speed for _, speed in met), lane)
         for (start, lane), met in pairs.items()
     ]
-    agree(table(query.schema, *found), hr.reference(query), 50)
+    agree(table(query.schema, *found), answer(query, engine, tmp_path), 50)
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
