@@ -24,6 +24,7 @@ import pytest
 
 import headrace as hr
 from headrace import testing
+from headrace.cli import loading
 from headrace.difference import difference
 from headrace.query import nodes
 from headrace.stream import node_of
@@ -40,6 +41,9 @@ THOROUGH = pytest.mark.thorough
 seeds = pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=THOROUGH) for n in (2, 3, 4))])
 
 
+NAMES = ("sessions", "logins", "unanswered", "top10", "enrichment", "vibration", "per_lane")
+
+
 def load(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -48,8 +52,8 @@ def load(name: str) -> Any:
     return module
 
 
-inputs, sessions, logins, unanswered = (load(name) for name in ("inputs", "sessions", "logins", "unanswered"))
-top10, enrichment, vibration, per_lane = (load(name) for name in ("top10", "enrichment", "vibration", "per_lane"))
+inputs = load("inputs")
+sessions, logins, unanswered, top10, enrichment, vibration, per_lane = map(load, NAMES)
 
 
 def answer(query: hr.Stream, engine: str, folder: Path) -> pa.Table:
@@ -509,6 +513,30 @@ def test_input_can_be_made(tmp_path: Path):
     assert len(done.stdout.splitlines()) == len(inputs.STREAMS)
     for make in inputs.STREAMS:
         assert pq.read_table(tmp_path / make.__name__).schema == make(np.random.default_rng(1), 10).schema
+
+
+def results(name: str, spark: Any) -> list[hr.Stream]:
+    """What `headrace run` would run."""
+    found = loading.load(EXAMPLES / f"{name}.py").query(spark)
+    return [query for query, _ in found] if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_file_finds_its_input(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs.main(tmp_path / "in", rows=20)
+    monkeypatch.chdir(tmp_path / "in")
+    for number, query in enumerate(results(name, None)):
+        found = testing.run_locally(query, tmp_path / str(number))
+        assert difference(hr.reference(query), found) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_file_on_spark(spark: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs.main(tmp_path, rows=3000 if name == "vibration" else 400)
+    monkeypatch.chdir(tmp_path)
+    for query in results(name, spark):
+        agree(hr.reference(query), query.collect(slots=3))
 
 
 def test_examples_are_importable_without_spark():
