@@ -27,6 +27,10 @@ class DataError(HeadraceError, ValueError):
     """An expression failed on a tuple (a cast, an overflow); names the expression and the tuple."""
 
 
+class ProcessorError(HeadraceError, AssertionError):
+    """A processor whose answer depends on more than its tuples and its tables; names the smallest case that was found."""
+
+
 class SourceError(HeadraceError):
     """A source delivered something that the query cannot take: another schema, an unreadable file."""
 
