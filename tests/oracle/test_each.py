@@ -64,7 +64,7 @@ def vectorised(rule: Callable[[Row], Any], form: int) -> Callable[[pa.Table], An
         values = [rule(row) for row in table.to_pylist()]
         arrow = pa.array(values)
         if form == 1:
-            return arrow if arrow.null_count < len(arrow) else pa.nulls(len(arrow), pa.int8())
+            return arrow
         if form == 2:
             return pa.chunked_array([pa.array([value], arrow.type) for value in values])
         return np.array(values) if form == 3 and None not in values else values
