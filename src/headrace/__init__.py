@@ -66,6 +66,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "files",
+    "read_state",
     "reference",
     "session",
     "sinks",
@@ -149,6 +150,13 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
     slots, tuples = check_slots(slots), count_of_tuples(tuples, "tuples")
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
+
+
+def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) -> pa.Table:
+    """What a run, live or stopped, holds in a table of a processor: its columns, and `substream` last; by substream and key."""
+    from headrace.engine.looking import read_state
+
+    return read_state(checkpoint, operator, table)
 
 
 def start(

@@ -12,6 +12,7 @@ from headrace.errors import QueryError
 
 MOST_SLOTS = 1024
 MOST_GROUPS = 1 << 20
+MOST_TICKS = 100_000  # of one substream in one epoch
 
 
 def check_slots(slots: Any, what: str = "slots", besides: str = "") -> int:

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 NEVER, FOREVER = -(2**62), 2**62
 FURTHEST = 2**61  # event times beyond this (some 73,000 years) are rejected
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def micros(time: dt.datetime) -> int:
+    """A time with a zone in microseconds since 1970.
+
+    >>> micros(dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC))
+    -1
+    """
+    return (time - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def as_datetime(time: int) -> dt.datetime:
+    """With the zone UTC; Python has no years before 1 and after 9999: OverflowError.
+
+    >>> as_datetime(-1)
+    datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=datetime.timezone.utc)
+    """
+    return EPOCH + dt.timedelta(microseconds=time)
 
 
 def minus(watermark: int, length: int) -> int:

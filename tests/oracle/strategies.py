@@ -24,6 +24,8 @@ from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE
 
+from . import processing
+
 SECOND = 1_000_000
 MOST_RESULTS = 1500  # of an operator inside a query: keeps a case short
 TEXTS = ["a", "b", "B", "", "ä", "Ω≈ç", "a'b", '"', "日本", "\U0001f600", "z" * 40]
@@ -363,6 +365,79 @@ class Maker:
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
         return Part(part.stream.distinct(by=self.by(part), within=within), part.inexact)
 
+    # --- splits
+
+    def split(self, part: Part) -> Any:
+        q, ints = self.pick((1, 2, 3, 5, 8)), part.columns("int")
+        names = [n for n in part.columns() if kind_of(part.stream.schema.field(n).type) != "list"]
+        broadcast = self.pick((None, None, None, "epoch_ms(ts) % 4 = 0", EveryThird()))
+        ways = [{"route": "abs(epoch_ms(ts)) % 7 // 3"} if q > 2 else {"route": "NULLIF(0, epoch_ms(ts) % 2)"}]
+        ways += [{"route": f"abs({quoted(n)}) % {q}"} for n in ints]
+        ways += [{"route": Rows(n, q)} for n in ints]
+        ways += [{"by": [n]} for n in names]
+        return part.stream.split(q, broadcast=broadcast, **self.pick(ways))
+
+    def before(self, part: Part, split: Any) -> Any:
+        """Steps that run in the splitters, sometimes."""
+        if self.pick((True, False, False)):
+            split = split.filter(self.pick(self.tests(part)))
+        if self.pick((True, False, False)):
+            split = split.map(*split.columns, **{self.name(): self.pick(self.values(part))})
+        return split
+
+    def apply(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        keys = [n for n in part.columns() if kind_of(part.stream.schema.field(n).type) != "list"]
+        if not keys:
+            return self.filter(part, parts)
+        key, number = self.pick(keys), self.pick([None, *part.columns("int")])
+        given = (key, part.stream.schema.field(key).type, number)
+        split = self.before(part, self.split(part))
+        kind = self.pick((*processing.SINGLE, processing.Two))
+        found = split.apply(kind(*given))
+        return self.small_enough(Part(self.pick(list(found.values())) if isinstance(found, dict) else found), part)
+
+    def each(self, part: Part, parts: list[Part]) -> Part:
+        """A query of up to two operators on every substream."""
+        part = part.exact()
+        inner = [Part(part.stream)]
+
+        def body(stream: Stream) -> Stream:
+            made = [Part(stream)]
+            for _ in range(self.pick((1, 1, 2))):
+                made.append(getattr(self, self.pick(IN_EACH))(made[-1], made))
+            inner.append(made[-1])
+            return made[-1].stream
+
+        if "substream" in part.stream.columns:
+            return self.filter(part, parts)
+        measured, self.small_enough = self.small_enough, lambda made, instead: made  # a body alone has no answer
+        try:
+            found = self.before(part, self.split(part)).each(body)
+        finally:
+            self.small_enough = measured
+        return self.small_enough(Part(found, inner[-1].inexact), part)
+
+
+class Rows:
+    """A vectorised route; a null goes nowhere."""
+
+    def __init__(self, column: str, q: int) -> None:
+        self.column, self.q = column, q
+        self.__qualname__ = f"Rows-{column}-{q}"
+
+    def __call__(self, tuples: pa.Table) -> pa.Array:
+        return pa.array(
+            [None if v is None or v % 11 == 0 else int(v) % self.q for v in tuples[self.column].to_pylist()]
+        )
+
+
+class EveryThird:
+    __qualname__ = "EveryThird"
+
+    def __call__(self, tuples: pa.Table) -> Any:
+        return np.asarray(tuples["ts"].cast(pa.int64())) % 3 == 0
+
 
 def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     node = node_of(joined)
@@ -375,6 +450,8 @@ STATELESS = ("map", "filter", "case", "union")
 JOINS = ("time_join", "time_join", "count_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate")
 ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
+SPLITS = ("apply", "each")
+IN_EACH = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
 
 
 def make_case(

@@ -33,7 +33,7 @@ from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
 from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.listening import Listeners
-from headrace.engine.merging import merges_of
+from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
@@ -84,6 +84,7 @@ class Driver:
         if last is not None:
             stored.check(last)
             identity.check_query(last, self.query)
+            identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
         self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
@@ -236,12 +237,14 @@ class Driver:
             state=state,
             largest=last.splits if last else {},
             merges=merges_of(self.plan, state, slots),
+            renewals=renewals_of(state, last.number) if last else {},
             ended=tuple(clocks) if final else given.static,
             bounded=given.bounded,
             best_effort=given.best_effort,
             keep_late=given.keep_late,
             keep_failed=given.keep_failed,
             query=self.store.state_id,
+            run=self.store.run,
             sinks=self._deliverer.in_tasks,
         )
 
@@ -258,7 +261,7 @@ class Driver:
         found = outcome(self.store.last, epoch, reports, places)
         decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap())
         return self.store.draft(
-            versions=versions(),
+            versions=versions(self.plan),
             position=position.to_json(),
             query=self.query,
             groups=epoch.groups,
@@ -276,8 +279,10 @@ class Driver:
         )
 
 
-def versions() -> dict[str, str]:
+def versions(plan: p.PhysicalPlan) -> dict[str, str]:
+    """Of what made an epoch, the user's own code included."""
     return {
+        **identity.code_of(plan),
         "headrace": __version__,
         "python": platform.python_version(),
         "pyarrow": pa.__version__,

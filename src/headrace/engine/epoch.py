@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace import plan as p
-from headrace.engine import watermarks
+from headrace.engine import keeping, watermarks
 from headrace.engine.inbox import Inbox, Inputs
 from headrace.engine.messages import Goodbye, Message
 from headrace.engine.outlet import Outlet
@@ -43,6 +43,7 @@ class Merge:
     operator: str
     inputs: tuple[int, ...]
     blocks: tuple[Block, ...]
+    table: str | None = None  # of a keyed table, and of no input
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,14 @@ class Epoch:
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
     largest: Mapping[str, int] = field(default_factory=dict)  # by split, of all epochs before: the largest `ts`
+    renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)  # operator, table: groups
     ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
     bounded: bool = False  # nothing is late
     best_effort: bool = False
     keep_late: bool = False  # those that failed too
     keep_failed: bool = False  # they do not stop the run
     query: str = ""  # the state's name, for sinks
+    run: str = ""  # another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
 
     @cached_property
@@ -75,7 +78,7 @@ class Epoch:
     @cached_property
     def live(self) -> frozenset[str]:
         """Names of the blocks that this epoch begins with."""
-        return frozenset(b.name for state in self.state.values() for blocks in state.inputs for b in blocks)
+        return frozenset(block.name for state in self.state.values() for block in state.blocks)
 
 
 @dataclass(frozen=True)
@@ -173,10 +176,12 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        found = operator.run(EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside))
-        for output, table in report.work.timing(operator.name, found):
+        slot = EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside)
+        for output, table in report.work.timing(operator.name, operator.run(slot)):
             outlet.put(operator.name, output, table)
             yield from outlet.flush_full()
+        with report.work.timed(operator.name):
+            slot.keep_tables()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, report)
     yield from outlet.finish(inbox.seen, inbox.heard, began)
@@ -194,7 +199,11 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
 def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> None:
     for merge in epoch.merges[task.partition] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
-        if operator.stage == stage:
+        if operator.stage != stage:
+            continue
+        if merge.table is not None:
+            block = keeping.write_merged(epoch, task, operator, merge.table, merge.blocks)
+        else:
             assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
-            report.merged(operator.name, merge.inputs, (b.name for b in merge.blocks), block)
+        report.merged(operator.name, merge.inputs, (b.name for b in merge.blocks), block, merge.table)

@@ -23,6 +23,8 @@ STATIC_CHANGED = (
     " the run goes on with what it was; use a new checkpoint folder for what it is"
 )
 
+CODE_CHANGED = "%s goes on with the state that other code or settings made: it was %s, it is %s"
+
 
 def fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
     """What a user wrote, and how the compiler lays the state of it."""
@@ -36,6 +38,25 @@ def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
             f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
         )
         raise QueryChanged(msg)
+
+
+def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
+    """The user's own code that operators run: what it is called, its version and settings."""
+    return {o.name: o.code for o in plan.operators if o.code}
+
+
+def own_code(plan: p.PhysicalPlan) -> list[str]:
+    """What the user wrote in Python: processors, and functions that split."""
+    steps = (step for edge in plan.edges for step in edge.steps if isinstance(step, p.SplitStep))
+    functions = [function.name for step in steps for function in step.functions]
+    return list(dict.fromkeys([*code_of(plan).values(), *functions]))
+
+
+def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
+    """Code may change its version and its settings and go on with the state that it finds."""
+    for operator, code in code_of(plan).items():
+        if (known := last.versions.get(operator, code)) != code:
+            _log.warning(CODE_CHANGED, operator, *map(printable, (known, code)))
 
 
 def check_places(last: Manifest, places: Mapping[str, str], folders: Collection[str], static: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which runs of an operator's state are merged in an epoch."""
+"""Which runs of an operator's state are merged in an epoch, and which bases of its keyed tables are written anew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headrace import plan as p
 from headrace.engine.epoch import Merge
 from headrace.operators.base import Operator, State
+from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 from headrace.state.runs import mergeable_runs
@@ -15,7 +16,15 @@ from headrace.state.runs import mergeable_runs
 def merges_of(plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int) -> tuple[tuple[Merge, ...], ...]:
     """What is merged in this epoch, dealt out to the slots."""
     planned = [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
+    for name, known in state.items():
+        planned += [Merge(name, (), run, table) for table, each in known.tables.items() for run in bases.runs(each)]
     return tuple(tuple(planned[slot::slots]) for slot in range(slots))
+
+
+def renewals_of(state: Mapping[str, OperatorState], last: int) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The groups of every operator's tables whose bases the epoch after `last` renews."""
+    planned = {name: {t: bases.due(each, last) for t, each in known.tables.items()} for name, known in state.items()}
+    return {name: found for name, tables in planned.items() if (found := {t: g for t, g in tables.items() if g})}
 
 
 def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace import plan as p
-from headrace.engine import watermarks
+from headrace.engine import keeping, watermarks
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report, SourceCounts
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.operators.base import Operator, State
+from headrace.state import bases
 from headrace.state.blocks import Block
-from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals
+from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, TableState, Totals
 
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 Clocks = Mapping[str, watermarks.Clock]
@@ -139,7 +140,7 @@ def _operators(
         inputs = tuple(
             _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
         )
-        found[operator.name] = OperatorState(inputs, own)
+        found[operator.name] = OperatorState(inputs, own, tables_after(operator, before, epoch, reports))
         sides = zip(inputs, bounds, strict=True)
         held[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
     return found, held
@@ -156,6 +157,31 @@ def _live(
     new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
     blocks = _less(before, gone) + [merge.block for merge in merges] + new
     return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+
+
+def tables_after(
+    operator: Operator, before: OperatorState, epoch: Epoch, reports: Sequence[Report]
+) -> dict[str, TableState]:
+    """The keyed tables of an operator after an epoch."""
+    return {
+        name: _table(keeping.known(before, name, declared, epoch.groups), operator.name, name, epoch.number, reports)
+        for name, declared in operator.tables.items()
+    }
+
+
+def _table(before: TableState, operator: str, name: str, number: int, reports: Sequence[Report]) -> TableState:
+    """Old blocks, less merged ones and those of which no row counts any more, and the new."""
+    rows, renewed = list(before.rows), list(before.renewed)
+    changes = [c for r in reports for c in r.changed if (c.operator, c.table) == (operator, name)]
+    for change in changes:
+        for group, live in change.rows.items():
+            rows[group] = live
+        for group in change.renewed:
+            renewed[group] = number
+    merges = [m for r in reports for m in r.merged if (m.operator, m.table) == (operator, name)]
+    gone = Counter(name for merge in merges for name in merge.gone)
+    blocks = [*_less(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
+    return replace(before, blocks=bases.needed(blocks, renewed, rows), renewed=tuple(renewed), rows=tuple(rows))
 
 
 def _needed(block: Block, bound: int) -> float:

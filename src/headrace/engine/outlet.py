@@ -133,12 +133,13 @@ class Outlet:
             self.handed.add_block(operator.name, edge.input, block)
             return
         head = BlockHead(operator.name, edge.input, block)
-        counts = np.diff(written.offsets)
+        counts = written.rows
         self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
         layout = self.epoch.layouts[operator.name]
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
             rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
+            rows += written.for_all
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, head))

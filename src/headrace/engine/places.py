@@ -73,7 +73,8 @@ def origin(plan: p.PhysicalPlan, producer: str) -> str:
 
 def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
     operator = plan.by_name.get(edge.producer)
-    begin = operator.schema if operator else next(s.schema for s in plan.sources if s.name == edge.producer)
+    sources = {source.name: source.schema for source in plan.sources}
+    begin = operator.put_out(edge.output) if operator else sources[edge.producer]
     return visible(p.schema_after(edge.steps[:depth], begin))
 
 

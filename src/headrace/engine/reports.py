@@ -70,14 +70,35 @@ class Merged:
     inputs: tuple[int, ...]
     gone: tuple[str, ...]  # names of blocks
     block: Block
+    table: str | None = None  # of a keyed table, and of no input
 
     def to_json(self) -> Any:
-        return [self.operator, self.inputs, self.gone, self.block.to_json()]
+        return [self.operator, self.inputs, self.gone, self.block.to_json(), self.table]
 
     @staticmethod
     def from_json(data: Any) -> Merged:
-        operator, inputs, gone, block = data
-        return Merged(operator, tuple(inputs), tuple(gone), Block.from_json(block))
+        operator, inputs, gone, block, table = data
+        return Merged(operator, tuple(inputs), tuple(gone), Block.from_json(block), table)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a slot made of a keyed table."""
+
+    operator: str
+    table: str
+    block: Block | None  # None: nothing had to be written
+    rows: Mapping[int, int]  # live rows of every group that was touched
+    renewed: tuple[int, ...]  # groups of which this epoch's rows are all
+
+    def to_json(self) -> Any:
+        block = self.block.to_json() if self.block else None
+        return [self.operator, self.table, block, list(self.rows.items()), self.renewed]
+
+    @staticmethod
+    def from_json(data: Any) -> Changed:
+        operator, table, block, rows, renewed = data
+        return Changed(operator, table, Block.from_json(block) if block else None, dict(rows), tuple(renewed))
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,7 @@ class Report(Head):
     added: Sequence[StateBlock]  # to state that is only added to
     replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
     merged: Sequence[Merged]
+    changed: Sequence[Changed]
     outbox: Sequence[Out]  # results before late tuples
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
@@ -128,6 +150,7 @@ class Report(Head):
             "added": [each.to_json() for each in self.added],
             "replaced": [each.to_json() for each in self.replaced],
             "merged": [each.to_json() for each in self.merged],
+            "changed": [each.to_json() for each in self.changed],
             "outbox": [each.to_json() for each in self.outbox],
             "noted": self.noted,
             "load": {name: load.to_json() for name, load in self.load.items()},
@@ -148,6 +171,7 @@ class Report(Head):
             added=[StateBlock.from_json(each) for each in data["added"]],
             replaced=[StateBlock.from_json(each) for each in data["replaced"]],
             merged=[Merged.from_json(each) for each in data["merged"]],
+            changed=[Changed.from_json(each) for each in data["changed"]],
             outbox=[Out.from_json(each) for each in data["outbox"]],
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
@@ -166,6 +190,7 @@ class TaskReport:
         self._added: list[StateBlock] = []
         self._replaced: list[StateBlock] = []
         self._merged: list[Merged] = []
+        self._changed: list[Changed] = []
         self._results: list[Out] = []
         self._late: list[Out] = []
         self._noted: dict[str, Mapping[str, Any]] = {}
@@ -190,8 +215,15 @@ class TaskReport:
     def replaced(self, operator: str, side: int, block: Block) -> None:
         self._replaced.append(StateBlock(operator, side, block))
 
-    def merged(self, operator: str, inputs: Iterable[int], gone: Iterable[str], block: Block) -> None:
-        self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block))
+    def merged(
+        self, operator: str, inputs: Iterable[int], gone: Iterable[str], block: Block, table: str | None = None
+    ) -> None:
+        self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block, table))
+
+    def changed(
+        self, operator: str, table: str, block: Block | None, rows: Mapping[int, int], renewed: Iterable[int]
+    ) -> None:
+        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed)))
 
     def result(self, result: str, held: Block | Receipt) -> None:
         self._results.append(Out(result, held))
@@ -222,6 +254,7 @@ class TaskReport:
             added=self._added,
             replaced=self._replaced,
             merged=self._merged,
+            changed=self._changed,
             outbox=[*self._results, *self._late],
             noted=self._noted,
             load=self._load,

@@ -10,8 +10,10 @@ import pyarrow as pa
 from headrace.engine import watermarks
 from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
+from headrace.engine.keeping import Keeping
 from headrace.engine.places import in_operators
-from headrace.engine.writing import Task, opened, reach, write_grouped, write_rows
+from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
+from headrace.errors import EngineError
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
 from headrace.plan import Step
@@ -38,11 +40,12 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.aside, self.report, self.work = aside, aside.report, aside.report.work
-        self.number = task.partition
+        self.number, self.total, self.run = task.partition, epoch.groups, epoch.run
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
         self.bound = FOREVER if epoch.best_effort else min(self.after)
+        self._keeping = Keeping(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -66,7 +69,7 @@ class EpochSlot:
         if not self.groups(side) and not parts:
             return []
         found = [opened(self.task, self.operator, side, block) for block in blocks]
-        tables = [block.slice(self.groups(side, reach(block.table))) for block in found]
+        tables = [slice_for(block, self.groups(side, reach(block.table)), self.total) for block in found]
         tables += [part_of(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
@@ -101,6 +104,27 @@ class EpochSlot:
         else:
             block = write_rows(self.epoch, self.task, table)
         self.report.replaced(self.operator.name, side, block)
+
+    # --- keyed tables ------------------------------------------------------------------------------------------------
+
+    def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
+        return self._tables.keyed(table, groups)
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
+        self._tables.change(table, put, gone, rows)
+
+    def keep_tables(self) -> None:
+        """When the operator is done: write what it changed, and the bases that are due."""
+        if self._keeping is not None:
+            self._keeping.write()
+
+    @property
+    def _tables(self) -> Keeping:
+        if self._keeping is None:
+            raise EngineError(f"{self.operator.name} has no keyed tables")
+        return self._keeping
+
+    # --- what is counted and noted -----------------------------------------------------------------------------------
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         self.work.read[self.operator.name] += read

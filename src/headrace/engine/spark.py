@@ -37,6 +37,7 @@ from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
 from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
+from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
@@ -393,6 +394,42 @@ def check_shipped(sink: Any) -> None:
             f" {type(error).__name__}: {error}; let it hold names and settings, and open connections and files in write()"
         )
         raise QueryTypeError(msg) from None
+
+
+def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> None:
+    """Refuse code of the user's own that cannot be sent to tasks, or that they cannot load; `what` is in it."""
+    if not what:
+        return
+    named = ", ".join(what)
+    try:
+        cloudpickle.dumps(plan)
+    except Exception as error:
+        msg = (
+            f"{named} must be sent to tasks, but cannot be pickled: {type(error).__name__}: {error};"
+            " let a processor hold plain settings, and load files and open connections in its open()"
+        )
+        raise QueryTypeError(msg) from None
+    tasks = max(2, sc.defaultParallelism)
+    try:
+        sc.parallelize(range(tasks), tasks).map(functools.partial(_loaded, plan)).collect()
+    except Exception as error:
+        raise EngineError(_another_python(sc, str(error)) or _not_loaded(named, str(error))) from None
+
+
+def _loaded(plan: PhysicalPlan, _: int) -> None:
+    """Who runs this has loaded the plan, and all that is in it."""
+    leaving.leave_quietly()
+
+
+def _not_loaded(named: str, text: str) -> str:
+    why = _raised(text).removesuffix("; in full: ") or text[:1000]
+    if missing := re.search(r"No module named '([^']+)'", text):
+        module = missing[1]
+        why = (
+            f"their Python has no module {module!r}; put the code into the file that is run, which is sent along, or send the"
+            f" module: spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it there"
+        )
+    return f"tasks cannot load {named}: {why}"
 
 
 # --- are there executors? ------------------------------------------------------------------------------------------

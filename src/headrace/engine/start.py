@@ -26,7 +26,7 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.durations import Duration, parse_duration
-from headrace.engine import places, plan_file, stored
+from headrace.engine import identity, places, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
@@ -173,6 +173,7 @@ def start(
             auto=auto,
         )
         engine.check_reach(spark.sparkContext, folder / "state")
+        engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
         for sink in filter(takes_parts, outlets.values()):
             engine.check_parts_reach(spark.sparkContext, sink)
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}

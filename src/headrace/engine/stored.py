@@ -21,7 +21,8 @@ from headrace.limits import MOST_GROUPS
 from headrace.operators.base import Operator, State
 from headrace.operators.count_join import WITHIN
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
-from headrace.state.manifest import Manifest, OperatorState, corrupt, manifest_name
+from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
+from headrace.types import describe
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
 _RANKS = form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61))
@@ -36,6 +37,9 @@ def check(last: Manifest) -> None:
         form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
         form.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
+        for name, operator in last.operators.items():
+            for table, state in operator.tables.items():
+                _table(state, last, f"operators.{name:.100}.tables.{table:.100}")
         form.items(Decision.from_json)(last.decisions, "decisions")
         if (known := WorkSoFar.of(last)) is not None:
             form.whole(0, last.number)(known.since, "work.since")
@@ -84,6 +88,19 @@ def _layouts(last: Manifest) -> None:
             raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", data)
 
 
+def _table(state: TableState, last: Manifest, key: str) -> None:
+    """Its numbers can be so: that its rows are these is seen when they are read."""
+    if len(state.rows) != last.groups:
+        raise form.refuse(f"{key}.rows", f"a list of {last.groups}, one for each group", len(state.rows))
+    for group, (renewed, rows) in enumerate(zip(state.renewed, state.rows, strict=True)):
+        form.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
+    for place, block in enumerate(state.blocks):
+        form.whole(0, last.number)(block.low, f"{key}.blocks[{place}].low")
+        form.whole(0, last.number)(block.high, f"{key}.blocks[{place}].high")
+    if (most := sum(block.rows for block in state.blocks)) < sum(state.rows):
+        raise form.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
+
+
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
     """A layout of another kind than the operator's would leave out pairs, or state."""
     kinds = {Adapts.PLACE: Diagonal, Adapts.SHAPE: Rectangles}
@@ -98,6 +115,14 @@ def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
 def _operator(operator: Operator, state: OperatorState) -> None:
     if len(state.inputs) != len(operator.schemas):
         raise form.refuse(f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs))
+    if (found := set(state.tables)) != set(operator.tables):
+        raise form.refuse(f"operators.{operator.name}.tables", f"an object of {sorted(operator.tables)}", sorted(found))
+    for name, declared in operator.tables.items():
+        table, key = state.tables[name], f"operators.{operator.name}.tables.{name}"
+        if table.key != declared.key:
+            raise form.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))
+        if table.columns != declared.columns:
+            raise form.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
     if "given" in state.extra:
         _RANKS(state.extra["given"], f"operators.{operator.name}.extra.given")
     if WITHIN in state.extra:

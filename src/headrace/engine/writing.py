@@ -1,7 +1,8 @@
 """What tasks write: blocks of grouped state, blocks of plain rows, and parts of results for sinks that take them.
 
 Invariant: a grouped block is sorted by group, and within it by position, or for a join with an equality by the hash of
-the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. The tuples of a join have the hash that gave them their
+the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the
+blocks that have some. The tuples of a join have the hash that gave them their
 group beside them: it is taken once, before columns are dropped. The position is what an operator's state expires by: event
 time, the start of a pane, or a rank.
 """
@@ -15,24 +16,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
 from headrace.engine.messages import Attempt
-from headrace.errors import CorruptState, EngineError, SinkError
+from headrace.errors import CorruptState, SinkError
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
 from headrace.sinks import Part, PartSink
-from headrace.state.blocks import REPAIR, Block, BlockReader, Offsets, OpenBlock, block_name, write_block
+from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
+from headrace.state.tables import AT, SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
 LONGEST_RECEIPT = 10_000  # characters
+AnyNumbers = npt.NDArray[Any]
 Grouped = Appended | Replaced  # operators whose state lies in groups
 
 
@@ -102,30 +106,51 @@ def plain(receipt: Any) -> Any:
 
 @dataclass(frozen=True)
 class Written:
-    """A block of state; where its groups lie, and how far its tuples reach over others."""
+    """A block of state; the rows of its groups, and of those that every slot reads; how far tuples reach over others."""
 
     block: Block
-    offsets: Offsets
+    rows: npt.NDArray[np.int64]
+    for_all: int
     reach: int
 
 
 def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> Written:
-    """State of one input of an operator; tuples whose group is nowhere are left out."""
+    """State of one input of an operator; tuples whose group is nowhere are left out, those of all groups come last."""
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     if len(groups) and groups.min() < 0:
-        if (groups == EVERYWHERE).any():
-            raise EngineError(f"{operator.name}: state has no group that every slot reads")
+        groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
     order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
-    offsets = np.searchsorted(groups[order], np.arange(epoch.groups + 1)).astype(np.int64)
+    return _write_ordered(epoch, task, table, groups, positions, order, far)
+
+
+def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
+    """Rows of a keyed table; a group's by substream."""
+    order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
+    return _write_ordered(epoch, task, table, groups, np.asarray(table.column(AT)), order, 0).block
+
+
+def _write_ordered(
+    epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
+) -> Written:
+    regions = epoch.groups + int(len(groups) and groups.max() == epoch.groups)
+    offsets = np.searchsorted(groups[order], np.arange(regions + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
-    return Written(write_block(task.storage, name, arrow.take(table, order), offsets, low, high), offsets, far)
+    block = write_block(task.storage, name, arrow.take(table, order), offsets, low, high)
+    rows = np.diff(offsets)
+    return Written(block, rows[: epoch.groups], int(rows[epoch.groups :].sum()), far)
+
+
+def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
+    """What a slot with these of all groups reads of a block."""
+    shared = range(total, len(block.offsets) - 1) if block.offsets is not None else ()
+    return block.slice([*groups, *shared])
 
 
 def write_merged(epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block]) -> Block:

@@ -124,8 +124,13 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
-    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in ("ts", *columns))
+    return ordered(table, ("ts", *columns))
+
+
+def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
     if table.num_rows < 2:
         return table
+    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
     names = ", ".join(duck.quote(name) for name in table.column_names)
     return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)

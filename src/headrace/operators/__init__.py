@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from headrace.operators import count_aggregate, count_join, distinct, time_aggregate, time_join
+from headrace.operators import apply, count_aggregate, count_join, distinct, time_aggregate, time_join
+from headrace.operators.apply import ApplyOperator
 from headrace.operators.base import Operator, State
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
@@ -21,10 +22,12 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeAggregate: time_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
     nodes.Distinct: distinct.plan,
+    nodes.Apply: apply.plan,
 }
 
 __all__ = [
     "PLANNERS",
+    "ApplyOperator",
     "CountAggregateOperator",
     "CountJoinOperator",
     "Operator",

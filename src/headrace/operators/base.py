@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow as pa
 from headrace.moments import NEVER
 from headrace.plan import Step
 from headrace.plan.columns import Names, names_of
+from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
+NO_TABLES: Mapping[str, StateTable] = MappingProxyType({})
 
 
 class State(Enum):
@@ -46,6 +49,8 @@ class Slot(Protocol):
     before: list[int]  # watermark of each input when the epoch began
     after: list[int]  # and when it ends
     bound: int  # tuples below it are complete
+    total: int  # groups of all slots
+    run: str  # another one with every start of a run
 
     def groups(self, side: int) -> list[int]:
         """This slot's groups of one input."""
@@ -73,6 +78,13 @@ class Slot(Protocol):
 
     def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
+
+    def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
+        """Live rows of some groups (ascending) before the epoch: `__substream`, and the table's columns."""
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
+        """What the epoch made of a table, once: changed rows, keys that are gone (`__substream` and the key's columns; no key
+        in both), and how many live rows every group has now that was touched."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         """What was read of the state, and how many pairs were compared."""
@@ -136,6 +148,11 @@ class Operator(ABC):
     def takes_whole(self) -> bool:
         """Whether its producers must put out all columns, whatever it then holds."""
 
+    @property
+    def code(self) -> str:
+        """The user's own code that it runs, with its version and settings, which may change while its state goes on."""
+        return ""
+
     # --- which slots it can share --------------------------------------------------------------------------------------
 
     @property
@@ -183,6 +200,11 @@ class Operator(ABC):
     def stored(self, side: int) -> set[str]:
         """Columns that every block of an input's state has."""
 
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, StateTable]:
+        """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
+
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -209,8 +231,12 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> int:
-        """How many streams it puts out; with several, each is one of its inputs in another form."""
+    def relays(self) -> bool:
+        """Whether it puts out its inputs, each as an output of its own."""
+
+    def put_out(self, output: int) -> pa.Schema:
+        """The schema of one of its outputs; those that have several of different kinds say so."""
+        return self.schema
 
     # --- for people ------------------------------------------------------------------------------------------------------
 
@@ -273,6 +299,10 @@ class Replaced(Operator):
 @dataclass(frozen=True)
 class Unkeyed(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
+
+    @property
+    def tables(self) -> Mapping[str, StateTable]:
+        return NO_TABLES
 
     @property
     def key_words(self) -> tuple[str, ...]:

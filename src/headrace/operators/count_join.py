@@ -56,8 +56,8 @@ class RankOperator(Sequential):
             yield from enumerate(order.rank(ready[0], ready[1], given))
 
     @property
-    def outputs(self) -> int:
-        return 2
+    def relays(self) -> bool:
+        return True
 
     @property
     def words(self) -> None:

@@ -6,9 +6,9 @@ Invariant: `run` meets new x (new + old), then old x new: disjoint, and together
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join
-from headrace.operators.base import Appended, Results, Slot
+from headrace.operators.base import NO_TABLES, Appended, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, paths
 from headrace.plan.figures import Figures
+from headrace.processor import StateTable
 from headrace.routing import (
     GridRouter,
     Grouping,
@@ -45,6 +46,8 @@ FEW_ROWS = 50_000  # of several runs: sorting them together costs less than look
 class JoinOperator(Appended):
     on: Predicate
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+
+    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
 
@@ -225,8 +228,8 @@ class JoinOperator(Appended):
         return self.name
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     def run(self, slot: Slot) -> Results:
         new = [slot.tables(slot.new(side), side) for side in (0, 1)]

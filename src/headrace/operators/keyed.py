@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
-from headrace.operators.base import Operator
+from headrace.operators.base import NO_TABLES, Operator
 from headrace.operators.placing import Placement
 from headrace.plan.columns import Names
 from headrace.plan.figures import Figures
+from headrace.processor import StateTable
 from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, Router
 
 
@@ -20,6 +21,8 @@ class Keyed(Operator):
     """One input, by the values of some columns: each key in one slot."""
 
     by: tuple[str, ...]
+
+    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
 
     @property
     def router(self) -> Router:
@@ -69,8 +72,8 @@ class Keyed(Operator):
         return (HashGrouping(tuple(name for name in names if name), types_of.pop()),)
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     @property
     def can_split(self) -> bool:

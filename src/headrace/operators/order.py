@@ -18,8 +18,8 @@ class OrderOperator(Sequential):
         yield 0, released
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     @property
     def words(self) -> str:

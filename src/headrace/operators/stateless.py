@@ -67,8 +67,8 @@ class StatelessOperator(Unkeyed):
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 1.0}
 
     @property
-    def outputs(self) -> int:
-        return 1
+    def relays(self) -> bool:
+        return False
 
     @property
     def words(self) -> str:

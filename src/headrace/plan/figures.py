@@ -152,9 +152,9 @@ def _united(plan: p.PhysicalPlan, operator: Operator, side: int, flows: Mapping[
 
 
 def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, Pace], figures: Figures) -> Pace:
-    """What a producer puts out on one edge; one with several outputs gives each of its inputs on."""
+    """What a producer puts out on one edge; of one with several outputs, all of them together."""
     producer = plan.by_name.get(edge.producer)
-    if producer is not None and producer.outputs > 1:
+    if producer is not None and producer.relays:
         own = _united(plan, producer, edge.output, flows, figures)
         return Pace(own.rate, flows[producer.name].lag, flows[producer.name].lag)
     return flows[edge.producer]

@@ -381,11 +381,14 @@ class Rule:
     broadcast: expressions.Expression | Function | None
 
     @property
-    def words(self) -> str:
+    def way(self) -> str:
+        """By what a tuple finds its substream, for people."""
         way = f"hash of {', '.join(self.by)}" if self.by is not None else _rule_words(self.route)
-        return f"{self.substreams} by {way}" + (
-            f", to all where {_rule_words(self.broadcast)}" if self.broadcast else ""
-        )
+        return way + (f", to all where {_rule_words(self.broadcast)}" if self.broadcast else "")
+
+    @property
+    def words(self) -> str:
+        return f"{self.substreams} by {self.way}"
 
     def describe(self) -> dict[str, Any]:
         return {

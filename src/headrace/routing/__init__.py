@@ -6,6 +6,7 @@ A file for each way, all of whose answers `base` asks for:
     rectangles  every pair of groups in one slot
     ranges      numbers that are near each other in one slot
     one_slot    all in sequence
+    substreams  by the rule of a split
     windows     as they come
 
 Invariant of every layout: a pair of tuples that can be a result is looked at only in the epoch in which the later of the
@@ -25,11 +26,12 @@ from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, Hash
 from headrace.routing.one_slot import OneSlotRouter
 from headrace.routing.ranges import RangeGrouping, Ranges, RangesRouter
 from headrace.routing.rectangles import GridRouter, Rectangles
+from headrace.routing.substreams import SubstreamGrouping, SubstreamRouter
 from headrace.routing.windows import WindowsRouter
 
 ROUTERS: dict[str, type[Router]] = {
     router.kind: router
-    for router in (WindowsRouter, HashRouter, GridRouter, RangesRouter, OneSlotRouter, ContentRouter)
+    for router in (WindowsRouter, HashRouter, GridRouter, RangesRouter, OneSlotRouter, ContentRouter, SubstreamRouter)
 }
 LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal, Rectangles, Ranges)}
 
@@ -74,6 +76,8 @@ __all__ = [
     "Rectangles",
     "Router",
     "Split",
+    "SubstreamGrouping",
+    "SubstreamRouter",
     "WindowsRouter",
     "layout_from_json",
     "router_from_json",

@@ -18,13 +18,16 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 from headrace import form
 from headrace.errors import CorruptState, StateError
 from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
+from headrace.state.schemas import schema_from_json, schema_to_json
 
-FORMAT = 3  # 2: without splits; 1: ledgers, control and work stood among the operators
+FORMAT = 3  # 1: ledgers, control and work stood among the operators; 2: without splits and keyed tables
 
 _NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -36,11 +39,45 @@ _CHOICES = (
 
 
 @dataclass(frozen=True)
+class TableState:
+    """A keyed table of an operator: what it is, and its rows (`headrace.state.tables` says which of them count)."""
+
+    key: tuple[str, ...]
+    columns: pa.Schema
+    blocks: tuple[Block, ...]
+    renewed: tuple[int, ...]  # per group: the epoch of its last base; -1: none
+    rows: tuple[int, ...]  # per group: live ones
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": list(self.key),
+            "columns": schema_to_json(self.columns),
+            "blocks": [block.to_json() for block in self.blocks],
+            "renewed": list(self.renewed),
+            "rows": list(self.rows),
+        }
+
+
+@dataclass(frozen=True)
 class OperatorState:
-    """Blocks of one stateful operator, per input in order of arrival, and what else it must remember."""
+    """Blocks of one stateful operator, per input in order of arrival, its tables, and what else it must remember."""
 
     inputs: tuple[tuple[Block, ...], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, TableState] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """All of them; one may come several times, since inputs share theirs."""
+        parts = (*self.inputs, *(table.blocks for table in self.tables.values()))
+        return tuple(block for blocks in parts for block in blocks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": [[block.to_json() for block in blocks] for blocks in self.inputs],
+            "extra": self.extra,
+            "tables": {name: table.to_json() for name, table in self.tables.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -143,7 +180,7 @@ class Manifest:
 
     def state_blocks(self) -> tuple[Block, ...]:
         """The blocks that the next epoch begins with, each once: state of operators, and ledgers."""
-        state = [b for op in self.operators.values() for blocks in op.inputs for b in blocks]
+        state = [block for operator in self.operators.values() for block in operator.blocks]
         return tuple(by_name([*state, *(b for ledger in self.ledgers.values() for b in ledger.blocks)]).values())
 
     def live_blocks(self) -> tuple[Block, ...]:
@@ -235,16 +272,11 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         **plain,
         "sources": {name: source.to_json() for name, source in manifest.sources.items()},
         "ledgers": {name: ledger.to_json() for name, ledger in manifest.ledgers.items()},
-        "operators": {name: _operator_to_json(state) for name, state in manifest.operators.items()},
+        "operators": {name: state.to_json() for name, state in manifest.operators.items()},
         "outbox": [output.to_json() for output in manifest.outbox],
         "totals": manifest.totals.to_json(),
         "format": FORMAT,
     }
-
-
-def _operator_to_json(state: OperatorState) -> dict[str, Any]:
-    inputs = [[block.to_json() for block in blocks] for blocks in state.inputs]
-    return {"inputs": inputs, "extra": state.extra}
 
 
 def _from_json(body: dict[str, Any]) -> Manifest:
@@ -257,8 +289,19 @@ def _from_json(body: dict[str, Any]) -> Manifest:
 
 
 def _operators(value: Any, key: str) -> dict[str, OperatorState]:
-    states = form.each(form.record(inputs=form.items(form.items(_block)), extra=form.table))(value, key)
-    return {name: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"]) for name, s in states.items()}
+    states = form.each(_OPERATOR)(value, key)
+    return {n: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"], s["tables"]) for n, s in states.items()}
+
+
+def _table(value: Any, key: str) -> TableState:
+    found = _TABLE(value, key)
+    names = found["columns"].names
+    if any(name not in names for name in found["key"]) or len(set(found["key"])) != len(found["key"]):
+        raise form.refuse(f"{key}.key", f"some of the columns {names}", found["key"])
+    if len(found["renewed"]) != len(found["rows"]):
+        raise form.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
+    lists = {name: tuple(found[name]) for name in ("key", "blocks", "renewed", "rows")}
+    return TableState(columns=found["columns"], **lists)
 
 
 def _ledgers(value: Any, key: str) -> dict[str, LedgerState]:
@@ -290,6 +333,14 @@ def _block(value: Any, key: str) -> Block:
     return Block.from_json(value)
 
 
+_TABLE = form.record(
+    key=form.items(form.text),
+    columns=schema_from_json,
+    blocks=form.items(_block),
+    renewed=form.items(form.whole(-1, 1 << 62)),
+    rows=form.items(form.count),
+)
+_OPERATOR = form.record(inputs=form.items(form.items(_block)), extra=form.table, tables=form.each(_table))
 _MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
 _COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), form.count)
 _SOURCE = form.record(

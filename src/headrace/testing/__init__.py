@@ -19,41 +19,17 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.durations import Duration, parse_duration
 from headrace.engine import places
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.query import nodes
-from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.types import refuse_finer, stream_schema
+from headrace.testing.tables import table_stream
 
-
-def table_stream(
-    table: pa.Table,
-    time: str = "ts",
-    lateness: Duration = "0 seconds",
-    idle: Duration | None = None,
-    ahead: Duration | None = None,
-    name: str | None = None,
-) -> Stream:
-    """A stream over an Arrow table, for `reference` and `LocalRun`."""
-    refuse_finer(table)
-    return Stream(
-        nodes.Source(
-            name,
-            table.schema,
-            time,
-            parse_duration(lateness, "lateness", zero=True),
-            None if idle is None else parse_duration(idle, "idle"),
-            None if ahead is None else parse_duration(ahead, "ahead", zero=True),
-            TableOrigin(table),
-            stream_schema(table.schema, time),
-        )
-    )
+__all__ = ["LocalRun", "run_locally", "table_stream"]
 
 
 class LocalRun:

@@ -1,0 +1,109 @@
+"""Tables that a user's code hands over, held against the schema that was declared for them.
+
+Invariant: what `fit` gives has exactly the declared columns, in their order and types, and every value is the one that
+was handed over: types change within a family only (whole numbers, doubles, text, times with a zone, ...), and a value
+that the declared type does not hold is an error. Only doubles are rounded where narrow ones were declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import DataError
+from headrace.given import named
+from headrace.types import describe
+
+Family = Callable[[pa.DataType], bool]
+
+_t = pa.types
+_FAMILIES: tuple[Family, ...] = (
+    _t.is_integer,
+    _t.is_floating,
+    _t.is_boolean,
+    lambda kind: bool(_t.is_string(kind) or _t.is_large_string(kind) or _t.is_string_view(kind)),
+    lambda kind: bool(
+        _t.is_binary(kind) or _t.is_large_binary(kind) or _t.is_binary_view(kind) or _t.is_fixed_size_binary(kind)
+    ),
+    lambda kind: bool(_t.is_timestamp(kind) and kind.tz),
+    lambda kind: bool(_t.is_timestamp(kind) and not kind.tz),
+    _t.is_date,
+    _t.is_time,
+    _t.is_decimal,
+)
+
+
+def fit(given: Any, schema: pa.Schema, what: str, columns: str = "") -> pa.Table:
+    """The rows in the declared schema. `what` begins every message; `columns` says what the columns are, if it is not plain."""
+    if isinstance(given, pa.RecordBatch):
+        given = pa.Table.from_batches([given])
+    if not isinstance(given, pa.Table):
+        raise DataError(f"{what} must be a pyarrow Table; found {named(given)}; such as pa.table({{...}})")
+    if given.schema.equals(schema):
+        return given
+    _check_names(given.column_names, schema, what, columns or "its columns")
+    fitted = [_fitted(given.column(field.name), field, what) for field in schema]
+    return pa.Table.from_arrays(fitted, schema=schema)
+
+
+def _check_names(found: list[str], schema: pa.Schema, what: str, columns: str) -> None:
+    missing = [name for name in schema.names if name not in found]
+    extra = [name for name in found if name not in schema.names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    wrong = [
+        f"{word} {', '.join(map(repr, names))}"
+        for word, names in (("lacks", missing), ("also has", extra), ("has more than once", twice))
+        if names
+    ]
+    if wrong:
+        expected = ", ".join(f"{name} {kind}" for name, kind in describe(schema))
+        raise DataError(f"{what} {' and '.join(wrong)}; {columns} are {expected}; give just these, by select([...])")
+
+
+def _fitted(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArray:
+    if column.type.equals(field.type):
+        return column
+    if not _is_kin(column.type, field.type):
+        msg = f"{what} has column {field.name!r} of type {column.type}; expected {field.type}; cast it"
+        raise DataError(msg)
+    try:
+        cast = column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"{what} has column {field.name!r} of type {column.type} with a value that {field.type}, as declared, does not hold: {error}"
+        raise DataError(msg) from None
+    _refuse_overflow(column, cast, field, what)
+    return cast
+
+
+def _refuse_overflow(column: pa.ChunkedArray, cast: pa.ChunkedArray, field: pa.Field, what: str) -> None:
+    """A finite double that became endless, which Arrow does not mind."""
+    if _t.is_floating(field.type) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py():
+        msg = f"{what} has column {field.name!r} of type {column.type} with a value that {field.type}, as declared, does not hold"
+        raise DataError(f"{msg}; declare it as double")
+
+
+def _is_kin(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether values of one type may stand for those of the other."""
+    if _t.is_null(found) or found.equals(expected):
+        return True
+    if _t.is_dictionary(found):
+        return _is_kin(found.value_type, expected)
+    if _t.is_struct(expected):
+        return bool(
+            _t.is_struct(found)
+            and [f.name for f in found] == [f.name for f in expected]
+            and all(_is_kin(a.type, b.type) for a, b in zip(found, expected, strict=True))
+        )
+    if _t.is_map(expected):
+        return bool(
+            _t.is_map(found)
+            and _is_kin(found.key_type, expected.key_type)
+            and _is_kin(found.item_type, expected.item_type)
+        )
+    if _t.is_list(expected):
+        is_list = _t.is_list(found) or _t.is_large_list(found) or _t.is_fixed_size_list(found)
+        return bool(is_list and _is_kin(found.value_type, expected.value_type))
+    return any(family(found) and family(expected) for family in _FAMILIES)

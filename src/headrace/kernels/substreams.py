@@ -1,0 +1,264 @@
+"""A processor called on one substream: what it is handed, when it ticks, and whether what it puts out can be meant.
+
+Invariant: which calls are made, and in which order relative to the tuples, follows from the substream and the watermarks
+alone: the calls of all epochs, one after the other, are those of a run in one epoch, but for where `process` is cut; and
+there tuples of one `ts` stay together, because a watermark and a tick stand between times. Everything that goes wrong in a
+call is a DataError that names processor, substream, method and times, and the line of the user's code.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.arrow import Numbers
+from headrace.errors import DataError, HeadraceError
+from headrace.given import named
+from headrace.kernels.aggregate import times
+from headrace.kernels.fitting import fit
+from headrace.moments import FOREVER, as_datetime
+from headrace.processor import ONLY, Declaration, Processor, State, Table
+from headrace.types import TS, TS_TYPE, shown
+
+MOST_TICKS = 100_000  # of a substream in one epoch
+MOST_COPIES = 10_000  # opened processors that a process keeps
+FRAMES = 3  # of the innermost calls, shown beside the method itself
+_OWN = str(Path(__file__).parents[1])
+
+
+# --- when it ticks ---------------------------------------------------------------------------------------------------
+
+
+def ticks_due(every: int | None, first: int | None, before: int, after: int, last: int | None) -> range:
+    """The times to tick at while the watermark goes from `before` to `after`, in microseconds.
+
+    every   multiples of which are ticks, from 1970 on and back; None: it does not tick
+    first   the first `ts` of the substream, this epoch's tuples included; None: it has had no tuple
+    last    the last `ts` of the whole stream that was split; needed at the end, where `after` is FOREVER
+    """
+    if every is None or first is None:
+        return range(0)
+    if after == FOREVER:
+        assert last is not None, "a stream that has had a tuple has a last one"
+        after = _next(last, every)
+    return range(_next(max(first, before), every), after + 1, every)
+
+
+def _next(time: int, every: int) -> int:
+    """The first multiple after a time."""
+    return (time // every + 1) * every
+
+
+# --- its calls -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a processor, for errors and for the times that it may put out."""
+
+    declared: Declaration
+    substream: int
+    method: str
+    first: int
+    last: int
+
+    @property
+    def words(self) -> str:
+        span = f"at {_time(self.first)}"
+        if self.method == "process":
+            span = f"of tuples from {_time(self.first)} to {_time(self.last)}"
+        return f"{self.declared.name}.{self.method} on substream {self.substream}, {span}"
+
+
+class _Tables(dict[str, Table]):
+    """The tables of a processor; says which there are."""
+
+    def __missing__(self, name: str) -> Table:
+        known = ", ".join(self) or "none; declare it: tables = {name: headrace.StateTable(...)}"
+        raise DataError(f"there is no table {name!r}; the processor's tables are {known}")
+
+
+def run(
+    processor: Processor,
+    declared: Declaration,
+    substream: int,
+    tuples: pa.Table,
+    state: State,
+    ticks: Sequence[int],
+    end: int | None,
+) -> Iterator[tuple[int, pa.Table]]:
+    """Hand over tuples, which are in sequence, and ticks, then the end if it is one; (number of the output, rows) as they come.
+
+    What is not asked for is not called: go through all of it.
+    """
+    _check_ticks(declared, substream, ticks)
+    state = _Tables(state)
+    at = times(tuples)
+    cuts = [*np.searchsorted(at, np.asarray(ticks, np.int64), side="left").tolist(), len(at)]
+    start = 0
+    for cut, tick in zip(cuts, [*ticks, None], strict=True):
+        if start < cut:
+            piece = Call(declared, substream, "process", int(at[start]), int(at[cut - 1]))
+            yield from _called(piece, processor.process, tuples.slice(start, cut - start), state)
+            start = cut
+        if tick is not None:
+            yield from _timed(Call(declared, substream, "tick", tick, tick), processor.tick, state)
+    if end is not None:
+        yield from _timed(Call(declared, substream, "end", end, end), processor.end, state)
+
+
+def _check_ticks(declared: Declaration, substream: int, ticks: Sequence[int]) -> None:
+    if len(ticks) > MOST_TICKS:
+        msg = (
+            f"{declared.name} on substream {substream} would tick {len(ticks):,} times in one epoch, from {_time(ticks[0])}"
+            f" to {_time(ticks[-1])}; at most {MOST_TICKS:,}; if a tuple's time is wrong, refuse such by"
+            " ahead='1 hour' of its source; else let it tick less often (every)"
+        )
+        raise DataError(msg)
+
+
+def _timed(call: Call, method: Callable[..., Any], state: State) -> Iterator[tuple[int, pa.Table]]:
+    try:
+        time = as_datetime(call.first)
+    except OverflowError:
+        msg = f"{call.words} cannot be called: Python has no such date; refuse times too far ahead by ahead='1 hour' of the source"
+        raise DataError(msg) from None
+    yield from _called(call, method, time, state)
+
+
+def _called(call: Call, method: Callable[..., Any], given: Any, state: State) -> Iterator[tuple[int, pa.Table]]:
+    try:
+        put = method(given, state)
+    except (Exception, SystemExit) as error:
+        raise failed(call.words, error) from error
+    return _checked(call, put)
+
+
+# --- what it puts out ------------------------------------------------------------------------------------------------
+
+
+def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
+    """What a call put out, by the number of the output, in the declared schema."""
+    if put is None:
+        return
+    by_name = _by_name(call, put)
+    for number, (name, schema) in enumerate(call.declared.outputs):
+        if by_name.get(name) is not None:
+            what = "what it puts out" if name == ONLY else f"what it puts out as {name!r}"
+            rows = fit(by_name[name], schema, f"{call.words}: {what}")
+            if rows.num_rows:
+                _check_times(call, rows, what)
+                yield number, rows
+
+
+def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
+    names = [name for name, _ in call.declared.outputs]
+    if not call.declared.several:
+        if isinstance(put, Mapping):
+            msg = f"{call.words}: it has one output, so it puts out a pyarrow Table or None; found {named(put)}; for several declare outputs = {{name: schema}}"
+            raise DataError(msg)
+        return {ONLY: put}
+    if not isinstance(put, Mapping):
+        msg = f"{call.words}: it has several outputs, so it puts out {{name: table}} or None; found {named(put)}; the names are {', '.join(names)}"
+        raise DataError(msg)
+    for name in put:
+        if name not in names:
+            raise DataError(f"{call.words}: it has no output {name!r}; it has {', '.join(names)}")
+    return put
+
+
+def _check_times(call: Call, rows: pa.Table, what: str) -> None:
+    if rows.column(TS).null_count:
+        row = int(np.flatnonzero(np.asarray(rows.column(TS).is_null()))[0])
+        raise DataError(f"{call.words}: {what} has no ts in row {row}; every row needs its event time")
+    found: Numbers = times(rows)
+    if int(found.min()) < call.first:
+        row = int(np.argmin(found))
+        cause = "the first tuple it was handed" if call.method == "process" else "its own time"
+        msg = f"{call.words}: {what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}; a row's ts is not before what caused it"
+        raise DataError(msg)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def failed(what: str, error: BaseException) -> DataError:
+    """The error of a user's code, with the lines it came from: it may cross processes as text."""
+    own = isinstance(error, HeadraceError)
+    summary = str(error) if own else "".join(traceback.format_exception_only(error)).strip()
+    return DataError(f"{what}, failed: {summary}\n{_lines(error)}".rstrip())
+
+
+def _lines(error: BaseException) -> str:
+    """The method of the user's, and the innermost calls; what headrace itself does below them tells nobody anything."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call itself, in this file
+    if isinstance(error, HeadraceError):
+        while len(frames) > 1 and frames[-1].filename.startswith(_OWN):
+            frames.pop()
+    some = [*frames[:1], *frames[1:][-FRAMES:]]
+    lines = traceback.StackSummary.from_list(some).format()
+    if len(some) < len(frames):
+        lines.insert(1, f"  ... {len(frames) - len(some)} calls between\n")
+    return "".join(lines)
+
+
+def _time(micros: int) -> str:
+    return shown(pa.scalar(micros, TS_TYPE))
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+class Copies:
+    """Opened copies of processors, one for each substream: those that were used last."""
+
+    def __init__(self, most: int = MOST_COPIES) -> None:
+        self._most = most
+        self.forget()
+
+    def forget(self) -> None:
+        """As a process begins; a forked one has copies of its own, and nobody else's lock."""
+        self._kept: OrderedDict[tuple[str, int, int], Processor] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def copy_of(self, processor: Processor, owner: str, substream: int, substreams: int) -> Processor:
+        """The copy that a substream has in this process, opened; `owner` tells runs, operators and settings apart."""
+        key = (owner, substream, substreams)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = _opened(processor, substream, substreams)
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
+    try:
+        made = copy.deepcopy(processor)
+    except Exception as error:
+        msg = f"{type(processor).__name__} cannot be copied for substream {substream}: {error}; set plain values on it, and make the rest in open"
+        raise DataError(msg) from error
+    try:
+        made.open(substream, substreams)
+    except (Exception, SystemExit) as error:
+        raise failed(f"{type(processor).__name__}.open on substream {substream} of {substreams}", error) from error
+    return made
+
+
+COPIES = Copies()
+copy_of = COPIES.copy_of
+os.register_at_fork(after_in_child=COPIES.forget)

@@ -1,0 +1,293 @@
+"""A processor of the user's own on every substream of a split.
+
+Tuples wait in the blocks they came in until the watermark passes them; those in [before, after) are handed over in an epoch,
+in sequence, each substream in one slot. A processor's tables are loaded for the substreams that are called, and what
+changed in them is written.
+
+Invariant: which tuples, ticks and `end` a substream is handed up to a watermark depends on its tuples and on the watermark
+alone. A tick needs no clock of its own: those up to the last watermark have been, and the first one follows from the
+substream's first `ts`, which is kept in the hidden table `FIRST`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.kernels import substreams
+from headrace.kernels.aggregate import times
+from headrace.kernels.keyed import KeyedTable
+from headrace.kernels.stateless import ordered
+from headrace.moments import FOREVER
+from headrace.operators.base import Appended, Results, Slot, Unkeyed
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan.columns import Names, names_of
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.processor import Declaration, Processor, StateTable
+from headrace.query import nodes
+from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
+from headrace.types import SUBSTREAM, TS, TS_TYPE
+
+FIRST = "__first"  # the first `ts` of every substream that has had a tuple
+FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
+
+
+@dataclass(frozen=True)
+class ApplyOperator(Unkeyed, Appended):
+    split: str  # the name of the split before it
+    rule: nodes.Rule
+    declared: Declaration
+    processor: Processor = field(compare=False, repr=False)
+
+    # --- its inputs --------------------------------------------------------------------------------------------------
+
+    @property
+    def router(self) -> Router:
+        return SubstreamRouter(self.rule.substreams, self.rule.way)
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        return [self.router]
+
+    def routed(self, router: Router) -> Self | None:
+        return self if router.way == self.router.way else None
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)  # a processor may look at any
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        return replace(self, schemas=schemas)
+
+    @property
+    def relays(self) -> bool:
+        return False
+
+    def put_out(self, output: int) -> pa.Schema:
+        return self.declared.outputs[output][1]
+
+    @property
+    def code(self) -> str:
+        settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
+        return f"{self.declared.path} version {self.declared.version}{settings}"
+
+    # --- its state -----------------------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Mapping[str, StateTable]:
+        return {FIRST: FIRSTS, **dict(self.declared.tables)}
+
+    @property
+    def position(self) -> str:
+        return TS
+
+    @property
+    def sorted_by_hash(self) -> bool:
+        return False
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
+
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        return tuples.select(names)
+
+    def merged(self, state: pa.Table) -> pa.Table:
+        return state
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        return list(inputs)
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return False
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    def run(self, slot: Slot) -> Results:
+        groups = slot.groups(0)
+        if groups and slot.after[0] > slot.before[0]:
+            yield from _Turns(self, slot, groups).run()
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        rate, lag = inputs[0].rate, inputs[0].lag
+        results = rate * figures.matching.get(self.name, 1.0)
+        held = figures.held.get(self.name, rate * max(lag - inputs[0].delay, 0.0))
+        return Load((rate,), (rate,), (held,), 0.0, results), Pace(results, lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        share = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
+        return {"matching": share, "held": counted.held}
+
+    @property
+    def words(self) -> str:
+        return f"apply {self.declared.name} to {self.rule.substreams} substreams"
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What one substream is handed in an epoch."""
+
+    substream: int
+    first: int  # its first `ts`, now or long ago
+    tuples: pa.Table
+    ticks: range
+    end: int | None
+
+
+class _Turns:
+    """One slot in one epoch: what its substreams are handed, and what becomes of their tables."""
+
+    def __init__(self, operator: ApplyOperator, slot: Slot, groups: list[int]) -> None:
+        self.operator, self.slot, self.groups, self.declared = operator, slot, groups, operator.declared
+        grouping = operator.groupings[0]
+        assert isinstance(grouping, SubstreamGrouping)
+        self.grouping = grouping
+        self.members = grouping.members(groups, slot.total)
+        self.before, self.after = slot.before[0], slot.after[0]
+        self.last = slot.largest(operator.split) if self.after == FOREVER else None
+
+    def run(self) -> Results:
+        known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
+        turns = self._turns(known)
+        if not turns:
+            return
+        tables = self._loaded(turns)
+        for turn in turns:
+            copy = substreams.copy_of(
+                self.operator.processor, self._owner, turn.substream, self.operator.rule.substreams
+            )
+            own = {name: tables[name][turn.substream] for name, _ in self.declared.tables}
+            yield from substreams.run(copy, self.declared, turn.substream, turn.tuples, own, turn.ticks, turn.end)
+        self._begun([turn for turn in turns if turn.substream not in known], known)
+        for name, of_substreams in tables.items():
+            self._changed(name, of_substreams)
+
+    @property
+    def _owner(self) -> str:
+        return f"{self.slot.run} {self.operator.name}"  # what a user changed between two runs must not be found here
+
+    # --- what is handed over -------------------------------------------------------------------------------------------
+
+    def _turns(self, known: Mapping[int, int]) -> list[_Turn]:
+        handed = _by_substream(self._handed_over())
+        nothing = self.operator.schemas[0].empty_table().drop_columns([SUBSTREAM])
+        found = []
+        for number in self.members:
+            tuples = handed.get(number, nothing)
+            first = known.get(number, int(times(tuples)[0]) if tuples.num_rows else None)
+            if first is None:
+                continue  # it never had a tuple
+            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last)
+            if tuples.num_rows or ticks or self.last is not None:
+                found.append(_Turn(number, first, tuples, ticks, self.last))
+        return found
+
+    def _handed_over(self) -> pa.Table:
+        """Tuples that the watermark has passed in this epoch, by substream and in sequence; those for all, in each."""
+        blocks = [*self.slot.old(0), *self.slot.new(0)]
+        tables = self.slot.tables([b for b in blocks if b.low is not None and b.low < self.after], 0)
+        schema = self.operator.schemas[0]
+        ready = [_between(table, self.before, self.after).select(schema.names) for table in tables]
+        routed = _replicated(pa.concat_tables(ready) if ready else schema.empty_table(), self.members)
+        visible = [name for name in schema.names if name != SUBSTREAM]
+        return ordered(routed, [SUBSTREAM, TS, *visible])
+
+    # --- tables ----------------------------------------------------------------------------------------------------------
+
+    def _loaded(self, turns: Sequence[_Turn]) -> dict[str, dict[int, KeyedTable]]:
+        """The tables of the groups that are touched, by name and substream; also of substreams that have no turn."""
+        touched = sorted(set(self._groups_of([turn.substream for turn in turns])))
+        found: dict[str, dict[int, KeyedTable]] = {}
+        for name, declared in self.declared.tables:
+            rows = _by_substream(self.slot.keyed(name, touched), in_order=False)
+            members = self.grouping.members(touched, self.slot.total)
+            found[name] = {number: KeyedTable(declared, name, rows.get(number)) for number in members}
+        return found
+
+    def _begun(self, turns: Sequence[_Turn], known: Mapping[int, int]) -> None:
+        """Substreams whose first tuple came now."""
+        if not turns:
+            return
+        numbers = [turn.substream for turn in turns]
+        firsts = pa.array([turn.first for turn in turns], pa.int64()).cast(TS_TYPE)
+        new = pa.table({SUBSTREAM: pa.array(numbers, pa.int32()), "of": pa.array(numbers, pa.int32()), "first": firsts})
+        held = Counter(self._groups_of([*known, *numbers]))
+        rows = {group: held[group] for group in set(self._groups_of(numbers))}
+        self.slot.change(FIRST, new, new.select([SUBSTREAM, "of"]).slice(0, 0), rows)
+
+    def _changed(self, name: str, tables: Mapping[int, KeyedTable]) -> None:
+        put, gone, rows = [], [], Counter[int]()
+        for number, group in zip(tables, self._groups_of(list(tables)), strict=True):
+            changes = tables[number].changes()
+            put.append(_marked(changes.put, number))
+            gone.append(_marked(changes.gone, number))
+            rows[group] += len(tables[number])
+        self.slot.change(name, pa.concat_tables(put), pa.concat_tables(gone), rows)
+
+    def _groups_of(self, numbers: Sequence[int]) -> list[int]:
+        of = pa.table({SUBSTREAM: pa.array(numbers, pa.int32())})
+        found: list[int] = self.grouping.groups(of, self.slot.total).tolist()
+        return found
+
+
+def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(firsts.column("of").to_pylist(), firsts.column("first").cast(pa.int64()).to_pylist(), strict=True))
+
+
+def _between(table: pa.Table, before: int, after: int) -> pa.Table:
+    at = times(table)
+    mine = (at >= before) & (at < after)
+    return table if mine.all() else table.filter(pa.array(mine))
+
+
+def _replicated(table: pa.Table, members: Sequence[int]) -> pa.Table:
+    """A tuple for all substreams becomes one for each of these."""
+    for_all = np.asarray(table.column(SUBSTREAM)) == EVERYWHERE
+    if not for_all.any():
+        return table
+    shared = table.filter(pa.array(for_all))
+    copies = shared.take(pa.array(np.tile(np.arange(shared.num_rows), len(members))))
+    numbers = pa.array(np.repeat(np.asarray(members, np.int32), shared.num_rows))
+    place = table.schema.get_field_index(SUBSTREAM)
+    copies = copies.set_column(place, table.schema.field(place), numbers)
+    return pa.concat_tables([table.filter(pa.array(~for_all)), copies])
+
+
+def _by_substream(table: pa.Table, *, in_order: bool = True) -> dict[int, pa.Table]:
+    """The rows of each, without the column that says which; they lie together already, unless that is said."""
+    numbers = np.asarray(table.column(SUBSTREAM))
+    rows = table.drop_columns([SUBSTREAM])
+    if not in_order:
+        order = np.argsort(numbers, kind="stable")
+        numbers, rows = numbers[order], rows.take(pa.array(order))
+    found, starts = np.unique(numbers, return_index=True)
+    pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
+    return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
+
+
+def _marked(rows: pa.Table, substream: int) -> pa.Table:
+    """With the substream that they are of."""
+    return rows.add_column(0, pa.field(SUBSTREAM, pa.int32()), pa.array(np.full(rows.num_rows, substream, np.int32)))
+
+
+def plan(node: nodes.Apply, sofar: PlanSoFar) -> Flow:
+    flows = sofar.flows(node.input)
+    operator = ApplyOperator(
+        sofar.name("apply"),
+        stage_after(flows),
+        (node.input.schema,),
+        node.schema,
+        (SubstreamGrouping((SUBSTREAM,), node.rule.substreams),),
+        node.split,
+        node.rule,
+        node.declared,
+        node.processor,
+    )
+    return sofar.add(operator, flows)

@@ -1,0 +1,30 @@
+"""What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
+
+    interpreter  what arrived, steps, and the walk through a query
+    windows      joins, aggregates, `distinct`
+    splitting    which substream a tuple is in
+    processors   calls of a processor, in sequence
+    tables       the state of a processor: dicts
+    tuples       times, sequence, keys
+    asking       expressions, by DuckDB
+
+What arrived, windows, order, matching, time and state are plain Python and numpy, of this room and of `headrace.values`;
+the engine and its kernels use neither. Shared with them are the query as it was checked when it was built (its records,
+schemas, lengths of windows, and the SQL and types of its expressions), DuckDB, which evaluates scalar expressions and
+aggregate functions, and the hash that `split(by=...)` goes by. `tests/unit/test_apart.py` lists every module that is
+shared, and why.
+"""
+
+from __future__ import annotations
+
+from headrace.difference import difference as difference  # can be had from here too
+from headrace.reference.interpreter import (
+    Epoch,
+    Failed,
+    failed_tuples,
+    late_tuples,
+    reference,
+    references,
+)
+
+__all__ = ["Epoch", "Failed", "difference", "failed_tuples", "late_tuples", "reference", "references"]

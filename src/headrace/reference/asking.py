@@ -1,0 +1,96 @@
+"""Expressions of a query, evaluated by DuckDB on rows that the reference chose; one that fails is named with its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import duck
+from headrace.errors import DataError
+from headrace.expressions import Expression
+from headrace.reference.tuples import one
+from headrace.values import as_text
+
+
+def surviving(step: Callable[[pa.Table], pa.Table], empty: pa.Table, tuples: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What comes of the tuples on which a step does not fail, and the others; found by halving."""
+    try:
+        return step(tuples), tuples.slice(0, 0)
+    except Failure as failure:
+        if not duck.is_of_data(failure.error):
+            raise
+    if tuples.num_rows == 1:
+        return empty, tuples
+    half = tuples.num_rows // 2
+    halves = (tuples.slice(0, half), tuples.slice(half))
+    found, failing = zip(*(surviving(step, empty, t) for t in halves), strict=True)
+    return one(found), one(failing)
+
+
+def value_of(expression: Expression, tuples: pa.Table) -> Any:
+    return ask(expression.sql, expression.text, "__tuples", {"__tuples": tuples}).cast(expression.type)
+
+
+def is_true(sql: str, text: str, tuples: pa.Table) -> Any:
+    return truth(ask(sql, text, "__tuples", {"__tuples": tuples}))
+
+
+def truth(column: Any) -> Any:
+    """Null is not true."""
+    return pc.fill_null(column, False)
+
+
+def ask(sql: str, text: str, origin: str, tables: Mapping[str, pa.Table]) -> Any:
+    """The value of an expression for every row of the tables side by side, in their order."""
+    found = run(f"SELECT {sql} AS c FROM {origin}", tables, text, by_row=True)
+    return found["c"].combine_chunks()
+
+
+@dataclass
+class Failure(Exception):
+    """An expression failed; by_row: on one row of the tables."""
+
+    error: duckdb.Error
+    sql: str
+    tables: Mapping[str, pa.Table]
+    text: str
+    by_row: bool
+
+    def told(self) -> DataError:
+        reason = str(self.error).splitlines()[0]
+        where = f" on {_culprit(self.sql, self.tables)}" if self.by_row else ""
+        return DataError(
+            f"{self.text!r} failed{where}: {reason}; correct the data or use a safe form, such as TRY_CAST"
+        )
+
+
+def run(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: bool = False) -> pa.Table:
+    try:
+        return duck.run(sql, tables)
+    except duckdb.Error as error:
+        raise Failure(error, sql, tables, text, by_row) from error
+
+
+def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
+    """The first row of the tables on which the query fails, found by halving."""
+    low, high = 0, max(table.num_rows for table in tables.values())
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fails(sql, tables, low, middle) else (middle, high)
+    own = {side: [n for n in table.column_names if n != "__row"] for side, table in tables.items()}
+    return " and ".join(
+        "".join(as_text(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
+    )
+
+
+def _fails(sql: str, tables: Mapping[str, pa.Table], low: int, high: int) -> bool:
+    try:
+        duck.run(sql, {name: table.slice(low, high - low) for name, table in tables.items()})
+    except duckdb.Error:
+        return True
+    return False

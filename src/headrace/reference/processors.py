@@ -1,0 +1,179 @@
+"""A processor on one substream: which calls it gets, in which order, and what it may put out.
+
+Invariant: the calls of a substream follow from its tuples and from how far time has come, and from nothing else. Here
+tuples are handed over one `ts` at a time, so that every row put out can be held against its cause.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import DataError
+from headrace.given import named
+from headrace.processor import ONLY, Declaration, Processor, Put
+from headrace.query import nodes
+from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
+from headrace.reference.tuples import times_of
+from headrace.types import TS
+
+Rows = dict[str, pa.Table]  # by output
+TICK, PROCESS, END = "tick", "process", "end"
+
+
+class TooEarly(DataError):
+    """A row was put out whose `ts` is before its cause."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is called; time: of the tick, of the end, or of the first tuple."""
+
+    what: str
+    time: int
+    tuples: pa.Table | None = None
+
+    @property
+    def words(self) -> str:
+        if self.tuples is None:
+            return f"in {self.what} at {shown(self.time)}"
+        last = int(times_of(self.tuples)[-1])
+        until = "" if last == self.time else f" to {shown(last)}"
+        return f"in {self.what} of {self.tuples.num_rows} tuples at {shown(self.time)}{until}"
+
+
+def run_processor(
+    node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int
+) -> list[Rows]:
+    """What is put out, call by call; tuples: those before the watermark, in sequence; last: `ts` of the whole stream."""
+    if not tuples.num_rows:
+        return []
+    one_copy = Copy(node.processor, node.declared, substream, node.rule.substreams)
+    state = tables_of(node.declared.tables)
+    return [one_copy.call(call, state) for call in calls_of(tuples, node.declared, watermark, last, substream, most)]
+
+
+def calls_of(
+    tuples: pa.Table, declared: Declaration, watermark: float, last: int, substream: int, most: int
+) -> list[Call]:
+    """At one time a tick comes before the tuples; the end comes after everything."""
+    times = times_of(tuples).tolist()
+    ended = watermark == math.inf
+    calls = list(_processing(tuples, times))
+    if declared.every is not None:
+        ticks = _ticks(times[0], declared.every, last, watermark)
+        if len(ticks) > most:
+            raise DataError(
+                f"{declared.name} would get {len(ticks):,} ticks in substream {substream}, at most {most:,} in one epoch:"
+                f" from {shown(times[0])} on, every {declared.every / 1e6:g} seconds; if a time lies too far in the"
+                " future, give the source ahead=... so that it is rejected, or give the processor a longer every"
+            )
+        calls = sorted(
+            [*calls, *(Call(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
+        )
+    return [*calls, Call(END, last)] if ended else calls
+
+
+def _processing(tuples: pa.Table, times: list[int]) -> Iterator[Call]:
+    start = 0
+    for time, same in groupby(times):
+        rows = len(list(same))
+        yield Call(PROCESS, time, tuples.slice(start, rows).combine_chunks())
+        start += rows
+
+
+def _ticks(first: int, every: int, last: int, watermark: float) -> range:
+    """The multiples greater than the first time, as far as the watermark; at the end, to the one behind the last time."""
+    until = (last // every + 1) * every if watermark == math.inf else int(watermark)  # // rounds down, also below zero
+    return range((first // every + 1) * every, until + 1, every)
+
+
+class Copy:
+    """A processor's copy of one substream."""
+
+    def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
+        self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
+        try:
+            self.processor.open(substream, substreams)
+        except Exception as error:
+            raise DataError(f"{self._where} failed in open: {_told(error)}") from error
+
+    @property
+    def _where(self) -> str:
+        return f"{self.declared.name} in substream {self.substream}"
+
+    def call(self, call: Call, state: Mapping[str, DictTable]) -> Rows:
+        """What it puts out, under the name of every output."""
+        given = moment(call.time) if call.tuples is None else call.tuples
+        try:
+            put = self.made(getattr(self.processor, call.what), given, state)
+        except Exception as error:
+            raise DataError(f"{self._where} failed {call.words}: {_told(error)}") from error
+        try:
+            return self._checked(put, call)
+        except DataError as error:
+            raise type(error)(f"{self._where}, {call.words}: {error}") from None
+
+    def made(self, method: Any, given: Any, state: Mapping[str, DictTable]) -> Put:
+        put: Put = method(given, state)
+        return put
+
+    def _checked(self, put: Put, call: Call) -> Rows:
+        schemas = dict(self.declared.outputs)
+        tables = self._by_output(put)
+        for name in tables:
+            if name not in schemas:
+                raise DataError(f"there is no output {name!r}; it has {', '.join(schemas)}")
+        return {name: _rows(tables.get(name), schema, name, call) for name, schema in schemas.items()}
+
+    def _by_output(self, put: Put) -> Mapping[str, pa.Table | None]:
+        if put is None:
+            return {}
+        if not self.declared.several:
+            return {ONLY: put}
+        if not isinstance(put, Mapping):
+            names = ", ".join(name for name, _ in self.declared.outputs)
+            raise DataError(
+                f"what it puts out must be a dict {{output: table}} of {names}, or None; found {named(put)}"
+            )
+        return put
+
+
+def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: Call) -> pa.Table:
+    if table is None:
+        return schema.empty_table()
+    rows = fitting(table, schema, f"output {output!r}" if output != ONLY else "what it puts out")
+    if rows[TS].null_count:
+        raise DataError(f"a row is put out without a time: {TS!r} is null")
+    if rows.num_rows and (earliest := pc.min(rows[TS].cast(pa.int64())).as_py()) < call.time:
+        raise TooEarly(
+            f"a row is put out too early: its ts is {shown(earliest)}, before {shown(call.time)}, the time of what caused"
+            " it; give it that time or a later one, and its own in another column"
+        )
+    return rows
+
+
+def moment(time: int) -> dt.datetime:
+    try:
+        return EPOCH + time * MICROSECOND
+    except OverflowError:
+        raise DataError(f"the time {time} (microseconds since 1970) is beyond those that Python has") from None
+
+
+def shown(time: int) -> str:
+    try:
+        return str(EPOCH + time * MICROSECOND)
+    except OverflowError:
+        return f"{time} microseconds since 1970"
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

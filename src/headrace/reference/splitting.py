@@ -1,0 +1,110 @@
+"""Which substream a tuple is in.
+
+Invariant: a tuple whose `broadcast` is true is in every substream, once, and nobody asks for its `route`; any other is in
+the one that `route` gives, or in none where that is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import DataError
+from headrace.expressions import Expression
+from headrace.given import named
+from headrace.processor import Function
+from headrace.query import nodes
+from headrace.reference.asking import surviving, value_of
+from headrace.reference.tuples import one, row_numbers
+from headrace.routing.hashing import groups_of
+from headrace.values import as_text
+
+EVERYWHERE = -1  # where a tuple goes that is broadcast
+VALUE = "__value"  # beside a tuple, what an expression gives for it
+
+
+def split(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, pa.Table], pa.Table]:
+    """The tuples by substream, and those on which SQL failed; keep: they are no error."""
+    everywhere, others, failing = _broadcast(rule, tuples, keep)
+    if rule.by is not None:
+        numbers: Sequence[int | None] = groups_of(others, rule.by, rule.substreams).tolist()
+    else:
+        assert rule.route is not None
+        others, numbers, unrouted = _valued(rule.route, "route", others, keep)
+        failing = one([failing, unrouted])
+        _check(rule, numbers, others)
+    rows: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers):
+        if number is not None:
+            rows.setdefault(number, []).append(row)
+    shares = {number: others.take(row_numbers(mine)) for number, mine in rows.items()}
+    return shares | ({EVERYWHERE: everywhere} if everywhere.num_rows else {}), failing
+
+
+def _broadcast(rule: nodes.Rule, tuples: pa.Table, keep: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Those that go everywhere, the others, and those on which the condition failed; null is not true."""
+    nothing = tuples.slice(0, 0)
+    if rule.broadcast is None:
+        return nothing, tuples, nothing
+    asked, values, failing = _valued(rule.broadcast, "broadcast", tuples, keep)
+    true = np.array([value is True for value in values], bool)
+    return asked.filter(pa.array(true)), asked.filter(pa.array(~true)), failing
+
+
+def _check(rule: nodes.Rule, numbers: Sequence[int | None], tuples: pa.Table) -> None:
+    for row, number in enumerate(numbers):
+        if number is not None and not 0 <= number < rule.substreams:
+            tuple_ = as_text(tuples.slice(row, 1))[0]
+            raise DataError(
+                f"route gives {number} for {tuple_}; there are substreams 0 .. {rule.substreams - 1};"
+                " give null for a tuple that is to go nowhere"
+            )
+
+
+def _valued(
+    given: Expression | Function, what: str, tuples: pa.Table, keep: bool
+) -> tuple[pa.Table, list[Any], pa.Table]:
+    """The tuples that have a value, their values, and those on which SQL failed."""
+    nothing = tuples.slice(0, 0)
+    if tuples.num_rows == 0:
+        return tuples, [], nothing
+    if isinstance(given, Function):
+        return tuples, _called(given, what, tuples), nothing
+
+    def asked(some: pa.Table) -> pa.Table:
+        return some.append_column(VALUE, value_of(given, some))
+
+    empty = nothing.append_column(VALUE, pa.array([], given.type))
+    valued, failing = surviving(asked, empty, tuples) if keep else (asked(tuples), nothing)
+    return valued.drop_columns([VALUE]), valued[VALUE].to_pylist(), failing
+
+
+def _called(function: Function, what: str, tuples: pa.Table) -> list[Any]:
+    """What a function of the user's gives, one value for every tuple; it is handed all of them."""
+    try:
+        found = function.call(tuples)
+    except Exception as error:
+        raise DataError(f"{what} {function.words} failed: {type(error).__name__}: {error}") from error
+    values = _array(found, function, what)
+    if len(values) != tuples.num_rows:
+        raise DataError(f"{what} {function.words} gives {len(values)} values for {tuples.num_rows} tuples")
+    fits = pa.types.is_integer if what == "route" else pa.types.is_boolean
+    if not fits(values.type) and not pa.types.is_null(values.type):
+        wanted = "whole numbers" if what == "route" else "booleans"
+        raise DataError(f"{what} {function.words} must give {wanted}, one for each tuple; found {values.type}")
+    plain: list[Any] = values.to_pylist()
+    return plain
+
+
+def _array(found: Any, function: Function, what: str) -> pa.Array:
+    if isinstance(found, pa.Array | pa.ChunkedArray):
+        return found
+    if isinstance(found, np.ndarray | list | tuple):
+        try:
+            return pa.array(found)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            raise DataError(f"{what} {function.words} gives no column: {error}") from None
+    raise DataError(f"{what} {function.words} must give an Arrow or NumPy array, or a list; found {named(found)}")

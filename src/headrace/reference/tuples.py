@@ -1,0 +1,52 @@
+"""Tuples as the reference sees them: their times, their sequence, and keys that are equal where values are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.types import TS, TS_TYPE
+from headrace.values import Key, comparable, key_of
+
+Numbers = npt.NDArray[np.int64]
+
+
+def one(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def times_of(tuples: pa.Table) -> Numbers:
+    """Event times as microseconds; a missing one reads as zero."""
+    column = tuples[TS].combine_chunks().cast(pa.int64())
+    return np.asarray(pc.fill_null(column, 0), np.int64)
+
+
+def timestamps(times: Numbers) -> Any:
+    return pa.array(times, pa.int64()).cast(TS_TYPE)
+
+
+def row_numbers(rows: Iterable[int]) -> Numbers:
+    return np.array(list(rows), np.int64)
+
+
+def before(watermark: float, tuples: pa.Table) -> pa.Table:
+    return tuples.filter(pa.array(times_of(tuples) < watermark))
+
+
+def in_sequence(tuples: pa.Table) -> pa.Table:
+    """The tuples by time, ties by their columns in the order of the schema."""
+    keys = keys_of(tuples, [TS, *(name for name in tuples.column_names if name != TS)])
+    return tuples.take(row_numbers(sorted(range(len(keys)), key=keys.__getitem__))).combine_chunks()
+
+
+def keys_of(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
+    """Per tuple the keys of these columns."""
+    if not names:
+        return [()] * tuples.num_rows
+    columns = [[key_of(value) for value in comparable(tuples[name])] for name in names]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,206 @@
+"""What joins, aggregates and `distinct` mean: windows, order, matching and time in plain Python and numpy.
+
+DuckDB sees no tuple and no pair outside the window that is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import duck
+from headrace.errors import DataError
+from headrace.expressions import Predicate
+from headrace.query import nodes
+from headrace.reference.asking import ask, run, truth
+from headrace.reference.tuples import Numbers, before, in_sequence, keys_of, one, row_numbers, times_of, timestamps
+from headrace.types import TS
+from headrace.values import Key
+
+CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together
+EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class Given(Protocol):
+    """Tuples of an input, and the time until which nothing follows."""
+
+    @property
+    def table(self) -> pa.Table: ...
+
+    @property
+    def watermark(self) -> float: ...
+
+
+def distinct(node: nodes.Distinct, given: Given) -> pa.Table:
+    """A tuple is kept unless one with the same key was kept at most so long before it."""
+    tuples = in_sequence(before(given.watermark, given.table))
+    kept_at: dict[Key, int] = {}
+    rows = []
+    for row, (key, ts) in enumerate(zip(keys_of(tuples, node.by), times_of(tuples).tolist(), strict=True)):
+        if key not in kept_at or ts - kept_at[key] > node.within:
+            kept_at[key] = ts
+            rows.append(row)
+    return tuples.take(row_numbers(rows))
+
+
+# --- joins --------------------------------------------------------------------------------------------------
+
+
+def time_join(node: nodes.TimeJoin, left: pa.Table, right: pa.Table) -> pa.Table:
+    right = right.take(np.argsort(times_of(right), kind="stable"))
+    l_times, r_times = times_of(left), times_of(right)
+    low = np.searchsorted(r_times, _plus(l_times, -node.w2), side="left")
+    high = np.searchsorted(r_times, _plus(l_times, node.w1), side="right")
+    l_rows, r_rows = _matches(node.on, left, right, _pairs(low, high))
+    return _joined(node, np.minimum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))
+
+
+def count_join(node: nodes.CountJoin, given_left: Given, given_right: Given) -> pa.Table:
+    """Rows in sequence, so that a tuple's row number is its rank."""
+    until = min(given_left.watermark, given_right.watermark)
+    left, right = (in_sequence(before(until, given.table)) for given in (given_left, given_right))
+    l_times, r_times = times_of(left), times_of(right)
+    r_before, l_before = _walk_together(l_times.tolist(), r_times.tolist())
+    complete_l = _pairs(np.maximum(r_before - node.n2, 0), r_before)
+    complete_r = ((l_row, r_row) for r_row, l_row in _pairs(np.maximum(l_before - node.n1, 0), l_before))
+    found = [_matches(node.on, left, right, pairs) for pairs in (complete_l, complete_r)]
+    l_rows, r_rows = (np.concatenate(rows) for rows in zip(*found, strict=True))
+    return _joined(node, np.maximum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))
+
+
+def _walk_together(l_times: list[int], r_times: list[int]) -> tuple[Numbers, Numbers]:
+    """For every l how many r came before it, for every r how many l; at equal times each l before any r."""
+    r_before: list[int] = []
+    l_before: list[int] = []
+    for _, side in sorted([(ts, "l") for ts in l_times] + [(ts, "r") for ts in r_times]):
+        if side == "l":
+            r_before.append(len(l_before))
+        else:
+            l_before.append(len(r_before))
+    return np.array(r_before, np.int64), np.array(l_before, np.int64)
+
+
+def _pairs(low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """Every (i, j) with low[i] <= j < high[i], some at a time."""
+    ends = np.cumsum(high - low)
+    starts = ends - (high - low)
+    total = int(ends[-1]) if len(ends) else 0
+    for begin in range(0, total, CHUNK):
+        numbers = np.arange(begin, min(begin + CHUNK, total))
+        owner = np.searchsorted(ends, numbers, side="right")
+        yield owner, low[owner] + (numbers - starts[owner])
+
+
+def _matches(
+    on: Predicate, left: pa.Table, right: pa.Table, pairs: Iterable[tuple[Numbers, Numbers]]
+) -> tuple[Numbers, Numbers]:
+    """Of these pairs of row numbers, those for which the predicate is true."""
+    left, right = _used(left, "l", on), _used(right, "r", on)
+    found: list[tuple[Numbers, Numbers]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for l_rows, r_rows in pairs:
+        tables = {"l": left.take(l_rows), "r": right.take(r_rows)}
+        true = np.asarray(truth(ask(on.sql, on.text, "l POSITIONAL JOIN r", tables)))
+        found.append((l_rows[true], r_rows[true]))
+    l_found, r_found = (np.concatenate(rows) for rows in zip(*found, strict=True))
+    return l_found, r_found
+
+
+def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
+    """The columns that the predicate reads, and one more so that there always is one."""
+    used = {path[1].lower() for path in on.columns if path[0].lower() == side}
+    numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+    return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
+
+
+def _joined(node: nodes.Join, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+    sides = {"l": left, "r": right}
+    columns = [sides[side][name] for _, side, name in node.columns]
+    return pa.table([timestamps(times), *columns], names=node.schema.names)
+
+
+# --- aggregates ---------------------------------------------------------------------------------------------
+
+
+def time_aggregate(node: nodes.TimeAggregate, given: Given) -> pa.Table:
+    tuples = in_sequence(given.table)
+    windows: dict[tuple[int, int], list[int]] = {}  # (group, start) -> its tuples in sequence
+    for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
+        for start in _window_starts(ts, node.window, node.every):
+            if start + node.window <= given.watermark:
+                windows.setdefault((group, start), []).append(row)
+    members = list(windows.values())
+    first = tuples.take(row_numbers(rows[0] for rows in members))
+    starts = row_numbers(start for _, start in windows)
+    bounds = [timestamps(starts), timestamps(starts + node.window)]
+    keys = [first[name] for name in node.by]
+    return pa.table([first[TS], *keys, *bounds, *_functions(node, tuples, members)], names=node.schema.names)
+
+
+def _window_starts(ts: int, window: int, every: int) -> list[int]:
+    """The multiples of `every` in (ts - window, ts]; // rounds down, also below zero."""
+    return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
+
+
+def count_aggregate(node: nodes.CountAggregate, given: Given) -> pa.Table:
+    tuples = in_sequence(before(given.watermark, given.table))
+    seen: dict[int, list[int]] = {}  # group -> its tuples in sequence
+    members: list[list[int]] = []
+    for row, group in enumerate(_groups(tuples, node.by)):
+        rows = seen.setdefault(group, [])
+        rows.append(row)
+        if len(rows) >= node.last and (len(rows) - node.last) % node.every == 0:
+            members.append(rows[-node.last :])
+    first = tuples.take(row_numbers(rows[0] for rows in members))
+    completing = tuples.take(row_numbers(rows[-1] for rows in members))
+    keys = [first[name] for name in node.by]
+    return pa.table([completing[TS], *keys, *_functions(node, tuples, members)], names=node.schema.names)
+
+
+def _groups(tuples: pa.Table, by: Sequence[str]) -> list[int]:
+    """The number of every tuple's group; null is a group, NaN is one, and -0.0 is 0.0."""
+    numbers: dict[Key, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys_of(tuples, by)]
+
+
+def _functions(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequence[int]]) -> list[Any]:
+    """One column per function: its value for every list of rows of `tuples`, which are in sequence."""
+    kinds = pa.schema([(name, function.type) for name, function in node.functions])
+    parts = [_evaluated(node, tuples, batch).cast(kinds) for batch in _batches(members)]
+    return list(one([kinds.empty_table(), *parts]).columns)
+
+
+def _batches(members: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    batch: list[Sequence[int]] = []
+    size = 0
+    for rows in members:
+        batch.append(rows)
+        size += len(rows)
+        if size >= CHUNK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _evaluated(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequence[int]]) -> pa.Table:
+    rows = np.concatenate([np.array(rows, np.int64) for rows in members])
+    window = np.repeat(np.arange(len(members)), [len(rows) for rows in members])
+    expanded = tuples.take(rows).append_column("__seq", pa.array(rows))
+    expanded = expanded.append_column("__window", pa.array(window))
+    chosen = ", ".join(f"{function.sql} AS __f{i}" for i, (_, function) in enumerate(node.functions))
+    grouped = ", ".join(["__window", *(duck.quote(name) for name in node.by)])
+    sql = f"SELECT {chosen} FROM __tuples GROUP BY {grouped} ORDER BY __window"
+    found = run(sql, {"__tuples": expanded}, ", ".join(function.text for _, function in node.functions))
+    if found.num_rows != len(members):
+        raise DataError(f"DuckDB cuts the groups of {', '.join(node.by)} otherwise than reference does")
+    return found.rename_columns([name for name, _ in node.functions])
+
+
+def _plus(times: Numbers, length: int) -> Numbers:
+    """Times moved by a length; beyond the last time there is, the last."""
+    if length >= 0:
+        return np.where(times > LATEST - length, LATEST, np.minimum(times, LATEST - length) + length)
+    return np.where(times < EARLIEST - length, EARLIEST, np.maximum(times, EARLIEST - length) + length)

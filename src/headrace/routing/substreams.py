@@ -1,0 +1,69 @@
+"""By a split's own rule: the tuples of a substream are in one group, and a group belongs to one slot.
+
+Invariant: the group of a substream depends on its number, on how many there are and on the number of groups, and on
+nothing else; where there are more substreams than groups, neighbours share one. A tuple for every substream is in the
+group `EVERYWHERE`: written once, read by every slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import form
+from headrace.routing.base import EVERYWHERE, GROUPS, Adapts, Grouping, Groups
+from headrace.routing.by_hash import Spread
+
+SEPARATE = 1024  # substreams that get a group each; a manifest names every group
+
+
+@dataclass(frozen=True)
+class SubstreamGrouping(Grouping):
+    """By one column: the number of a substream, or `EVERYWHERE`."""
+
+    substreams: int
+    drop_null: ClassVar[bool] = False
+    keeps_hash: ClassVar[bool] = False
+
+    def groups(self, table: pa.Table, total: int) -> Groups:
+        numbers = np.asarray(table.column(self.columns[0]).cast(pa.int64()))
+        return np.where(numbers == EVERYWHERE, EVERYWHERE, self._group(numbers, total)).astype(np.int32)
+
+    def _group(self, numbers: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
+        return numbers * total // self.substreams
+
+    def members(self, groups: list[int], total: int) -> list[int]:
+        """The substreams that are in these groups."""
+        every = np.arange(self.substreams, dtype=np.int64)
+        found: list[int] = every[np.isin(self._group(every, total), groups)].tolist()
+        return found
+
+    def reach(self, table: pa.Table, groups: Groups) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class SubstreamRouter(Spread):
+    """To the slot that has the substream; tuples for all of them to every slot."""
+
+    substreams: int
+    rule: str  # in words
+
+    kind: ClassVar[str] = "substreams"
+    FORM: ClassVar[dict[str, form.Form]] = {"substreams": GROUPS, "rule": form.text}
+    adapts: ClassVar[Adapts] = Adapts.PLACE
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        return self.kind, self.substreams
+
+    @property
+    def groups(self) -> int:
+        return min(self.substreams, SEPARATE)
+
+    def __str__(self) -> str:
+        return f"{self.rule} ({self.substreams} substreams)"

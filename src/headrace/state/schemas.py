@@ -1,0 +1,80 @@
+"""A schema as JSON and back: the columns of a table that is stored, for whoever reads it without the query.
+
+    schema_from_json(schema_to_json(s)) == s     for every schema of plain types (headrace.types.plain_type)
+
+Types are spelled as Arrow prints them where that is one word; those that have parts are objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import form
+from headrace.errors import CorruptState, StateError
+
+_WORDS = {
+    str(kind): kind
+    for kind in (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(), pa.time64("us"), pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+    )
+}  # fmt: skip
+_DECIMALS = ("decimal32", "decimal64", "decimal128")
+
+
+def schema_to_json(schema: pa.Schema) -> list[Any]:
+    return [[field.name, _type_to_json(field.type)] for field in schema]
+
+
+def schema_from_json(value: Any, key: str) -> pa.Schema:
+    """A form: refuses what is no schema."""
+    fields = _fields(value, key)
+    if len({field.name for field in fields}) != len(fields):
+        raise form.refuse(key, "columns with names of their own", [field.name for field in fields])
+    return pa.schema(fields)
+
+
+def _type_to_json(kind: pa.DataType) -> Any:
+    if _WORDS.get(str(kind)) == kind:
+        return str(kind)
+    if pa.types.is_decimal(kind) and (name := str(kind).partition("(")[0]) in _DECIMALS:
+        return {name: [kind.precision, kind.scale]}
+    if pa.types.is_struct(kind):
+        return {"struct": [[field.name, _type_to_json(field.type)] for field in kind]}
+    if pa.types.is_map(kind):
+        return {"map": [_type_to_json(kind.key_type), _type_to_json(kind.item_type)]}
+    if pa.types.is_list(kind):
+        return {"list": _type_to_json(kind.value_type)}
+    raise StateError(f"a stored table cannot have a column of type {kind}; cast it")
+
+
+def _fields(value: Any, key: str) -> list[pa.Field]:
+    return [pa.field(*pair) for pair in form.items(form.row(form.text, _type_from_json))(value, key)]
+
+
+def _type_from_json(value: Any, key: str) -> pa.DataType:
+    if isinstance(value, str) and value in _WORDS:
+        return _WORDS[value]
+    if not isinstance(value, dict) or len(value) != 1:
+        raise form.refuse(key, "a type", value)
+    [(name, parts)] = value.items()
+    if name in _DECIMALS:
+        precision, scale = form.row(form.whole(1, 38), form.whole(-38, 38))(parts, key)
+        return _decimal(name, precision, scale, key)
+    if name == "struct":
+        return pa.struct(_fields(parts, key))
+    if name == "map":
+        return pa.map_(*form.row(_type_from_json, _type_from_json)(parts, key))
+    if name == "list":
+        return pa.list_(_type_from_json(parts, key))
+    raise form.refuse(key, "a type", value)
+
+
+def _decimal(name: str, precision: int, scale: int, key: str) -> pa.DataType:
+    try:
+        return getattr(pa, name)(precision, scale)
+    except (AttributeError, ValueError, pa.ArrowException) as error:
+        raise CorruptState(f"{key} is no type: {error}") from None

@@ -1,0 +1,241 @@
+"""Keyed tables as rows in blocks: what changed, and what counts.
+
+A row is `__substream`, `__at` (the epoch that wrote it), `__gone` (the key has no row any more), and the table's columns;
+of a key that is gone the other columns are null. Rows lie in the groups of their operator: those of group g are
+offsets[g] .. offsets[g + 1] - 1 of a block, and low and high of a block are the extremes of `__at`.
+
+    renewed[g]      the epoch whose rows of group g are all that the group holds: its base (-1: there is none)
+    a row of group g counts     iff   __at >= renewed[g], and no row of its (substream, key) has a larger __at
+    the table after an epoch     =    the rows that count and are not gone
+
+Invariants, from which it follows that no row comes back and none is lost:
+
+1. In an epoch one slot writes the rows of a group, one row at most for a (substream, key). So `__at` orders the rows of a
+   key strictly, in whatever blocks they lie; two rows of a key and an epoch are refused when they are met (`newest`).
+2. renewed[g] only rises, and becomes n only in the epoch n that wrote the group's whole table, without tombstones. So
+   what has __at < renewed[g] never counts again, whatever is dropped or kept of it.
+3. A merge (`newest` of some blocks, of which rows with __at < renewed[g] were left out) drops a row only if it has died
+   by 2 or if a newer row of its key is in the same merge, and that one stays, tombstone or not. A tombstone goes in no
+   other way: what it hides may lie in a block that is not merged, and goes by 2 with it or before it. `__at` stays, so
+   it does not matter which blocks are merged, nor that low and high of the result then span epochs, also ones whose rows
+   lie elsewhere.
+4. A block is dropped when its high < renewed[g] of every group that has rows: all of its rows have died by 2, or are of a
+   group without rows. Such a group was given an empty base in the epoch n that took its last row: what it had before has
+   died by 2, and of epoch n it has no rows at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import arrow
+from headrace.errors import CorruptState, StateError
+from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock
+
+SUBSTREAM, AT, GONE = "__substream", "__at", "__gone"
+GROUP = "__group"  # beside rows that were read: where they lay; never stored
+OWN = (pa.field(SUBSTREAM, pa.int32()), pa.field(AT, pa.int64()), pa.field(GONE, pa.bool_()))
+
+Numbers = npt.NDArray[np.int64]
+_WIDEST = 1 << 62  # of a number that is packed from several
+
+
+class Declared(Protocol):
+    """A table: its columns, and which of them are the key within a substream."""
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    @property
+    def columns(self) -> pa.Schema: ...
+
+
+def stored_schema(declared: Declared) -> pa.Schema:
+    return pa.schema([*OWN, *declared.columns])
+
+
+def handed_schema(declared: Declared) -> pa.Schema:
+    """Of rows as an operator has them."""
+    return pa.schema([OWN[0], *declared.columns])
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def delta(declared: Declared, put: pa.Table, gone: pa.Table, epoch: int) -> pa.Table:
+    """What an epoch changed, as rows; a key may be named once, in what was put or in what is gone."""
+    whole = handed_schema(declared)
+    keys = pa.schema([whole.field(SUBSTREAM), *(whole.field(name) for name in declared.key)])
+    rows = [stamped(_as(put, whole, "what was put"), epoch), stamped(_as(gone, keys, "what is gone"), epoch, gone=True)]
+    found = pa.concat_tables([_widened(part, stored_schema(declared)) for part in rows])
+    try:
+        newest(declared, [found])
+    except CorruptState:
+        raise StateError("a change names a key twice: each is put once, or is gone") from None
+    return found
+
+
+def stamped(rows: pa.Table, epoch: int, *, gone: bool = False) -> pa.Table:
+    """Rows as an operator has them, as they are stored."""
+    marks = (np.full(rows.num_rows, epoch, np.int64), np.full(rows.num_rows, gone, np.bool_))
+    for place, (field, values) in enumerate(zip(OWN[1:], marks, strict=True), start=1):
+        rows = rows.add_column(place, field, pa.array(values))
+    return rows
+
+
+def _as(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+    if set(table.column_names) != set(schema.names):
+        raise StateError(f"{what} must have the columns {schema.names}; found {table.column_names}")
+    return table.select(schema.names).replace_schema_metadata(None).cast(schema)
+
+
+def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With the columns that it lacks, null."""
+    nothing = {f.name: pa.nulls(rows.num_rows, f.type) for f in schema if f.name not in rows.column_names}
+    return pa.table([nothing[name] if name in nothing else rows.column(name) for name in schema.names], schema)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, what: str) -> OpenBlock:
+    """A block of a table; refuses one that is whole, but holds something else."""
+    found = reader.open(block)
+    if found.table.schema.remove_metadata() != stored_schema(declared):
+        raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
+    if found.offsets is None or len(found.offsets) != groups + 1:
+        raise CorruptState(f"block {block.name} is no part of {what}: it does not lie in {groups} groups. {REPAIR}")
+    return found
+
+
+def counting(block: OpenBlock, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
+    """The rows of some groups (ascending) that did not die with an earlier base, and which group each is of."""
+    assert block.offsets is not None
+    rows = block.slice(groups).replace_schema_metadata(None)
+    of = np.repeat(groups, np.diff(block.offsets)[groups])
+    alive = np.asarray(rows.column(AT)) >= np.asarray(renewed, np.int64)[of]
+    if not alive.all():
+        rows, of = rows.filter(pa.array(alive)), of[alive]
+    return rows.append_column(pa.field(GROUP, pa.int64()), pa.array(of, pa.int64()))
+
+
+def newest(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+    """Of every (substream, key) the newest row, tombstones too, in the order of the parts (at least one).
+
+    Null is a value of a key like any other, NaN equals NaN and -0.0 equals 0.0.
+    """
+    rows = pa.concat_tables(parts)
+    if rows.num_rows < 2:
+        return rows
+    words, width = _words([rows.column(name) for name in (SUBSTREAM, *declared.key)])
+    times, span = _from_zero(np.asarray(rows.column(AT)))
+    if width > _WIDEST // span:
+        words, width = _dense(pa.chunked_array([words]))
+    packed = words * span + times
+    order = np.argsort(packed)
+    packed = packed[order]
+    if (packed[1:] == packed[:-1]).any():
+        raise CorruptState(f"a key of {', '.join(declared.key)} stands twice in the rows of one epoch. {REPAIR}")
+    of = packed // span
+    last = np.append(of[1:] != of[:-1], True)
+    return rows if last.all() else arrow.take(rows, np.sort(order[last]))
+
+
+def live(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+    """The rows of a table as an operator has them, and `__group` where the parts have it."""
+    if not parts:
+        return handed_schema(declared).empty_table()
+    found = newest(declared, parts)
+    return found.filter(pc.invert(found.column(GONE))).drop_columns([AT, GONE])
+
+
+class Stored(Declared, Protocol):
+    """A table as a manifest has it."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+
+    @property
+    def renewed(self) -> tuple[int, ...]: ...
+
+    @property
+    def rows(self) -> tuple[int, ...]: ...
+
+
+def read(reader: BlockReader, stored: Stored, groups: Sequence[int] | None, what: str) -> pa.Table:
+    """The live rows of some groups (ascending; None: of all) as an operator has them: as many as the manifest says."""
+    total = len(stored.rows)
+    chosen = np.arange(total) if groups is None else np.asarray(groups, np.int64)
+    wanted = np.asarray(stored.rows, np.int64)[chosen]
+    oldest = min((stored.renewed[group] for group in chosen[wanted > 0]), default=None)
+    blocks = [b for b in stored.blocks if oldest is not None and b.high is not None and b.high >= oldest]
+    found = [opened(reader, stored, block, total, what) for block in blocks]  # all of them, before one can be deleted
+    rows = live(stored, [counting(block, chosen, stored.renewed) for block in found])
+    of = np.asarray(rows.column(GROUP)) if found else np.zeros(0, np.int64)
+    have = np.bincount(of, minlength=total)[chosen]
+    for group, many, should in zip(chosen[have != wanted], have[have != wanted], wanted[have != wanted], strict=True):
+        raise CorruptState(f"{what} should have {should} rows in group {group}, found {many}. {REPAIR}")
+    return rows.select(handed_schema(stored).names)
+
+
+# --- keys as numbers -------------------------------------------------------------------------------------------------
+
+
+def _words(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, int]:
+    """A number for every row, the same iff its values are; and a bound above all of them."""
+    words, width = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        codes, span = _codes(column)
+        if width > _WIDEST // span:
+            words, width = _dense(pa.chunked_array([words]))
+        if width > _WIDEST // span:
+            codes, span = _dense(column)
+        words, width = words * span + codes, width * span
+    return words, width
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
+    """Whole numbers by their distance from the smallest, where that is no large number; the last one stands for null."""
+    if pa.types.is_floating(column.type):
+        return _dense(_canonical(column))
+    if not _is_whole(column.type):
+        return _dense(column)
+    numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+    values, span = _from_zero(np.asarray(numbers.cast(pa.int64()).fill_null(0)))
+    if span > _WIDEST:
+        return _dense(column)
+    return (np.where(np.asarray(column.is_null()), span, values), span + 1) if column.null_count else (values, span)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_boolean(kind) or t.is_temporal(kind) or (t.is_integer(kind) and not t.is_uint64(kind)))
+
+
+def _from_zero(values: Numbers) -> tuple[Numbers, int]:
+    """The values less the smallest, and a bound above them; the bound may be too large for the values to be right."""
+    smallest = int(values.min())
+    return values - smallest, int(values.max()) - smallest + 1
+
+
+def _dense(column: pa.ChunkedArray) -> tuple[Numbers, int]:
+    """Different values counted from 0."""
+    kind = column.type
+    if column.nbytes > arrow.SAFE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        column = column.cast(pa.large_binary())  # more text than one dictionary holds
+    found = column.dictionary_encode(null_encoding="encode").combine_chunks()
+    return np.asarray(found.indices).astype(np.int64), max(len(found.dictionary), 1)
+
+
+def _canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floating point numbers that are equal have one pattern: -0.0 is 0.0, and there is one NaN."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        values = np.array(column.cast(pa.float64()).fill_null(0.0), np.float64) + 0.0
+    values[np.isnan(values)] = np.nan
+    return pa.chunked_array([pa.array(values.view(np.int64), mask=np.asarray(column.is_null()))])

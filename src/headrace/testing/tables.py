@@ -1,0 +1,35 @@
+"""Sources made of Arrow tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.durations import Duration, parse_duration
+from headrace.query import nodes
+from headrace.sources import TableOrigin
+from headrace.stream import Stream
+from headrace.types import refuse_finer, stream_schema
+
+
+def table_stream(
+    table: pa.Table,
+    time: str = "ts",
+    lateness: Duration = "0 seconds",
+    idle: Duration | None = None,
+    ahead: Duration | None = None,
+    name: str | None = None,
+) -> Stream:
+    """A stream over an Arrow table, for `reference` and `LocalRun`."""
+    refuse_finer(table)
+    return Stream(
+        nodes.Source(
+            name,
+            table.schema,
+            time,
+            parse_duration(lateness, "lateness", zero=True),
+            None if idle is None else parse_duration(idle, "idle"),
+            None if ahead is None else parse_duration(ahead, "ahead", zero=True),
+            TableOrigin(table),
+            stream_schema(table.schema, time),
+        )
+    )

@@ -1,0 +1,424 @@
+"""Keyed tables of processors, held against a dict: random calls, keys and values of every type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.errors import DataError
+from headrace.kernels import due, keyed
+from headrace.kernels.keyed import KeyedTable
+from headrace.moments import as_datetime
+from headrace.processor import StateTable
+from headrace.values import comparable, key_of
+
+TS = pa.timestamp("us", "UTC")
+MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
+NAN = float("nan")
+
+Make = Callable[[random.Random], Any]
+
+VALUES: dict[str, tuple[pa.DataType, Make]] = {
+    "i8": (pa.int8(), lambda r: r.randint(-128, 127)),
+    "u64": (pa.uint64(), lambda r: r.choice([0, 1, 2**64 - 1])),
+    "f32": (pa.float32(), lambda r: r.choice([0.5, NAN, math.inf])),
+    "f64": (pa.float64(), lambda r: r.choice([r.random(), NAN, -math.inf])),
+    "flag": (pa.bool_(), lambda r: r.random() < 0.5),
+    "text": (pa.string(), lambda r: "é" * r.randint(0, 5)),
+    "raw": (pa.binary(), lambda r: bytes(r.randint(0, 3))),
+    "day": (pa.date32(), lambda r: r.randint(-(10**6), 10**7)),
+    "time": (pa.time64("us"), lambda r: r.randint(0, 86_399_999_999)),
+    "local": (pa.timestamp("us"), lambda r: r.choice([-1, 0, 2**61])),
+    "price": (pa.decimal128(10, 2), lambda r: Decimal(r.randint(-(10**6), 10**6)) / 4 * 4),
+    "list": (pa.list_(pa.int64()), lambda r: [r.randint(0, 9)] * 2),
+    "texts": (pa.list_(pa.string()), lambda r: ["ü", None][: r.randint(0, 2)]),
+    "times": (pa.list_(TS), lambda r: [2**61, None, -(2**61)][: r.randint(0, 3)]),
+    "struct": (pa.struct([("a", TS), ("b", pa.list_(pa.string()))]), lambda r: {"a": 2**60, "b": None}),
+    "map": (pa.map_(pa.string(), pa.date32()), lambda r: [("x", r.randint(0, 9))]),
+}
+KEYS: dict[str, tuple[tuple[pa.DataType, list[Any]], ...]] = {
+    "int": ((pa.int64(), [*range(-4, 5), 2**63 - 1]),),
+    "small": ((pa.int8(), [*range(-4, 5), None]),),
+    "text": ((pa.string(), ["", "a", "b", "é", "z\U0001f600", "\uffff", "A", None]),),
+    "bytes": ((pa.binary(), [b"", b"\xff", b"a", b"ab", None]),),
+    "both": ((pa.int32(), [1, 2, None]), (pa.string(), ["a", "b", None, ""])),
+    "float": ((pa.float64(), [0.0, -0.0, NAN, math.inf, -math.inf, 1.5, None, -2.0]),),
+    "floats": ((pa.float32(), [0.0, -0.0, NAN, 1.5, None]), (pa.float64(), [NAN, -0.0, None])),
+    "time": ((TS, [-1, 0, 1, 2**61, -(2**61), None]),),
+    "local": ((pa.timestamp("us"), [-1, 0, 2**61, None]), (pa.time64("us"), [0, 1])),
+    "decimal": ((pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-3"), Decimal("10"), Decimal("0"), None]),),
+    "decimals": ((pa.decimal32(5, 1), [Decimal("1.5"), Decimal("-3"), Decimal("10")]), (pa.bool_(), [True, False])),
+    "flag": ((pa.bool_(), [True, False, None]),),
+    "day": ((pa.date32(), [0, -1, 10**6, None]), (pa.uint64(), [0, 2**64 - 1])),
+}
+DUE = [None, -5, 0, 1, 2, 3, 50, 99]
+
+
+def key(row: dict[str, Any], names: list[str]) -> Any:
+    return tuple(key_of(row[name]) for name in names)
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with values that compare; a type that is looked at by no other test is looked at here."""
+    columns = [[key_of(value) for value in comparable(column)] for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def counts(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+class Walk:
+    """Random calls, and what a dict says of them."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.r = random.Random(f"{kind} {seed}")
+        self.names = [f"k{i}" for i in range(len(KEYS[kind]))]
+        self.pools = [pool for _, pool in KEYS[kind]]
+        fields = [(name, type_) for name, (type_, _) in zip(self.names, KEYS[kind], strict=True)]
+        used = self.r.sample(sorted(VALUES), 4)
+        fields += [(name, VALUES[name][0]) for name in used] + [("due", TS)]
+        self.r.shuffle(fields)
+        self.schema = pa.schema(fields)
+        self.declared = StateTable(self.names, self.schema, due="due")
+        self.key_schema = pa.schema([self.schema.field(name) for name in self.names])
+        first = self.draw(self.some_keys(distinct=True))
+        self.table = KeyedTable(self.declared, "t", first if self.r.random() < 0.8 else None)
+        self.model = self.by_key(first) if len(self.table) else {}
+        self.stored = dict(self.model)
+
+    def some_keys(self, distinct: bool) -> list[tuple[Any, ...]]:
+        keys = [tuple(self.r.choice(pool) for pool in self.pools) for _ in range(self.r.randint(0, 6))]
+        if not distinct:
+            return keys
+        return list({tuple(key_of(part) for part in k): k for k in keys}.values())
+
+    def draw(self, keys: list[tuple[Any, ...]]) -> pa.Table:
+        columns = {}
+        for field in self.schema:
+            if field.name in self.names:
+                values = [k[self.names.index(field.name)] for k in keys]
+            elif field.name == "due":
+                values = [self.r.choice(DUE) for _ in keys]
+            else:
+                make = VALUES[field.name][1]
+                values = [None if self.r.random() < 0.2 else make(self.r) for _ in keys]
+            columns[field.name] = pa.array(values, field.type)
+        return pa.table(columns, schema=self.schema)
+
+    def asked(self, keys: list[tuple[Any, ...]]) -> pa.Table:
+        columns = [pa.array([k[i] for k in keys], self.schema.field(name).type) for i, name in enumerate(self.names)]
+        return pa.table(columns, schema=self.key_schema)
+
+    def disguised(self, table: pa.Table) -> pa.Table:
+        """The same rows in another form: columns in another order, chunks, slices, wider types."""
+        if table.num_rows > 1 and self.r.random() < 0.5:
+            cut = self.r.randint(0, table.num_rows)
+            table = pa.concat_tables([table.slice(0, cut), table.slice(cut)])
+        if self.r.random() < 0.3:
+            table = pa.concat_tables([table, table]).slice(table.num_rows)
+        if self.r.random() < 0.5:
+            table = table.select(self.r.sample(table.column_names, table.num_columns))
+        wide = {
+            pa.string(): pa.large_string(),
+            pa.int8(): pa.int64(),
+            pa.float32(): pa.float64(),
+            TS: pa.timestamp("us", "Asia/Tokyo"),
+        }
+        if self.r.random() < 0.5:
+            table = table.cast(pa.schema([(f.name, wide.get(f.type, f.type)) for f in table.schema]))
+        return table
+
+    def by_key(self, table: pa.Table) -> dict[Any, dict[str, Any]]:
+        return {tuple(row[name] for name in self.names): row for row in plain(table)}
+
+    def step(self) -> None:
+        getattr(self, self.r.choice(["put", "put", "delete", "get", "rows", "due", "changes", "face"]))()
+        assert len(self.table) == len(self.model)
+
+    def put(self) -> None:
+        rows = self.draw(self.some_keys(distinct=True))
+        self.table.put(self.disguised(rows))
+        self.model |= self.by_key(rows)
+
+    def delete(self) -> None:
+        keys = self.asked(self.some_keys(distinct=False))
+        self.table.delete(self.disguised(keys))
+        for row in plain(keys):
+            self.model.pop(tuple(row.values()), None)
+
+    def get(self) -> None:
+        keys = self.asked(self.some_keys(distinct=False))
+        found = self.table.get(self.disguised(keys))
+        assert found.schema == self.schema
+        nothing = dict.fromkeys(self.schema.names, key_of(None))
+        assert plain(found) == [{**self.model.get(tuple(k.values()), nothing), **k} for k in plain(keys)]
+        assert self.table.has(keys).to_pylist() == [tuple(k.values()) in self.model for k in plain(keys)]
+
+    def rows(self) -> None:
+        found = self.table.rows()
+        found.validate(full=True)
+        assert found.schema == self.schema
+        assert plain(found) == [self.model[k] for k in sorted(self.model)]
+
+    def due(self) -> None:
+        time = self.r.randint(-6, 100)
+        expected = [row for row in self.model.values() if row["due"] != key_of(None) and row["due"] <= key_of(time)]
+        expected.sort(key=lambda row: (row["due"], tuple(row[name] for name in self.names)))
+        assert plain(self.table.due(as_datetime(time))) == expected
+
+    def changes(self) -> None:
+        found = self.table.changes()
+        assert (found.put.schema, found.gone.schema) == (self.schema, self.key_schema)
+        put, gone = self.by_key(found.put), [tuple(k.values()) for k in plain(found.gone)]
+        assert list(put) == sorted(put) and gone == sorted(gone)
+        for k in gone:
+            del self.stored[k]
+        assert not set(put) & set(gone)
+        self.stored |= put
+        assert self.stored == self.model
+        assert self.table.changes().put.num_rows == self.table.changes().gone.num_rows == 0
+
+    def face(self) -> None:
+        """Rows made by number, and times written in place."""
+        keys = self.asked(self.some_keys(distinct=False))
+        numbers = self.table.numbers(keys)
+        assert len(set(numbers.tolist())) == len({tuple(k.values()) for k in plain(keys)})
+        time = self.r.choice([None, 7])
+        self.table.columns["due"][numbers] = np.datetime64("NaT" if time is None else time, "us")
+        self.table.touched(numbers)
+        found = self.by_key(self.table.get(keys))
+        for k, row in found.items():
+            made = {f.name: key_of(0 if counts(f.type) else None) for f in self.schema}
+            made |= dict(zip(self.names, k, strict=True))
+            self.model[k] = {**self.model.get(k, made), "due": key_of(time)}
+            assert row == self.model[k]
+
+
+def walk(kind: str, seed: int, steps: int = 60) -> None:
+    found = Walk(kind, seed)
+    for _ in range(steps):
+        found.step()
+    found.rows()
+    found.changes()
+
+
+@pytest.mark.parametrize("seed", range(3 * MORE))
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_table_is_a_dict(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:  # as if tables were large
+        monkeypatch.setattr(due, "FEW", 1)
+        monkeypatch.setattr(due, "MANY", 2)
+        monkeypatch.setattr(keyed, "SMALLEST", 1)  # no room but what is needed
+    walk(kind, seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_table_is_a_dict_for_long(kind: str) -> None:
+    for seed in range(100, 100 + 20 * MORE):
+        walk(kind, seed, 100)
+
+
+# --- the rest is said one by one -------------------------------------------------------------------------------------
+
+CARS = StateTable(
+    ["vid"],
+    pa.schema([("vid", pa.int64()), ("speed", pa.float64()), ("n", pa.int32()), ("closes", TS), ("name", pa.string())]),
+    due="closes",
+)
+
+
+def car(vid: Any, **values: Any) -> pa.Table:
+    row = {"vid": vid, "speed": None, "n": None, "closes": None, "name": None, **values}
+    return pa.Table.from_pylist([row], schema=CARS.columns)
+
+
+def cars(*vids: Any) -> pa.Table:
+    return pa.concat_tables([car(vid, n=i, name=f"car {vid}") for i, vid in enumerate(vids)])
+
+
+def test_a_row_number_is_used_again() -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    for round_ in range(100):
+        table.put(cars(*range(100 + round_, 130 + round_)))
+        table.delete(table.rows().select(["vid"]))
+        table.changes()
+    assert table._top <= 2 + 30
+    assert len(table) == 0
+
+
+def test_bytes_grow_with_rows_and_with_text() -> None:
+    few, many = KeyedTable(CARS, "cars", cars(1)), KeyedTable(CARS, "cars", cars(*range(1000)))
+    assert few.nbytes + 100_000 < many.nbytes < 1_000_000
+    long = KeyedTable(CARS, "cars", pa.concat_tables([car(i, name="x" * 10_000) for i in range(1000)]))
+    assert long.nbytes > 10_000_000
+
+
+def test_text_that_is_no_utf8_is_kept() -> None:
+    declared = StateTable(["k"], pa.schema([("k", pa.string()), ("v", pa.string())]))
+    odd = pa.array([b"\xff\xfe", b"a"], pa.binary()).view(pa.string())
+    table = KeyedTable(declared, "t", pa.table([odd, odd], schema=declared.columns))
+    table.put(pa.table([odd, odd], schema=declared.columns))
+    assert table.rows().column("v").cast(pa.binary()).to_pylist() == [b"a", b"\xff\xfe"]
+
+
+def test_the_key_may_be_due() -> None:
+    declared = StateTable(["at", "k"], pa.schema([("k", pa.int64()), ("at", TS)]), due="at")
+    table = KeyedTable(declared, "t", pa.table({"k": [1, 2, 3], "at": pa.array([5, 3, None], TS)}))
+    assert table.due(as_datetime(5)).column("k").to_pylist() == [2, 1]
+    table.delete(table.due(as_datetime(4)).select(["at", "k"]))
+    assert table.due(as_datetime(9)).column("k").to_pylist() == [1]
+    assert table.changes().gone.to_pylist() == [{"at": as_datetime(3), "k": 2}]
+
+
+def test_zeros_and_nan_have_one_form_when_stored() -> None:
+    declared = StateTable(["k"], pa.schema([("k", pa.float64())]))
+    other = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
+    table = KeyedTable(declared, "t", pa.table({"k": [-0.0, other]}))
+    table.put(pa.table({"k": [-0.0]}))
+    assert np.signbit(table.rows().column("k").to_numpy()).tolist() == [False, False]
+    assert table.rows().column("k").to_numpy().view(np.uint64)[1] == np.array([NAN]).view(np.uint64)[0]
+    assert np.signbit(table.get(pa.table({"k": [-0.0]})).column("k").to_numpy()).tolist() == [True], "as asked"
+
+
+def test_rows_in_place() -> None:
+    table = KeyedTable(CARS, "cars", car(7, n=5))
+    for _ in range(3):
+        numbers = table.numbers(np.array([7, 8, 9]))
+        table.columns["n"][numbers] += 1
+        table.touched(numbers)
+    assert table.rows().column("n").to_pylist() == [8, 3, 3]
+    assert table.rows().column("speed").to_pylist() == [None, 0.0, 0.0], "a null that nobody wrote stays"
+    assert table.rows().column("closes").to_pylist() == [None] * 3
+    assert table.changes().put.num_rows == 3
+    assert not table.columns["vid"].flags.writeable
+    assert sorted(table.columns) == ["closes", "n", "speed", "vid"]
+    with pytest.raises(DataError, match="'name' of table 'cars' is string: no NumPy array holds it; use get and put"):
+        table.columns["name"]
+    with pytest.raises(DataError, match="no column 'x'; it has vid, speed"):
+        table.columns["x"]
+    table.delete(pa.table({"vid": [8]}))
+    with pytest.raises(DataError, match="numbers of no row"):
+        table.touched(numbers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda t: t.put(cars(1, 2, 1)),
+            r"table 'cars': what was put has the key \(vid=1\) more than once, in rows 0 and 2",
+        ),
+        (
+            lambda t: t.put(cars(1).drop_columns(["n"])),
+            "'cars': what was put lacks 'n'; its columns are vid int64, speed",
+        ),
+        (lambda t: t.put(cars(1).append_column("x", [[1]])), "'cars': what was put also has 'x'; .* select"),
+        (lambda t: t.put(cars(1).append_column("n", [[1]])), "more than once 'n'"),
+        (
+            lambda t: t.put(cars(1).set_column(1, "speed", pa.array(["fast"]))),
+            "column 'speed' of type string; expected double; cast it",
+        ),
+        (
+            lambda t: t.put(cars(1).set_column(1, "speed", pa.array([1]))),
+            "column 'speed' of type int64; expected double",
+        ),
+        (
+            lambda t: t.put(cars(1).set_column(3, "closes", pa.array([1], pa.timestamp("us")))),
+            r"column 'closes' of type timestamp\[us\]; expected timestamp\[us, tz=UTC\]",
+        ),
+        (
+            lambda t: t.put(cars(1).set_column(3, "closes", pa.array([1], pa.timestamp("ns", "UTC")))),
+            "column 'closes' .* would lose data",
+        ),
+        (
+            lambda t: t.put(cars(1).set_column(2, "n", pa.array([2**40]))),
+            "column 'n' of type int64 with a value that int32, as declared, does not hold: .*1099511627776",
+        ),
+        (lambda t: t.put([{"vid": 1}]), "what was put must be a pyarrow Table; found a list"),
+        (lambda t: t.get(cars(1)), "what get was asked for also has 'speed', .*; the key columns are vid int64"),
+        (lambda t: t.has(pa.table({"k": [1]})), "what has was asked for lacks 'vid' and also has 'k'"),
+        (lambda t: t.delete(pa.table({"vid": ["a"]})), "column 'vid' of type string; expected int64"),
+        (lambda t: t.due(dt.datetime(2026, 1, 1)), "'cars': due takes a datetime with a zone; found datetime"),
+        (lambda t: t.due(5), "due takes a datetime with a zone; found 5"),
+        (lambda t: t.numbers(np.array([1.5])), "must be a pyarrow Table"),
+    ],
+)
+def test_errors_say_what_was_found_and_change_nothing(call: Any, message: str) -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    before = table.rows()
+    with pytest.raises(DataError, match=message):
+        call(table)
+    assert table.rows() == before
+    assert table.changes().put.num_rows == 0
+
+
+def test_a_table_without_due_says_so() -> None:
+    table = KeyedTable(StateTable(["k"], pa.schema([("k", pa.int64())])), "t")
+    with pytest.raises(DataError, match="'t' has no due column; declare one"):
+        table.due(as_datetime(0))
+    with pytest.raises(DataError, match=r"'t': what was loaded has the key \(k=1\) more than once"):
+        KeyedTable(table.declared, "t", pa.table({"k": [1, 1]}))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pa.array([None]), pa.list_(pa.int64())),
+        (pa.array([None]), pa.struct([("a", pa.list_(TS))])),
+        (pa.array([None]), pa.map_(pa.string(), TS)),
+        (pa.array([None]), pa.decimal128(10, 2)),
+        (pa.array([None]), pa.bool_()),
+        (pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))), pa.list_(pa.string())),
+        (pa.array(["a"]).dictionary_encode(), pa.string()),
+        (pa.array(["a"], pa.string_view()), pa.string()),
+        (pa.array([b"ab"], pa.binary(2)), pa.binary()),
+        (pa.array([1.5]), pa.float32()),
+        (pa.array([Decimal("1.50")]), pa.decimal128(20, 1)),
+        (pa.array([0], pa.date64()), pa.date32()),
+        (pa.array([0], pa.time32("s")), pa.time64("us")),
+        (pa.array([[1]], pa.large_list(pa.int8())), pa.list_(pa.int64())),
+        (pa.array([[]]), pa.list_(pa.int64())),
+        (pa.array([{"a": None}]), pa.struct([("a", pa.string())])),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())), pa.map_(pa.string(), pa.int64())),
+        (pa.array([1], pa.uint8()), pa.int64()),
+    ],
+)
+def test_types_of_one_family_are_taken(found: pa.Array, expected: pa.DataType) -> None:
+    declared = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", expected)]))
+    table = KeyedTable(declared, "t")
+    table.put(pa.table({"k": [1], "v": found}))
+    assert table.rows().column("v").type == expected
+    assert table.rows().column("v").to_pylist() == found.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pa.array(["1"]), pa.int64()),
+        (pa.array([1]), pa.decimal128(10, 1)),
+        (pa.array([1]), pa.string()),
+        (pa.array([True]), pa.int64()),
+        (pa.array([1]), TS),
+        (pa.array([1], TS), pa.timestamp("us")),
+        (pa.array(["a"]).dictionary_encode(), pa.int64()),
+        (pa.array([{"b": 1}]), pa.struct([("a", pa.int64())])),
+        (pa.array([["a"]]), pa.list_(pa.int64())),
+        (pa.array([1e300]), pa.float32()),
+        (pa.array([Decimal("1.55")]), pa.decimal128(20, 1)),
+    ],
+)
+def test_types_of_another_family_and_values_that_do_not_fit_are_refused(found: pa.Array, expected: pa.DataType) -> None:
+    declared = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", expected)]))
+    with pytest.raises(DataError, match="'t': what was put has column 'v' of type"):
+        KeyedTable(declared, "t").put(pa.table({"k": [1], "v": found}))
