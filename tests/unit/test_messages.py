@@ -14,7 +14,7 @@ from headrace.control.load import GroupLoad, HeavyKey
 from headrace.control.record import ControlState, Decision
 from headrace.engine.epoch import Epoch, process
 from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
-from headrace.engine.reports import Merged, Out, Report, SourceCounts, StateBlock, TaskReport
+from headrace.engine.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TaskReport
 from headrace.engine.watermarks import Clock
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.engine.writing import Task
@@ -40,6 +40,9 @@ def report() -> Report:
     task.added("join-1", 1, block(1))
     task.replaced("aggregate-1", 0, block(2))
     task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
+    task.merged("apply-1", (), (block(3).name,), block(8), "cars")
+    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0])
+    task.changed("apply-1", "tolls", None, {1: 0}, [1])
     task.put_aside("late:calls", block(6))
     task.result("result-0", block(7))
     task.noted("join-2", {"given": [1, 2]})
@@ -84,7 +87,14 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.cpu == 0.123457
     assert found.added == [StateBlock("join-1", 1, block(1))]
     assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
-    assert found.merged == [Merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))]
+    assert found.merged == [
+        Merged("join-1", (0, 1), (block(3).name, block(4).name), block(5)),
+        Merged("apply-1", (), (block(3).name,), block(8), "cars"),
+    ]
+    assert found.changed == [
+        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,)),
+        Changed("apply-1", "tolls", None, {1: 0}, (1,)),
+    ]
     assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}

@@ -273,6 +273,8 @@ class Breaks(Processor):
             return 1 / 0  # the user's line
         if self.how == "table":
             state["seen"].put(tuples.select(["n"]))  # the user's put
+        if self.how == "name":
+            state["sen"].rows()
         if self.how == "deep":
             self._deeper(20)
         if self.how == "exit":
@@ -296,6 +298,7 @@ class Breaks(Processor):
     [
         ("process", (), None, ["Breaks.process on substream 2, of tuples from 1970-01-01 00:00:00.000001+00:00 to 1970-01-01 00:00:00.000003+00:00, failed: ZeroDivisionError: division by zero", "test_substreams.py", "return 1 / 0  # the user's line"], ZeroDivisionError),
         ("table", (), None, ["failed: table 'seen': what was put lacks 'k'", "# the user's put"], DataError),
+        ("name", (), None, ["failed: there is no table 'sen'; the processor's tables are seen", 'state["sen"].rows()'], DataError),
         ("deep", (), None, ["KeyError: 'deep'", "self._deeper(20)", "calls between", "# the bottom"], KeyError),
         ("exit", (), None, ["SystemExit: 3"], SystemExit),
         ("", [2], None, ["Breaks.tick on substream 2, at 1970-01-01 00:00:00.000002+00:00, failed: LookupError: in a tick"], LookupError),

@@ -40,7 +40,7 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.aside, self.report, self.work = aside, aside.report, aside.report.work
-        self.number, self.total, self.run = task.partition, epoch.groups, epoch.run
+        self.number, self.total, self.run, self.clocks = task.partition, epoch.groups, epoch.run, clocks
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
@@ -80,6 +80,10 @@ class EpochSlot:
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
+
+    @property
+    def furthest(self) -> int:
+        return watermarks.furthest(self.epoch.plan, self.operator, self.clocks)
 
     def largest(self, split: str) -> int | None:
         known = [each[split] for each in (self.epoch.largest, self.report.largest) if split in each]

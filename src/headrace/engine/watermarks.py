@@ -125,6 +125,18 @@ def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, Clock]) -> di
     return found
 
 
+def furthest(plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Clock]) -> int:
+    """How far an operator's first input can come before the end, whichever source ends last; depends on no cut."""
+    found = [NEVER]
+    for source in plan.sources:
+        largest = clocks[source.name].largest
+        if largest is not None:
+            going = {s.name: Clock(watermark=FOREVER) for s in plan.sources}
+            going[source.name] = Clock(largest, largest - source.lateness)
+            found.append(input_watermarks(plan, operator, operator_watermarks(plan, going))[0])
+    return max(reached for reached in found if reached < FOREVER)
+
+
 def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Mapping[str, int]) -> list[int]:
     """Watermark of each input of an operator: the smallest of the flows that are united there."""
     return [

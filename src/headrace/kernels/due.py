@@ -12,7 +12,7 @@ import numpy as np
 from headrace.arrow import Numbers
 from headrace.kernels.columns import Fixed, Mask
 
-FEW = 256  # recent rows that are never worth sorting
+FEW = 256  # rows that may be looked at in vain before it is worth sorting
 MANY = 1_000  # writes whose rows are put together
 
 
@@ -25,6 +25,7 @@ class Due:
         self._rows: Numbers = np.zeros(0, np.int64)
         self._recent: list[Numbers] = []
         self._waiting = 0  # rows in `recent`
+        self._looked = 0
 
     def add(self, rows: Numbers) -> None:
         """These rows were written."""
@@ -48,9 +49,11 @@ class Due:
         self._recent, self._waiting = [recent], len(recent)
 
     def _settle(self, live: Mask) -> None:
-        """Sort again once the recent rows are many: as often as a share of all was written."""
-        if self._waiting <= max(FEW, len(self._rows) // 8):
+        """Sort again once the recent rows have been looked at about as often as there are rows to sort."""
+        self._looked += self._waiting
+        if self._looked <= max(FEW, len(self._rows)):
             return
+        self._looked = 0
         rows = np.flatnonzero(live & self._column.valid)
         order = np.argsort(self._column.values[rows], kind="stable")
         self._rows = rows[order]

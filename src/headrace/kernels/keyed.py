@@ -12,6 +12,7 @@ nothing.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -240,7 +241,13 @@ class KeyedTable:
     def _all(self) -> Numbers:
         return np.fromiter(self._index.values(), np.int64, len(self._index))
 
+    @functools.cached_property
+    def _no_rows(self) -> pa.Table:
+        return self.declared.columns.empty_table()
+
     def _read(self, rows: Numbers, schema: pa.Schema | None = None) -> pa.Table:
+        if not len(rows) and schema is None:
+            return self._no_rows  # at most ticks nothing is due
         schema = schema or self.declared.columns
         return pa.Table.from_arrays([self._columns[name].read(rows) for name in schema.names], schema=schema)
 

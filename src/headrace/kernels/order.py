@@ -6,6 +6,8 @@ arrives after the epoch that reached it, so the releases of all epochs, one afte
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -27,15 +29,45 @@ def rank(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Ta
     `__rank` is a tuple's number in its own stream, `__other` how many of the other stream came before it; `given` are
     the numbers given in earlier epochs.
     """
+    numbers = _numbers(times(left), times(right), given)
+    return _with_ranks(left, *numbers[:2]), _with_ranks(right, *numbers[2:])
+
+
+def rank_within(
+    left: pa.Table, right: pa.Table, by: str, given: Mapping[str, Sequence[int]]
+) -> tuple[pa.Table, pa.Table, dict[str, list[int]]]:
+    """The same for the tuples of each value of a column alone; and the numbers given so far, by that value."""
     lt, rt = times(left), times(right)
+    of_left, of_right = (_rows_by(np.asarray(table.column(by))) for table in (left, right))
+    ranks = [np.zeros(table.num_rows, np.int64) for table in (left, left, right, right)]
+    sofar, none = {key: list(numbers) for key, numbers in given.items()}, np.zeros(0, np.int64)
+    for key in {**of_left, **of_right}:
+        l, r = of_left.get(key, none), of_right.get(key, none)
+        before = sofar.get(str(key), [0, 0])
+        for all_of_them, rows, found in zip(ranks, (l, l, r, r), _numbers(lt[l], rt[r], before), strict=True):
+            all_of_them[rows] = found
+        sofar[str(key)] = [before[0] + len(l), before[1] + len(r)]
+    return _with_ranks(left, *ranks[:2]), _with_ranks(right, *ranks[2:]), sofar
+
+
+def _numbers(lt: Numbers, rt: Numbers, given: Sequence[int]) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """(rank and other of the left, rank and other of the right), both in order of time."""
     return (
-        _with_ranks(left, given[0], given[1] + np.searchsorted(rt, lt, side="left")),
-        _with_ranks(right, given[1], given[0] + np.searchsorted(lt, rt, side="right")),
+        given[0] + np.arange(len(lt)),
+        given[1] + np.searchsorted(rt, lt, side="left"),
+        given[1] + np.arange(len(rt)),
+        given[0] + np.searchsorted(lt, rt, side="right"),
     )
 
 
-def _with_ranks(table: pa.Table, start: int, other: Numbers) -> pa.Table:
-    ranks = start + np.arange(table.num_rows)
-    for name, values in (("__rank", ranks), ("__other", other)):
+def _rows_by(values: Numbers) -> dict[int, Numbers]:
+    """The rows of every value, in order."""
+    order = np.argsort(values, kind="stable")
+    keys, first = np.unique(values[order], return_index=True)
+    return dict(zip(keys.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
+
+
+def _with_ranks(table: pa.Table, rank: Numbers, other: Numbers) -> pa.Table:
+    for name, values in (("__rank", rank), ("__other", other)):
         table = table.append_column(name, pa.array(values, pa.int64()))
     return table

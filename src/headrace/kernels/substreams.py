@@ -26,8 +26,8 @@ from headrace.errors import DataError, HeadraceError
 from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
-from headrace.moments import FOREVER, as_datetime
-from headrace.processor import ONLY, Declaration, Processor, State
+from headrace.moments import FOREVER, NEVER, as_datetime
+from headrace.processor import ONLY, Declaration, Processor, State, Table
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
@@ -39,18 +39,21 @@ _OWN = str(Path(__file__).parents[1])
 # --- when it ticks ---------------------------------------------------------------------------------------------------
 
 
-def ticks_due(every: int | None, first: int | None, before: int, after: int, last: int | None) -> range:
+def ticks_due(
+    every: int | None, first: int | None, before: int, after: int, last: int | None, furthest: int = NEVER
+) -> range:
     """The times to tick at while the watermark goes from `before` to `after`, in microseconds.
 
     every   multiples of which are ticks, from 1970 on and back; None: it does not tick
     first   the first `ts` of the substream, this epoch's tuples included; None: it has had no tuple
     last    the last `ts` of the whole stream that was split; needed at the end, where `after` is FOREVER
+    furthest  how far the watermark may have come before the end, under any cut: it may be ahead of what was split
     """
     if every is None or first is None:
         return range(0)
     if after == FOREVER:
         assert last is not None, "a stream that has had a tuple has a last one"
-        after = _next(last, every)
+        after = max(_next(last, every), furthest // every * every)
     return range(_next(max(first, before), every), after + 1, every)
 
 
@@ -80,6 +83,14 @@ class Call:
         return f"{self.declared.name}.{self.method} on substream {self.substream}, {span}"
 
 
+class _Tables(dict[str, Table]):
+    """The tables of a processor; says which there are."""
+
+    def __missing__(self, name: str) -> Table:
+        known = ", ".join(self) or "none; declare it: tables = {name: headrace.StateTable(...)}"
+        raise DataError(f"there is no table {name!r}; the processor's tables are {known}")
+
+
 def run(
     processor: Processor,
     declared: Declaration,
@@ -94,6 +105,7 @@ def run(
     What is not asked for is not called: go through all of it.
     """
     _check_ticks(declared, substream, ticks)
+    state = _Tables(state)
     at = times(tuples)
     cuts = [*np.searchsorted(at, np.asarray(ticks, np.int64), side="left").tolist(), len(at)]
     start = 0

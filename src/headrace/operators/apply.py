@@ -23,7 +23,7 @@ from headrace.kernels import substreams
 from headrace.kernels.aggregate import times
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.stateless import ordered
-from headrace.moments import FOREVER
+from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Appended, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
@@ -152,6 +152,7 @@ class _Turns:
         self.members = grouping.members(groups, slot.total)
         self.before, self.after = slot.before[0], slot.after[0]
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
+        self.furthest = slot.furthest if self.after == FOREVER else NEVER
 
     def run(self) -> Results:
         known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
@@ -184,7 +185,7 @@ class _Turns:
             first = known.get(number, int(times(tuples)[0]) if tuples.num_rows else None)
             if first is None:
                 continue  # it never had a tuple
-            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last)
+            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.furthest)
             if tuples.num_rows or ticks or self.last is not None:
                 found.append(_Turn(number, first, tuples, ticks, self.last))
         return found

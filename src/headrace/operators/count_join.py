@@ -1,4 +1,8 @@
-"""The join over count windows: an ordered stage that gives tuples their ranks, then a join like any other."""
+"""The join over count windows: an ordered stage that gives tuples their ranks, then a join like any other.
+
+On substreams tuples are counted within theirs. A substream that is silent keeps its last tuples, however old: state does
+not expire by rank then, but whenever blocks are merged, what is no longer among the last of its substream is dropped.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,19 @@ from headrace.arrow import Numbers
 from headrace.kernels import order
 from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
-from headrace.moments import FOREVER
+from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Results, Sequential, Slot
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
+from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
+WITHIN = "given_within"  # the note of the ranks given so far, by substream
 RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
 
 
@@ -35,14 +41,19 @@ class RankOperator(Sequential):
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return
-        given = tuple(slot.noted.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
             released, waiting = order.release(slot.held(side, self.schemas[side], None), slot.bound)
             slot.hold(side, waiting, grouped=False)
             ready.append(released)
-        slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
-        yield from enumerate(order.rank(ready[0], ready[1], given))
+        if SUBSTREAM in self.schemas[0].names:
+            left, right, sofar = order.rank_within(ready[0], ready[1], SUBSTREAM, slot.noted.get(WITHIN, {}))
+            slot.note(**{WITHIN: sofar})
+            yield from enumerate((left, right))
+        else:
+            given = tuple(slot.noted.get("given", (0, 0)))
+            slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
+            yield from enumerate(order.rank(ready[0], ready[1], given))
 
     @property
     def relays(self) -> bool:
@@ -93,12 +104,21 @@ class CountJoinOperator(JoinOperator):
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:
         return blocks
 
+    @property
+    def in_substreams(self) -> bool:
+        return SUBSTREAM in self.schemas[0].names
+
+    def merged(self, state: pa.Table) -> pa.Table:
+        return among_last(state, max(self.n1, self.n2)) if self.in_substreams else state
+
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         totals = ranks.get("given", [0, 0])
         done = min(inputs) == FOREVER
+        if self.in_substreams and not done:
+            return [NEVER, NEVER]
         return [FOREVER if done else totals[0] - self.n1, FOREVER if done else totals[1] - self.n2]
 
     @property
@@ -128,6 +148,14 @@ class CountJoinOperator(JoinOperator):
     @property
     def owner(self) -> str:
         return self.ranker
+
+
+def among_last(state: pa.Table, last: int) -> pa.Table:
+    """Without rows that so many of their substream, among these, came after: whatever is to come counts these first."""
+    substreams, ranks = (np.asarray(state.column(name)) for name in (SUBSTREAM, "__rank"))
+    newest = np.full(int(substreams.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(newest, substreams, ranks)
+    return state.filter(pa.array(ranks > newest[substreams] - last))
 
 
 def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:

@@ -113,11 +113,13 @@ class Interpretation:
     names   of its sources, by their ids
     failed  where tuples that fail are put; None: one that fails is an error
     ticks   more than a substream may have: no run gets so far
+    furthest  how far the time of every node comes before the end of the input, by their ids
     """
 
     names: Mapping[int, str]
     failed: Failures | None
     ticks: int
+    furthest: Mapping[int, float]
 
 
 def _answers(
@@ -126,8 +128,11 @@ def _answers(
     arrived = _arrived(roots, epochs)
     named = nodes.named_sources(*roots)
     times = 1 if epochs is None else len(epochs) + 1  # one more to end in
-    whole = Interpretation({id(source): name for name, source in named.items()}, failed, MOST_TICKS * times)
-    read = {id(source): _read(source, arrived[id(source)], end) for source in named.values()}
+    admitted = {id(source): _admit(source, arrived[id(source)]) for source in named.values()}
+    names = {id(source): name for name, source in named.items()}
+    furthest = _furthest(roots, {source: fate.watermark for source, fate in admitted.items()})
+    whole = Interpretation(names, failed, MOST_TICKS * times, furthest)
+    read = {id(source): _read(source, admitted[id(source)], end) for source in named.values()}
     try:
         answers = _interpreted(roots, read, whole)
     except Failure as failure:
@@ -135,8 +140,20 @@ def _answers(
     return [answers[id(root)].table for root in roots]
 
 
-def _read(source: nodes.Source, epochs: Iterable[pa.Table], end: bool) -> Answer:
-    admitted = _admit(source, epochs)
+def _furthest(roots: Sequence[nodes.Node], sources: Mapping[int, float]) -> dict[int, float]:
+    """How far the time of every node comes before the end, whichever source ends last: no cut can bring it further."""
+    found: dict[int, float] = {}
+    for going, watermark in sources.items():
+        reached = {source: watermark if source == going else math.inf for source in sources}
+        for node in nodes.walk(*roots):
+            if id(node) not in reached:
+                reached[id(node)] = _reached(node, [reached[id(child)] for child in node.inputs])
+            if reached[id(node)] < math.inf:
+                found[id(node)] = max(found.get(id(node), -math.inf), reached[id(node)])
+    return found
+
+
+def _read(source: nodes.Source, admitted: Admission, end: bool) -> Answer:
     return Answer((Part(source, (), admitted.accepted),), math.inf if end else admitted.watermark)
 
 
@@ -241,11 +258,24 @@ def _answer(node: nodes.Node, inputs: Sequence[Answer], whole: Interpretation) -
 
 
 def _watermark(node: nodes.Node, inputs: Sequence[Answer]) -> float:
-    if isinstance(node, nodes.TimeJoin):
-        left, right = inputs
-        return min(left.watermark - node.w2, right.watermark - node.w1)
-    smallest = min(answer.watermark for answer in inputs)
-    return smallest - node.window if isinstance(node, nodes.TimeAggregate) else smallest
+    return _reached(node, [answer.watermark for answer in inputs])
+
+
+def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
+    """The watermark of a node by those of its inputs."""
+    match node:
+        case nodes.TimeJoin():
+            left, right = inputs
+            return min(left - node.w2, right - node.w1)
+        case nodes.TimeAggregate():
+            return inputs[0] - node.window
+        case nodes.Each():
+            reached = {id(node.body.leaf): inputs[0]}
+            for inner in nodes.walk(node.body.root):
+                if inner is not node.body.leaf:
+                    reached[id(inner)] = _reached(inner, [reached[id(child)] for child in inner.inputs])
+            return reached[id(node.body.root)]
+    return min(inputs)
 
 
 Step: TypeAlias = nodes.Map | nodes.Filter | nodes.Case
@@ -353,11 +383,12 @@ def _apply(node: nodes.Apply, given: Answer, whole: Interpretation) -> Answer:
     passed = {number: answer.table for number, answer in answers.items() if answer.table.num_rows}
     nothing = node.body.root.schema.empty_table()
     last = max(times_of(given.table).tolist(), default=0)
+    furthest = whole.furthest.get(id(node.input), -math.inf)
     put: list[Rows] = []
     for number in _numbers(node.rule, passed):
         tuples = one([passed.get(number, nothing), passed.get(EVERYWHERE, nothing)])
         handed = in_sequence(before(given.watermark, tuples))
-        put += run_processor(node, number, handed, given.watermark, last, whole.ticks)
+        put += run_processor(node, number, handed, given.watermark, last, whole.ticks, furthest)
     outputs = node.declared.outputs
     tables = [one([schema.empty_table(), *(rows[name] for rows in put)]) for name, schema in outputs]
     return Answer(tuple(Part(node, (), table) for table in tables), given.watermark)

@@ -56,25 +56,35 @@ class Call:
 
 
 def run_processor(
-    node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int
+    node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int, furthest: float
 ) -> list[Rows]:
-    """What is put out, call by call; tuples: those before the watermark, in sequence; last: `ts` of the whole stream."""
+    """What is put out, call by call; tuples: those before the watermark, in sequence; last: `ts` of the whole stream.
+
+    furthest: how far the watermark comes before the end, which may be past the last `ts`
+    """
     if not tuples.num_rows:
         return []
     one_copy = Copy(node.processor, node.declared, substream, node.rule.substreams)
     state = tables_of(node.declared.tables)
-    return [one_copy.call(call, state) for call in calls_of(tuples, node.declared, watermark, last, substream, most)]
+    calls = calls_of(tuples, node.declared, watermark, last, substream, most, furthest)
+    return [one_copy.call(call, state) for call in calls]
 
 
 def calls_of(
-    tuples: pa.Table, declared: Declaration, watermark: float, last: int, substream: int, most: int
+    tuples: pa.Table,
+    declared: Declaration,
+    watermark: float,
+    last: int,
+    substream: int,
+    most: int,
+    furthest: float = -math.inf,
 ) -> list[Call]:
     """At one time a tick comes before the tuples; the end comes after everything."""
     times = times_of(tuples).tolist()
     ended = watermark == math.inf
     calls = list(_processing(tuples, times))
     if declared.every is not None:
-        ticks = _ticks(times[0], declared.every, last, watermark)
+        ticks = _ticks(times[0], declared.every, last, watermark, furthest)
         if len(ticks) > most:
             raise DataError(
                 f"{declared.name} would get {len(ticks):,} ticks in substream {substream}, at most {most:,} in one epoch:"
@@ -95,9 +105,14 @@ def _processing(tuples: pa.Table, times: list[int]) -> Iterator[Call]:
         start += rows
 
 
-def _ticks(first: int, every: int, last: int, watermark: float) -> range:
-    """The multiples greater than the first time, as far as the watermark; at the end, to the one behind the last time."""
-    until = (last // every + 1) * every if watermark == math.inf else int(watermark)  # // rounds down, also below zero
+def _ticks(first: int, every: int, last: int, watermark: float, furthest: float) -> range:
+    """The multiples greater than the first time, as far as the watermark; at the end, to the one behind the last time,
+    or as far as the watermark came before."""
+    if watermark == math.inf:
+        behind = (last // every + 1) * every  # // rounds down, also below zero
+        until = behind if furthest == -math.inf else max(behind, int(furthest))
+    else:
+        until = int(watermark)
     return range((first // every + 1) * every, until + 1, every)
 
 

@@ -4,12 +4,13 @@ An epoch adds the rows that it changed, so blocks hold ever more rows than the t
 once more, its base, needs nothing older. Bases are renewed a few groups at a time, oldest first; once every group has one
 from after epoch n, blocks that end with epoch n are dropped. While rows are only added nothing is renewed.
 
-    stored rows    <  about 3 times the live ones, and some thousands; see tests/unit/state/test_tables.py
-    written rows   about 2 for each row that changed, and what merging takes; in one epoch never more than about that, or
-                   one group
+    stored rows    <  about 3 times the live ones, and some thousands; about 2 times when the same keys go on changing
+    written rows   about 2 or 3 for each row that changed, and what merging takes
+    in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's
 
-The first follows from the pressure: the more is stored beyond WASTE times the live rows, the more is renewed for each row
-that changes. A merge takes at most a part of the table, so that a block is not kept for long by its newest row.
+The more is stored, the more is renewed for each row that changes: that much at least while the first bases, which a load
+of many epochs leaves equally old, are all renewed before the first block goes. A merge takes at most a part of the table,
+so that a block is not kept for long by its newest row.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.state.runs import MOST_ROWS, mergeable_runs
 
-WASTE = 2  # stored rows for a live one from which on bases are renewed
+WASTE = 1.5  # stored rows for a live one from which on bases are renewed
 SMALL = 10_000  # rows that may be stored besides: not worth to look at
 LEAST = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
+MOST = 8  # rows that are renewed for one that changed
 PART = 8  # a merge has at most this part of the live rows,
 FEW = 30_000  # or so many rows
 
@@ -30,10 +32,10 @@ FEW = 30_000  # or so many rows
 def due(state: TableState, last: int) -> tuple[int, ...]:
     """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone."""
     live, stored = sum(state.rows), sum(block.rows for block in state.blocks)
-    waste = stored - WASTE * live - SMALL
-    if waste <= 0:
+    if stored <= WASTE * live + SMALL or not live:
         return ()
-    budget = max(changed(state, last) * (1 + waste // max(live, 1)), LEAST)
+    pressure = min(2 * (stored - live) / live, MOST)
+    budget = max(int(changed(state, last) * pressure), LEAST)
     oldest_first = sorted((renewed, group) for group, renewed in enumerate(state.renewed) if state.rows[group])
     found: list[int] = []
     for _, group in oldest_first:

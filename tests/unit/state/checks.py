@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from headrace.state import (
     block_name,
 )
 from headrace.state.blocks import write_block
-from headrace.state.manifest import LedgerState, Manifest, Receipt
+from headrace.state.manifest import LedgerState, Manifest, Receipt, TableState
 from headrace.state.storage import Storage
 from headrace.state.store import BEGUN
 
@@ -63,6 +64,13 @@ def values_of(store: StateStore, reader: BlockReader | None = None) -> list[int]
     return [v for block in blocks for v in reader.open(block).table["v"].to_pylist()]
 
 
+def example_table(block: Block) -> TableState:
+    kinds = pa.schema([("k", pa.int64()), ("é", pa.list_(pa.decimal128(9, 2)))])
+    return TableState(
+        ("k",), kinds, (replace(block, name=block_name(1, 0, 3, 33), low=0, high=1),), (0, -1, 1), (4, 0, 3)
+    )
+
+
 def example_manifest() -> Manifest:
     block = Block(block_name(1, 0, 2, 33), 1234, "0123456789abcdef" * 2, 10, -5, 5)
     return Manifest(
@@ -74,7 +82,7 @@ def example_manifest() -> Manifest:
         position={"batch": 7, "rate": 1e300},
         sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, 1, "a folder, é")},
         ledgers={"s": LedgerState((block,), block)},
-        operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]})},
+        operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]}, {"t": example_table(block)})},
         outbox=(Output("r", 0, block), Output("s", 1, Receipt(3, {"name": ["é", None, 1.5]}))),
         totals=Totals(3, 2, 1, 0, {"result-0": 7}, {"s: map x = y": 1}),
         work={"since": 1},

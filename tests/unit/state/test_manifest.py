@@ -4,15 +4,28 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
-from headrace.state.manifest import FORMAT, LedgerState, _encode, _seal, _to_json, digest, manifest_name, number_of
+from headrace.state.manifest import (
+    FORMAT,
+    LedgerState,
+    TableState,
+    _encode,
+    _seal,
+    _to_json,
+    digest,
+    manifest_name,
+    number_of,
+)
+from headrace.state.schemas import schema_from_json, schema_to_json
+from headrace.types import plain_type
 
-from .checks import NAME, example_manifest
+from .checks import NAME, example_manifest, example_table
 from .faulty import flip
 
 SOURCE, TOTALS = SourceState().to_json(), Totals().to_json()
@@ -30,6 +43,32 @@ def forged(**changes: Any) -> bytes:
 
 def hostile_block(**changes: Any) -> dict[str, Any]:
     return {**Block(block_name(1, 0, 0, 0), 1, "0" * 32, 1, 0, 0).to_json(), **changes}
+
+
+TABLE = example_table(Block.from_json(hostile_block())).to_json()
+HOSTILE_TABLES: list[Any] = [
+    None,
+    {},
+    {**TABLE, "surprise": 1},
+    {**TABLE, "key": "k"},
+    {**TABLE, "key": ["other"]},
+    {**TABLE, "key": ["k", "k"]},
+    {**TABLE, "blocks": [7]},
+    {**TABLE, "renewed": [0, 1]},
+    {**TABLE, "renewed": [0, -2, 1]},
+    {**TABLE, "renewed": [0, True, 1]},
+    {**TABLE, "rows": [-1, 0, 1]},
+    {**TABLE, "rows": 3},
+    *({**TABLE, "columns": columns} for columns in ({}, ["k"], [["k"]], [["k", "int64"], ["k", "int64"]], [[1, "int64"]])),
+    *(
+        {**TABLE, "columns": [["k", kind]]}
+        for kind in (
+            None, 7, "", "int65", "null", "large_string", [], {}, {"list": "x"}, {"list": "int8", "map": []}, {"map": ["int8"]},
+            {"struct": {}}, {"struct": [["a", "b"]]}, {"decimal128": [39, 0]}, {"decimal128": [0, 0]}, {"decimal128": 3},
+            {"decimal256": [3, 0]}, {"decimal32": [38, 0]},
+        )
+    ),
+]  # fmt: skip
 
 
 def test_round_trip_and_one_spelling() -> None:
@@ -54,6 +93,9 @@ def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
     ledgers = {"s": LedgerState((two,), three), "t": LedgerState((two,))}
     manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(Output("r", 0, four),))
     assert manifest.state_blocks() == (one, two, three)
+    kept = TableState(("k",), pa.schema([("k", pa.int8())]), (four, one), (0,), (1,))
+    with_table = replace(manifest, operators={**operators, "c": OperatorState((), {}, {"t": kept})}, outbox=())
+    assert with_table.state_blocks() == with_table.live_blocks() == (one, four, two, three)
     assert manifest.live_blocks() == (one, two, three, four)
 
 
@@ -132,9 +174,12 @@ def test_other_files_are_no_manifest(data: bytes) -> None:
         {"ledgers": {"s": {"taken": []}}},
         {"operators": []},
         {"operators": {"w": {}}},
-        {"operators": {"w": {"inputs": {}, "extra": {}}}},
-        {"operators": {"w": {"inputs": [{}], "extra": {}}}},
-        {"operators": {"w": {"inputs": [], "extra": []}}},
+        {"operators": {"w": {"inputs": {}, "extra": {}, "tables": {}}}},
+        {"operators": {"w": {"inputs": [{}], "extra": {}, "tables": {}}}},
+        {"operators": {"w": {"inputs": [], "extra": [], "tables": {}}}},
+        {"operators": {"w": {"inputs": [], "extra": {}}}},
+        {"operators": {"w": {"inputs": [], "extra": {}, "tables": []}}},
+        *({"operators": {"w": {"inputs": [], "extra": {}, "tables": {"t": table}}}} for table in HOSTILE_TABLES),
         {"outbox": {}},
         {"outbox": [{"result": 1, "part": 0, "block": hostile_block()}]},
         {"outbox": [{"result": "r", "part": -1, "block": hostile_block()}]},
@@ -163,24 +208,26 @@ def test_forged_fields_are_refused(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "blocks/../x.arrow", "blocks/x", "", 7, None])
-@pytest.mark.parametrize("place", ["operators", "outbox", "ledgers", "a list of files"])
+@pytest.mark.parametrize("place", ["operators", "tables", "outbox", "ledgers", "a list of files"])
 def test_hostile_block_names_are_refused(name: object, place: str) -> None:
     block = hostile_block(name=name)
     parts = {
-        "operators": {"w": {"inputs": [[block]], "extra": {}}},
+        "operators": {"w": {"inputs": [[block]], "extra": {}, "tables": {}}},
+        "tables": {"w": {"inputs": [], "extra": {}, "tables": {"t": {**TABLE, "blocks": [block]}}}},
         "outbox": [{"result": "r", "part": 0, "block": block}],
         "ledgers": {"s": {"taken": [block], "listed": None}},
         "a list of files": {"s": {"taken": [], "listed": block}},
     }
     with pytest.raises(CorruptState, match=NAME):
-        Manifest.from_bytes(forged(**{"ledgers" if place == "a list of files" else place: parts[place]}), NAME)
+        section = {"a list of files": "ledgers", "tables": "operators"}.get(place, place)
+        Manifest.from_bytes(forged(**{section: parts[place]}), NAME)
 
 
 def test_one_name_two_descriptions() -> None:
     one = hostile_block()
     inputs = [[one, {**one, "rows": 2}]]
     with pytest.raises(CorruptState, match="two ways"):
-        Manifest.from_bytes(forged(operators={"w": {"inputs": inputs, "extra": {}}}), NAME)
+        Manifest.from_bytes(forged(operators={"w": {"inputs": inputs, "extra": {}, "tables": {}}}), NAME)
 
 
 def test_repeated_keys_are_seen() -> None:
@@ -209,3 +256,23 @@ def test_file_names() -> None:
         "manifests/_000000012.json.ab",
     ):
         assert number_of(other) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.bool_(), pa.int8(), pa.uint64(), pa.float32(), pa.string(), pa.binary(), pa.date32(), pa.time64("us"),
+        pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(38, -2), pa.decimal64(12, 3), pa.list_(pa.list_(pa.int8())),
+        pa.struct([("a", pa.map_(pa.string(), pa.struct([("b", pa.float64())])))]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_columns_come_back_as_they_are(kind: pa.DataType) -> None:
+    schema = pa.schema([("a", plain_type(kind, "a")), ("ä b", pa.int64())])
+    written = json.loads(json.dumps(schema_to_json(schema)))
+    assert schema_from_json(written, "columns") == schema
+
+
+def test_a_column_that_cannot_be_spelled_is_refused_when_written() -> None:
+    with pytest.raises(StateError, match="a stored table cannot have a column of type large_string"):
+        schema_to_json(pa.schema([("a", pa.large_string())]))

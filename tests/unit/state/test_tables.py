@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from dataclasses import dataclass, field
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from headrace.engine.epoch import Epoch, _merge_runs
 from headrace.engine.keeping import Keeping
@@ -17,8 +22,10 @@ from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import tables_after
 from headrace.engine.reports import Report, TaskReport
 from headrace.engine.writing import Task
+from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
-from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, tables
+from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, block_name, tables
+from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.state.runs import FAN_IN
 
@@ -63,17 +70,19 @@ class World:
     substreams: int = 40
     rows: Rows = field(default_factory=dict)
     number: int = 0
-    most_written: int = 0  # rows in one epoch, for each that changed
-    written: int = 0
+    written: int = 0  # rows
+    merged: int = 0
     changed: int = 0
+    changed_last: int = 0  # in the newest epoch
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.storage, self.reader = MemoryStorage(), None
+        self.storage = MemoryStorage()
         grouping = SimpleNamespace(groups=lambda table, total: self.group(np.asarray(table.column("__substream"))))
         self.operator: Any = SimpleNamespace(name="op", stage=1, tables={"t": self.declared}, groupings=(grouping,))
         self.plan: Any = SimpleNamespace(operators=(), by_name={"op": self.operator})
         self.state = OperatorState()
+        self.lately: deque[int] = deque(maxlen=self.groups)  # rows, over about as many epochs as all bases take
 
     def group(self, substream: Any) -> Any:
         return substream * self.groups // self.substreams
@@ -92,28 +101,35 @@ class World:
             merges_of(self.plan, known, slots), renewals_of(known, self.number - 1),
         )  # fmt: skip
         after = {key: row for key, row in {**self.rows, **put}.items() if key not in gone}
+        counts = Counter(self.group(key[0]) for key in after)
         reports = []
         for slot in range(slots):
             mine = [group for group in range(self.groups) if owners[group] == slot]
             for attempt in range(self.random.choice((1, 1, 2))):
                 report = self.task(
-                    epoch, Task(1, slot, attempt, self.storage, BlockReader(self.storage)), mine, put, gone, after
+                    epoch, Task(1, slot, attempt, self.storage, BlockReader(self.storage)), mine, put, gone, counts
                 )
             reports.append(Report.from_json(report.to_json() | {"task": list(report.task)}))
+        before = self.state.tables.get("t")
         self.state = OperatorState((), {}, tables_after(self.operator, self.state, epoch, reports))
-        written = [c.block.rows for r in reports for c in r.changed if c.block] + [
-            m.block.rows for r in reports for m in r.merged
-        ]
-        self.written, self.changed = self.written + sum(written), self.changed + len(put) + len(gone)
-        self.most_written = max(self.most_written, sum(written))
+        written = sum(c.block.rows for r in reports for c in r.changed if c.block)
+        changed = len(put) + len(gone)
+        assert written <= changed + max(
+            bases.MOST * self.changed_last, bases.LEAST, *(before.rows if before else ()), 0
+        )
+        self.written, self.changed, self.changed_last = self.written + written, self.changed + changed, changed
+        self.merged += sum(m.block.rows for r in reports for m in r.merged)
         self.rows, self.number = after, self.number + 1
+        self.lately.append(len(after))
         kept = {block.name for block in self.table.blocks}
         assert all(block.rows for block in self.table.blocks)
         for name in self.storage.list("blocks"):
             if name not in kept:
                 self.storage.delete(name)
 
-    def task(self, epoch: Epoch, task: Task, mine: list[int], put: Rows, gone: set[Key], after: Rows) -> Report:
+    def task(
+        self, epoch: Epoch, task: Task, mine: list[int], put: Rows, gone: set[Key], counts: Counter[int]
+    ) -> Report:
         report = TaskReport(task.itself)
         kept = Keeping(epoch, self.operator, task, mine, report)
         if self.random.random() < 0.8:  # what it looks at is what there was
@@ -124,8 +140,9 @@ class World:
         lost = [key for key in gone if self.group(key[0]) in mine]
         touched = {self.group(key[0]) for key in (*owned, *lost)}
         if touched:
-            counts = {group: sum(self.group(key[0]) == group for key in after) for group in touched}
-            kept.change("t", self.as_table(owned.values()), self.as_keys(lost), counts)
+            kept.change(
+                "t", self.as_table(owned.values()), self.as_keys(lost), {group: counts[group] for group in touched}
+            )
         kept.write()
         _merge_runs(epoch, 1, task, report)
         return report.finished({}, [], 0.0, 0.0)
@@ -146,9 +163,335 @@ class World:
         assert by_key(self.declared, tables.read(reader, self.table, None, "the table")) == self.rows
         assert sum(self.table.rows) == len(self.rows)
         stored = sum(block.rows for block in self.table.blocks)
-        assert stored <= 3.2 * len(self.rows) + 3 * bases.SMALL, (stored, len(self.rows), self.number)
+        assert stored <= 3 * max(self.lately) + 3 * bases.SMALL, (stored, self.lately, self.number)
         assert len(self.table.blocks) <= 20 * FAN_IN
 
 
+SIGNS = itertools.cycle((0.0, -0.0))
+
+
 def value_of(value: Any) -> Any:
+    if isinstance(value, float) and value == 0:
+        return next(SIGNS)
     return math.nan if value == "nan" else list(value) if isinstance(value, tuple) else value
+
+
+Workload = Callable[[World, int], tuple[Rows, set[Key]]]
+
+
+def plain(rows: Mapping[tuple[int, Any], int]) -> Rows:
+    """Rows of `PLAIN`: (substream, key) and a value."""
+    return {key: (*key, value) for key, value in rows.items()}
+
+
+def updates(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    """The same keys over and over."""
+    keys = [world.random.randrange(400) for _ in range(40)] if epoch else range(400)
+    return plain({(k % 40, k): epoch for k in keys}), set()
+
+
+def growing(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    return plain({(k % 40, k): k for k in range(12 * epoch, 12 * epoch + 12)}), set()
+
+
+def sessions(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    """Keys that live for a few epochs; most groups are empty now and then."""
+    new = {(world.random.randrange(40), 100 * epoch + k): k for k in range(world.random.randrange(30))}
+    return plain(new), {key for key in world.rows if key[1] < 100 * (epoch - 3)}
+
+
+def waves(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    """Filled, and emptied, and still for a while; the same keys come again."""
+    if epoch % 40 < 20:
+        return plain({(k % 40, k): epoch for k in range(epoch % 40 * 30, epoch % 40 * 30 + 50)}), set()
+    return {}, {key for key in world.rows if world.random.random() < 0.5} if epoch % 40 < 30 else set()
+
+
+def one_substream(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    gone = {(7, world.random.randrange(300)) for _ in range(10)}
+    put = {(7, None if k == 299 else k): epoch for k in (world.random.randrange(300) for _ in range(30))}
+    return plain({key: value for key, value in put.items() if key not in gone}), gone
+
+
+def quiet(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    """Much at first, then next to nothing."""
+    if epoch < 15:
+        return plain({(k % 40, k): epoch for k in range(600)}), set()
+    return plain({(3, 3): epoch}), set() if epoch % 20 else set(list(world.rows)[:200]) - {(3, 3)}
+
+
+def kinds(world: World, epoch: int) -> tuple[Rows, set[Key]]:
+    """Keys of numbers with NaN and zeros, text and nulls; deletes of what is not there."""
+    r = world.random
+
+    def key() -> Key:
+        return r.randrange(40), r.choice((0.0, "nan", None, 1.5, -1e300)), r.choice((None, "", "ä", "a\0", "b" * 40))
+
+    gone = {key() for _ in range(r.randrange(25))}
+    put = {key(): epoch for _ in range(r.randrange(40))}
+    rows = {k: (k[0], epoch, k[2], (epoch % 100, None) if epoch % 3 else None, k[1]) for k in put if k not in gone}
+    return rows, gone
+
+
+WORKLOADS: dict[str, tuple[StateTable, Workload]] = {
+    work.__name__: (KINDS if work is kinds else PLAIN, work)
+    for work in (updates, growing, sessions, waves, one_substream, quiet, kinds)
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large for tables of some hundred rows."""
+    for name, value in {"SMALL": 60, "LEAST": 10, "FEW": 250}.items():
+        monkeypatch.setattr(bases, name, value)
+
+
+def lived(kind: str, seed: int, epochs: int = 90, every: int = 3) -> World:
+    declared, work = WORKLOADS[kind]
+    world = World(declared, seed)
+    for epoch in range(epochs):
+        world.epoch(*work(world, epoch))
+        if epoch % every == 0:
+            world.check()
+    world.check()
+    return world
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 6))])
+def test_a_table_is_what_a_dict_is(kind: str, seed: int) -> None:
+    world = lived(kind, seed)
+    assert world.written <= 3 * world.changed and world.merged <= 4 * world.changed
+    if kind == "growing":
+        assert world.written == world.changed, "what is only added to is not written again"
+
+
+def test_that_is_seen_of_every_kind() -> None:
+    """The simulation comes to what it is about: bases, merges, groups that are emptied."""
+    world = lived("sessions", 1, 60)
+    assert world.merged and min(world.table.renewed) > 30
+    world = lived("updates", 1, 60)
+    assert world.written > 1.3 * world.changed and len(set(world.table.renewed)) > 4, "a few groups at a time"
+    assert any(block.low != block.high for block in world.table.blocks), "blocks that span epochs"
+
+
+# --- broken on purpose -----------------------------------------------------------------------------------------------
+
+
+def broken_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge drops tombstones, though what they hide may lie elsewhere."""
+    real = tables.newest
+    monkeypatch.setattr(tables, "newest", lambda declared, parts: not_gone(real(declared, parts)))
+
+
+def not_gone(rows: pa.Table) -> pa.Table:
+    return rows.filter(pa.array(~np.asarray(rows.column(tables.GONE))))
+
+
+def broken_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest row of a key counts."""
+    real = tables.newest
+
+    def turned(rows: pa.Table) -> pa.Table:
+        at = pa.array(-np.asarray(rows.column(tables.AT)))
+        return rows.set_column(rows.column_names.index(tables.AT), tables.AT, at)
+
+    monkeypatch.setattr(tables, "newest", lambda declared, parts: turned(real(declared, [turned(p) for p in parts])))
+
+
+def broken_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base is that of before the epoch."""
+    real = Keeping._base
+    monkeypatch.setattr(
+        Keeping,
+        "_base",
+        lambda self, table, delta, groups: real(self, table, delta if not groups else delta.slice(0, 0), groups),
+    )
+
+
+def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two attempts of a task wrote counts, not what one did."""
+    real = TaskReport.finished
+    told: dict[tuple[int, int], list[Any]] = {}
+
+    def finished(self: TaskReport, *given: Any) -> Report:
+        report = real(self, *given)
+        before = told.setdefault((id(monkeypatch), self.task.partition), [])
+        if self.task.attempt:
+            report = replace(report, changed=[*before, *report.changed])
+        before[:] = report.changed
+        return report
+
+    monkeypatch.setattr(TaskReport, "finished", finished)
+
+
+def broken_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block goes when its oldest rows are dead."""
+
+    def needed(blocks: Any, renewed: Any, rows: Any) -> tuple[Block, ...]:
+        oldest = min((e for e, n in zip(renewed, rows, strict=True) if n), default=1 << 60)
+        return tuple(block for block in blocks if block.rows and block.low >= oldest)
+
+    monkeypatch.setattr(bases, "needed", needed)
+
+
+def broken_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that was changed counts as renewed."""
+    real = TaskReport.changed
+    monkeypatch.setattr(
+        TaskReport, "changed", lambda self, o, t, block, rows, renewed: real(self, o, t, block, rows, [*renewed, *rows])
+    )
+
+
+BROKEN = (broken_tombstones, broken_order, broken_renewal, broken_attempts, broken_drop, broken_base)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_broken_ones_are_seen(broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((AssertionError, CorruptState, EngineError)):
+        with monkeypatch.context() as patched:
+            broken(patched)
+            lived("kinds", 2, 60, every=1)
+
+
+@pytest.mark.parametrize("broken", [broken_order, broken_renewal])
+def test_numbers_alone_are_not_what_sees_them(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that is wrong though the number of rows is right."""
+    broken(monkeypatch)
+    with pytest.raises(AssertionError):
+        lived("updates", 2, 60, every=1)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def part(declared: StateTable, epoch: int, *rows: Key) -> pa.Table:
+    schema = tables.handed_schema(declared)
+    given = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return tables.stamped(pa.Table.from_pylist(given, schema), epoch)
+
+
+def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:
+    parts = [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 5, (1, 7, 50), (2, 7, 51)), part(PLAIN, 4, (1, 7, 40), (1, 8, 41))]
+    for order in itertools.permutations(parts):
+        assert by_key(PLAIN, tables.live(PLAIN, order)) == {(1, 7): (1, 7, 50), (2, 7): (2, 7, 51), (1, 8): (1, 8, 41)}
+
+
+def test_a_key_has_one_row_in_an_epoch() -> None:
+    with pytest.raises(CorruptState, match="a key of k stands twice in the rows of one epoch"):
+        tables.live(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
+    put, gone = pa.table({"__substream": [1], "k": [7], "v": [1]}), pa.table({"__substream": [1], "k": [7]})
+    with pytest.raises(StateError, match="names a key twice"):
+        tables.delta(PLAIN, put, gone, 3)
+    with pytest.raises(StateError, match=r"what is gone must have the columns \['__substream', 'k'\]; found"):
+        tables.delta(PLAIN, put, put, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.float64(), [0.0, math.nan, None, math.inf, -math.inf, 5e-324]),
+        (pa.float32(), [0.0, math.nan, None, 1.5]),
+        (pa.int64(), [None, 0, -(2**63), 2**63 - 1]),
+        (pa.uint64(), [None, 0, 2**64 - 1, 2**63]),
+        (pa.int8(), [None, -128, 127, 0]),
+        (pa.bool_(), [None, True, False]),
+        (pa.string(), [None, "", "a", "A", "ä", "a\0"]),
+        (pa.binary(), [None, b"", b"\xff"]),
+        (pa.date32(), [None, 0, -1]),
+        (pa.time64("us"), [None, 0, 1]),
+        (pa.timestamp("us", "UTC"), [None, 0, -(2**62), 2**62]),
+        (pa.decimal128(38, 2), [None, 0, 1]),
+    ],
+)
+def test_keys_of_every_type(kind: pa.DataType, values: list[Any]) -> None:
+    """Each value is a key of its own, alone and beside others that leave little room to pack them."""
+    declared: Any = SimpleNamespace(
+        key=("a", "k", "z"), columns=pa.schema([("a", pa.int64()), ("k", kind), ("z", pa.int64())])
+    )
+    ticks = pa.int32() if kind == pa.date32() else pa.int64()
+    column = pa.array(values, ticks).cast(kind) if pa.types.is_temporal(kind) else pa.array(values, kind)
+    for far in (1, 2**62):
+        rows = pa.table(
+            {
+                "__substream": pa.array([3] * len(values), pa.int32()),
+                "a": pa.array([-far] * (len(values) - 1) + [far]),
+                "k": column,
+                "z": pa.array([far] * len(values)),
+            }
+        )
+        twice = [tables.stamped(rows, 1), tables.stamped(rows.take(pa.array(range(len(values))[::-1])), 2)]
+        assert tables.newest(declared, twice).column(tables.AT).to_pylist() == [2] * len(values)
+
+
+def test_a_key_may_be_the_substream_alone() -> None:
+    declared: Any = SimpleNamespace(key=(), columns=pa.schema([("first", pa.int64())]))
+    parts = [part(declared, 1, (1, 10), (2, 20)), part(declared, 2, (1, 11))]
+    assert tables.live(declared, parts).sort_by("__substream").to_pylist() == [
+        {"__substream": 1, "first": 11},
+        {"__substream": 2, "first": 20},
+    ]
+
+
+def test_minus_zero_and_nan_are_one_key() -> None:
+    rows = [(1, 1, None, None, x) for x in (0.0, math.nan)], [(1, 2, None, None, x) for x in (-0.0, -math.nan)]
+    found = tables.live(KINDS, [part(KINDS, 1, *rows[0]), part(KINDS, 2, *rows[1])])
+    assert found.column("v").to_pylist() == [2, 2]
+
+
+def test_a_million_rows_take_less_than_a_second() -> None:
+    r = np.random.default_rng(0)
+    parts = []
+    for epoch in range(5):
+        keys = np.concatenate([np.arange(100_000), r.permutation(100_000) * 9_999_991 + epoch * 10**13 + 10**6])
+        rows = {"__substream": pa.array(keys % 64, pa.int32()), "k": keys, "v": keys}
+        parts.append(tables.stamped(pa.table(rows), epoch))
+    begun = time.process_time()
+    found = tables.live(PLAIN, parts)
+    assert time.process_time() - begun < 1.0
+    assert found.num_rows == 600_000
+
+
+# --- how large it becomes --------------------------------------------------------------------------------------------
+
+
+def aged(live: int, changed: int, epochs: int, groups: int = 64, slots: int = 4) -> Iterator[tuple[TableState, int]]:
+    """A table of many rows that go on changing, by its numbers alone; merging is taken to drop nothing."""
+    empty = TableState(("k",), PLAIN.columns, (), (-1,) * groups, (0,) * groups)
+    rows = (live // groups,) * groups
+    state = replace(empty, blocks=(block(0, live, 0, 0),), renewed=(0,) * groups, rows=rows)
+    for number in range(1, epochs):
+        due = bases.due(state, number - 1)
+        renewed = tuple(number if group in due else epoch for group, epoch in enumerate(state.renewed))
+        written = (changed + sum(rows[group] for group in due)) // slots
+        runs = bases.runs(state)
+        gone = {each.name for run in runs for each in run}
+        merged = [block(number, sum(b.rows for b in run), bounds(run, min), bounds(run, max)) for run in runs]
+        blocks = [b for b in state.blocks if b.name not in gone] + merged
+        blocks += [block(number, written, number, number) for _ in range(slots)]
+        state = replace(state, blocks=bases.needed(blocks, renewed, rows), renewed=renewed)
+        yield state, written * slots
+
+
+def block(epoch: int, rows: int, low: int, high: int) -> Block:
+    return Block(block_name(epoch, 1, 0, 0), rows, "0" * 32, rows, low, high)
+
+
+def bounds(run: tuple[Block, ...], which: Callable[..., int]) -> int:
+    return which(bound for each in run for bound in (each.low, each.high))
+
+
+@pytest.mark.parametrize(
+    ("live", "changed"), [(1_000_000, 20_000), (1_000_000, 400), (20_000_000, 100_000), (30_000, 9000)]
+)
+def test_a_large_table_stays_small(live: int, changed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # real numbers
+    epochs = min(20 * live // changed, 600)
+    history = list(aged(live, changed, epochs))
+    stored = [sum(b.rows for b in state.blocks) for state, _ in history]
+    assert max(stored) < 3.1 * live + bases.SMALL
+    assert max(len(state.blocks) for state, _ in history) < 100
+    assert sum(written for _, written in history) < 3 * changed * epochs
+    assert max(written for _, written in history) <= changed + max(bases.MOST * changed, live // 64)
