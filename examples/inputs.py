@@ -76,7 +76,7 @@ def prices(chance, rows):
         {
             "ts": times(chance, rows),
             "item": names(chance, rows, "item-", 40),
-            "cents": pa.array(chance.integers(100, 10_000, rows), mask=chance.random(rows) < 0.05),
+            "cents": pa.array(chance.integers(100, 10_000, rows), mask=chance.random(rows) < 0.1),
         }
     )
 
