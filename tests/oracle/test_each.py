@@ -27,7 +27,7 @@ from headrace.reference import failed_tuples, reference
 from headrace.routing.hashing import groups_of
 from headrace.state import runs
 from headrace.stream import Stream
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 from headrace.types import SUBSTREAM, TS_TYPE
 
 from .driving import drive, shrink
@@ -349,6 +349,24 @@ def windowed(r: random.Random, stream: Stream) -> Stream:
                 1,
             )
     return stream
+
+
+def test_a_silent_substream_does_not_hold_what_the_others_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "FAN_IN", 2)
+    rows = pa.table({"ts": pa.array([n * SECOND for n in range(600)], TS_TYPE), "k": [int(n > 20) for n in range(600)]})
+    query = table_stream(rows, name="a").split(2, route="k").each(lambda t: t.join(t, on="l.ts < r.ts", last=3))
+    run = LocalRun(query, tmp_path / "state", slots=2, groups=8)
+    for number in range(30):
+        run.epoch(rows.slice(number * 20, 20))
+    last = run.store.last
+    assert last is not None
+    held = [sum(block.rows for block in blocks) for blocks in last.operators["join-1"].inputs]
+    assert all(6 <= many <= 150 for many in held), "the last of both, and what came since runs were merged"
+    run.end()
+    same(reference(query), run.results())
+    run.close()
 
 
 # --- engines that are broken on purpose ------------------------------------------------------------------------------
