@@ -363,6 +363,15 @@ def test_rows_that_are_too_few_or_too_many_are_seen_when_they_are_read(summed: S
         summed.epoch()
 
 
+def test_a_block_of_other_epochs_is_refused(summed: Summed) -> None:
+    summed.epoch(rows=60)
+    summed.epoch(rows=60)
+    summed.run.close()
+    edit(summed.folder, lambda b: table_of(b)["blocks"][0].update(high=1))
+    with pytest.raises(CorruptState, match="should have rows of the epochs 0 to 1, found"):
+        found(summed.folder)
+
+
 def test_a_whole_block_of_something_else_is_refused(summed: Summed) -> None:
     summed.epoch(rows=60)
     summed.run.close()
