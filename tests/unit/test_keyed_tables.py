@@ -19,7 +19,7 @@ from headrace.engine import looking, plan_file
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.errors import CorruptState, EngineError, QueryError, StateError
+from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
 from headrace.operators.distinct import DistinctOperator
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
@@ -31,6 +31,7 @@ from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
+from tests.fuzz.mutating import changed
 
 SUBSTREAMS = 24
 GROUPS = 12
@@ -363,6 +364,15 @@ def test_rows_that_are_too_few_or_too_many_are_seen_when_they_are_read(summed: S
         summed.epoch()
 
 
+def test_a_block_of_other_epochs_is_refused(summed: Summed) -> None:
+    summed.epoch(rows=60)
+    summed.epoch(rows=60)
+    summed.run.close()
+    edit(summed.folder, lambda b: table_of(b)["blocks"][0].update(high=1))
+    with pytest.raises(CorruptState, match="should have rows of the epochs 0 to 1, found"):
+        found(summed.folder)
+
+
 def test_a_whole_block_of_something_else_is_refused(summed: Summed) -> None:
     summed.epoch(rows=60)
     summed.run.close()
@@ -374,3 +384,30 @@ def test_a_whole_block_of_something_else_is_refused(summed: Summed) -> None:
     edit(summed.folder, exchange)
     with pytest.raises(CorruptState, match="is no part of table 'last' of sum-1: it has"):
         hr.read_state(summed.folder, "sum-1", "last")
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, 10))])
+def test_a_section_that_was_changed_at_random_is_refused_or_harmless(part: int, summed: Summed) -> None:
+    for _ in range(12):
+        summed.epoch()
+    summed.run.close()
+    path = sorted((summed.folder / "state" / "manifests").iterdir())[-1]
+    whole = json.loads(path.read_text())
+    del whole["checksum"]
+    refused = 0
+    for seed in range(100 * part, 100 * part + 100):
+        body = json.loads(json.dumps(whole))
+        body["operators"]["sum-1"]["tables"]["sums"] = changed(random.Random(seed), table_of(body))
+        try:
+            path.write_bytes(_seal(body))
+        except ValueError:  # nothing that JSON can hold
+            continue
+        try:
+            rows = found(summed.folder)
+        except HeadraceError:
+            refused += 1
+        else:
+            assert sorted(rows, key=str) == sorted(summed.rows(), key=str), seed
+    assert refused > 30
+    path.write_bytes(_seal(whole))
+    summed.run = summed.opened(2)
