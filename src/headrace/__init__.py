@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from headrace.errors import (
     EngineError,
     ExpressionError,
     HeadraceError,
+    ProcessorError,
     QueryChanged,
     QueryError,
     QueryTypeError,
@@ -52,6 +54,7 @@ __all__ = [
     "HeadraceError",
     "Policy",
     "Processor",
+    "ProcessorError",
     "QueryChanged",
     "QueryError",
     "QueryTypeError",
@@ -182,3 +185,10 @@ def start(
     from headrace.engine import start as starting
 
     return starting.start(results, checkpoint=checkpoint, **options)
+
+
+def __getattr__(name: str) -> Any:
+    """`headrace.testing` is loaded when it is asked for."""
+    if name == "testing":
+        return importlib.import_module("headrace.testing")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,6 +31,10 @@ class DataError(HeadraceError, ValueError):
     """An expression failed on a tuple (a cast, an overflow), or the user's own code did; names it and the tuple or times."""
 
 
+class ProcessorError(HeadraceError, AssertionError):
+    """A processor whose answer depends on more than its tuples and its tables; names the smallest case that was found."""
+
+
 class SourceError(HeadraceError):
     """A source delivered something that the query cannot take: another schema, an unreadable file."""
 

@@ -42,6 +42,11 @@ class Call:
     tuples: pa.Table | None = None
 
     @property
+    def place(self) -> tuple[int, str]:
+        """Where it stands among the calls of a substream."""
+        return self.time, self.what
+
+    @property
     def words(self) -> str:
         if self.tuples is None:
             return f"in {self.what} at {shown(self.time)}"
@@ -117,9 +122,17 @@ class Copy:
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
         try:
+<<<<<<< HEAD
             self.processor.open(substream, substreams)
         except (Exception, SystemExit) as error:
+=======
+            self.opened(substreams)
+        except Exception as error:
+>>>>>>> split
             raise DataError(f"{self._where} failed in open: {_told(error)}") from error
+
+    def opened(self, substreams: int) -> None:
+        self.processor.open(self.substream, substreams)
 
     @property
     def _where(self) -> str:

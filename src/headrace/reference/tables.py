@@ -17,7 +17,7 @@ from headrace.given import named
 from headrace.processor import StateTable
 from headrace.reference.tuples import keys_of
 from headrace.types import plain_type
-from headrace.values import Key, comparable
+from headrace.values import Key, as_text, comparable
 
 Row = tuple[pa.Array, ...]
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -27,9 +27,10 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class DictTable:
     """A keyed table of one substream; see `headrace.processor.Table`."""
 
-    def __init__(self, name: str, declared: StateTable, rows: dict[Key, Row] | None = None) -> None:
+    def __init__(self, name: str, declared: StateTable) -> None:
         self._name, self._declared = name, declared
-        self._rows: dict[Key, Row] = rows or {}
+        self._rows: dict[Key, Row] = {}
+        self._due: dict[Key, int] = {}  # of the rows that have such a time
 
     def get(self, keys: pa.Table) -> pa.Table:
         asked = self._keys(keys)
@@ -46,17 +47,26 @@ class DictTable:
     def put(self, rows: pa.Table) -> None:
         fitted = fitting(rows, self._declared.columns, f"put into table {self._name!r}")
         columns = [column.combine_chunks() for column in fitted.columns]
-        new: dict[Key, Row] = {}
+        times = comparable(fitted[self._declared.due]) if self._declared.due else [None] * fitted.num_rows
+        new: dict[Key, tuple[Row, int | None]] = {}
         for number, key in enumerate(keys_of(fitted, self._declared.key)):
             if key in new:
-                twice = fitted.select(self._declared.key).slice(number, 1).to_pylist()[0]
+                twice = as_text(fitted.select(self._declared.key).slice(number, 1))[0]
                 raise DataError(f"put into table {self._name!r} has the key {twice} twice; give each key once")
-            new[key] = tuple(column.slice(number, 1) for column in columns)
-        self._rows |= new
+            new[key] = tuple(column.slice(number, 1) for column in columns), times[number]
+        for key, (row, time) in new.items():
+            self._forget(key)
+            self._rows[key] = row
+            if time is not None:
+                self._due[key] = time
 
     def delete(self, keys: pa.Table) -> None:
         for key in keys_of(self._keys(keys), self._declared.key):
-            self._rows.pop(key, None)
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        self._rows.pop(key, None)
+        self._due.pop(key, None)
 
     def rows(self) -> pa.Table:
         return self._table([self._rows[key] for key in sorted(self._rows)])
@@ -65,16 +75,16 @@ class DictTable:
         if self._declared.due is None:
             raise DataError(f"table {self._name!r} has no due column; declare it: StateTable(..., due='closes')")
         until = _micros(time, self._name)
-        place = self._declared.columns.names.index(self._declared.due)
-        times = {key: comparable(row[place])[0] for key, row in self._rows.items()}
-        found = sorted((time, key) for key, time in times.items() if time is not None and time <= until)
+        found = sorted((time, key) for key, time in self._due.items() if time <= until)
         return self._table([self._rows[key] for _, key in found])
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def copy(self) -> DictTable:
-        return DictTable(self._name, self._declared, dict(self._rows))
+        found = DictTable(self._name, self._declared)
+        found._rows, found._due = dict(self._rows), dict(self._due)
+        return found
 
     def _keys(self, keys: pa.Table) -> pa.Table:
         schema = pa.schema([self._declared.columns.field(name) for name in self._declared.key])

@@ -1,4 +1,5 @@
-"""A test kit: sources made of Arrow tables, and an engine that runs the same stages in this process, without Spark.
+"""A test kit: sources made of Arrow tables, an engine that runs the same stages in this process, without Spark, and a
+check of processors.
 
 `LocalRun` is driven by hand, one epoch at a time, so that a test decides how a stream is cut, when the number of slots
 changes, and when the process "crashes". Everything else (driver, stages, kernels, state on disk) is the real thing.
@@ -27,9 +28,10 @@ from headrace.engine.position import Position
 from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.testing.checking import check_processor
 from headrace.testing.tables import table_stream
 
-__all__ = ["LocalRun", "run_locally", "table_stream"]
+__all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
 
 
 class LocalRun:

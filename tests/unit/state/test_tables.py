@@ -77,7 +77,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.storage, self.reader = MemoryStorage(), None
+        self.storage = MemoryStorage()
         grouping = SimpleNamespace(groups=lambda table, total: self.group(np.asarray(table.column("__substream"))))
         self.operator: Any = SimpleNamespace(name="op", stage=1, tables={"t": self.declared}, groupings=(grouping,))
         self.plan: Any = SimpleNamespace(operators=(), by_name={"op": self.operator})
@@ -191,7 +191,7 @@ def updates(world: World, epoch: int) -> tuple[Rows, set[Key]]:
 
 
 def growing(world: World, epoch: int) -> tuple[Rows, set[Key]]:
-    return plain({(k % 40, k): k for k in range(20 * epoch, 20 * epoch + 20)}), set()
+    return plain({(k % 40, k): k for k in range(12 * epoch, 12 * epoch + 12)}), set()
 
 
 def sessions(world: World, epoch: int) -> tuple[Rows, set[Key]]:

@@ -1,0 +1,342 @@
+"""Whether a processor means the same however its stream is cut, wherever it is restarted, and whenever it is tried again.
+
+The answer that counts is the reference's: one `ts` at a time, one copy, never stopped. Then the same tuples come in other
+chunks (tuples of one `ts` are never separated, and no chunk goes across a tick), with restarts between them (a fresh copy,
+and nothing but the tables), and calls are tried twice from the same state.
+
+Invariant: what is reported was seen to happen, on the tuples that are named, and on fewer of them it was not found.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.difference import difference
+from headrace.errors import DataError, ProcessorError, QueryError, QueryTypeError
+from headrace.given import named
+from headrace.limits import MOST_TICKS
+from headrace.processor import ONLY, Processor
+from headrace.query import nodes
+from headrace.reference.processors import PROCESS, Call, Copy, Rows, TooEarly, calls_of, shown
+from headrace.reference.splitting import EVERYWHERE, split
+from headrace.reference.tables import DictTable, tables_of
+from headrace.reference.tuples import in_sequence, one, times_of
+from headrace.stream import Route, Stream, node_of
+from headrace.testing.tables import table_stream
+from headrace.testing.watching import CLOCK, WatchedCopy
+from headrace.types import TS
+from headrace.values import as_text
+
+Place = TypeVar("Place", int, tuple[int, str])
+
+SHOWN = 12  # tuples, and calls, of a case that are listed
+TRIES = 400  # to make a case smaller
+
+
+def check_processor(
+    processor: Processor,
+    tuples: pa.Table,
+    substreams: int = 4,
+    route: Route | None = None,
+    broadcast: Route | None = None,
+    by: list[str] | None = None,
+    seed: int = 0,
+    cases: int = 20,
+) -> None:
+    """Raises a ProcessorError with the smallest case found in which a processor is not sound.
+
+    tuples: with `ts`, in any order; they are split like a stream, by `route` or `by`, and `broadcast`. Without either,
+        all of them are in one substream, and then again split by the hash of all columns and of some.
+    cases: how many random cuts, with restarts and repeated attempts, every substream is tried with.
+    """
+    stream, tuples = _stream(tuples)
+    r = random.Random(seed)  # noqa: S311 (seeded, so that what was found is found again)
+    for rule in _rules(route, by, stream.columns, r):
+        made: Any = stream.split(substreams, broadcast=broadcast, **rule).apply(processor)
+        output = node_of(next(iter(made.values())) if isinstance(made, dict) else made)
+        assert isinstance(output, nodes.Output)
+        last = int(times_of(tuples).max())
+        for substream, mine in _substreams(output.input.rule, tuples):
+            _Check(output.input, substream).all(Case(mine, last), r, cases)
+
+
+def _stream(tuples: pa.Table) -> tuple[Stream, pa.Table]:
+    if not isinstance(tuples, pa.Table):
+        raise QueryTypeError(f"check_processor takes its tuples as a pyarrow.Table; found {named(tuples)}")
+    stream = table_stream(tuples, time=TS)
+    if not tuples.num_rows or tuples[TS].null_count:
+        found = "none" if not tuples.num_rows else "one whose ts is null"
+        raise QueryError(f"check_processor needs tuples, each with a time; found {found}")
+    return stream, tuples.cast(stream.schema)
+
+
+def _rules(route: Route | None, by: list[str] | None, columns: list[str], r: random.Random) -> list[dict[str, Any]]:
+    if route is not None or by is not None:
+        return [{"route": route, "by": by}]
+    names = [name for name in columns if name != TS]
+    some = sorted(r.sample(names, r.randint(1, len(names)))) if names else []
+    hashed = [names] if some == sorted(names) else [names, some]
+    return [{"route": "0"}, *({"by": chosen} for chosen in hashed if chosen)]
+
+
+def _substreams(rule: nodes.Rule, tuples: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    shares, _ = split(rule, tuples, keep=False)
+    everywhere = shares.pop(EVERYWHERE, tuples.slice(0, 0))
+    for number in range(rule.substreams) if everywhere.num_rows else sorted(shares):
+        yield number, in_sequence(one([shares.get(number, everywhere.slice(0, 0)), everywhere]))
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a substream is handed over; without anything said, as the reference does it."""
+
+    tuples: pa.Table  # in sequence
+    last: int  # ts of the whole stream
+    joined: frozenset[int] = (
+        frozenset()
+    )  # times whose tuples come in one chunk with those before, unless a tick is between
+    restarts: frozenset[tuple[int, str]] = frozenset()  # times and kinds of calls before which there is a restart
+    repeated: bool = False  # whether every call is tried twice before
+
+    @property
+    def times(self) -> list[int]:
+        found: list[int] = np.unique(times_of(self.tuples)).tolist()
+        return found
+
+    def without(self, start: int, stop: int) -> Case:
+        """With fewer tuples; if the last of all was among them, the whole stream ends earlier."""
+        rest = one([self.tuples.slice(0, start), self.tuples.slice(stop)])
+        ends = self.last == self.times[-1]
+        return replace(self, tuples=rest, last=int(times_of(rest).max()) if ends else self.last)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What was found; kind: so that a smaller case is of the same."""
+
+    kind: str
+    words: str
+    case: Case
+
+
+class _Check:
+    """One processor on one substream."""
+
+    def __init__(self, node: nodes.Apply, substream: int) -> None:
+        self.node, self.substream = node, substream
+        self.grown: list[str] = []
+
+    def all(self, given: Case, r: random.Random, cases: int) -> None:
+        calls, times = frozenset(call.place for call in self._calls(given)), frozenset(given.times)
+        self._demand(self._watched, given)
+        self._demand(self._answered, replace(given, repeated=True))
+        self._demand(self._answered, replace(given, restarts=calls))
+        self._demand(self._answered, replace(given, joined=times))
+        for _ in range(cases):
+            joined, restarts = _some(times, r.choice((0.2, 0.5, 0.9)), r), _some(calls, r.choice((0.0, 0.3)), r)
+            self._demand(self._answered, replace(given, joined=joined, restarts=restarts, repeated=r.random() < 0.3))
+
+    def _demand(self, examine: Callable[[Case], Problem | None], case: Case) -> None:
+        found = examine(case)
+        if found is not None:
+            raise ProcessorError(self._told(_smallest(examine, found)))
+
+    def _calls(self, case: Case) -> list[Call]:
+        """Chunks, ticks and the end."""
+        calls: list[Call] = []
+        one_by_one = calls_of(case.tuples, self.node.declared, math.inf, case.last, self.substream, MOST_TICKS)
+        for call in one_by_one:
+            if calls and call.what == calls[-1].what == PROCESS and call.time in case.joined:
+                calls[-1] = replace(calls[-1], tuples=one([calls[-1].tuples, call.tuples]))
+            else:
+                calls.append(call)
+        return calls
+
+    def _copy(self, kind: type[Copy] = Copy) -> Any:
+        return kind(self.node.processor, self.node.declared, self.substream, self.node.rule.substreams)
+
+    # --- what is looked at
+
+    def _watched(self, case: Case) -> Problem | None:
+        """As the reference does it: what fails, what comes too early, and what can be seen."""
+        try:
+            copy = self._copy(WatchedCopy)
+            self._run(case, copy)
+        except TooEarly as error:
+            return Problem("early", f"a row is put out too early: {error}", case)
+        except DataError as error:
+            return Problem(f"fails: {type(error.__cause__)}", str(error), case)
+        self.grown = copy.grown
+        for name, method in copy.written.items():
+            words = f"{method} writes to {name}; {LOST}"
+            return Problem(f"writes {name}", words, case)
+        for name, what in copy.seen.items():
+            instead = (
+                "the time is that of the tuples, ticks and end" if what == CLOCK else "seed a generator of its own"
+            )
+            words = (
+                f"it uses {what}: {name} is called; code is run again after a failure and must do the same: {instead}"
+            )
+            return Problem(what, words, case)
+        return None
+
+    def _answered(self, case: Case) -> Problem | None:
+        """In other chunks, with restarts, tried twice: what is put out must be the same."""
+        try:
+            expected = self._run(replace(case, joined=frozenset(), restarts=frozenset(), repeated=False), self._copy())
+        except DataError:
+            return None  # of fewer tuples: not what is looked for
+        try:
+            found = self._run(case, self._copy())
+        except _Differs as differs:
+            return Problem("repeated", f"{AGAIN}\n{differs}", case)
+        except DataError as error:
+            return Problem("answer", f"{self._why(case)}\nit fails: {error}", case)
+        told = _differ(expected, found)
+        return (
+            None
+            if told is None
+            else Problem(
+                "answer",
+                f"{self._why(case)}\nexpected is what one ts at a time gives, found is what the calls below give\n{told}",
+                case,
+            )
+        )
+
+    def _why(self, case: Case) -> str:
+        if not case.joined:
+            grown = f": {', '.join(self.grown)} changed since open" if self.grown else ""
+            return f"the answer is another after a restart{grown}; {LOST}"
+        return CUT if not case.restarts else f"{CUT}, with restarts between"
+
+    def _run(self, case: Case, copy: Copy) -> Rows:
+        state = tables_of(self.node.declared.tables)
+        put: list[Rows] = []
+        for number, call in enumerate(self._calls(case)):
+            if number and call.place in case.restarts:
+                copy, state = self._copy(), _saved(state)
+            if case.repeated:
+                _compare(call, self._tried(call, state), self._tried(call, state))
+            put.append(copy.call(call, state))
+        return {name: one([s.empty_table(), *(rows[name] for rows in put)]) for name, s in self.node.declared.outputs}
+
+    def _tried(self, call: Call, state: Mapping[str, DictTable]) -> tuple[Rows, Rows]:
+        """A call by a fresh copy, on a state of which nothing is kept."""
+        saved = _saved(state)
+        return self._copy().call(call, saved), _contents(saved)
+
+    # --- what is told
+
+    def _told(self, found: Problem) -> str:
+        declared, case = self.node.declared, found.case
+        where = f"{_many(case.tuples.num_rows, 'tuple')} in substream {self.substream} of {self.node.rule.substreams}"
+        calls = self._calls(case)
+        lines = [line for call in calls[:SHOWN] for line in self._listed(call, call is not calls[0], case)]
+        more = [f"  and {len(calls) - SHOWN} more calls"] if len(calls) > SHOWN else []
+        return "\n".join([f"{declared.name}: {found.words}", f"smallest case found, {where}:", *lines, *more])
+
+    def _listed(self, call: Call, later: bool, case: Case) -> Iterator[str]:
+        if later and call.place in case.restarts:
+            yield "  restart"
+        if call.tuples is None:
+            yield f"  {call.what} at {shown(call.time)}"
+            return
+        more = [f"and {call.tuples.num_rows - SHOWN} more"] if call.tuples.num_rows > SHOWN else []
+        yield f"  {call.what} {', '.join([*as_text(call.tuples.slice(0, SHOWN)), *more])}"
+
+
+LOST = "what is kept there between calls is lost at a restart; keep it in a table, or derive it in open"
+AGAIN = "tried again with the same tuples and the same state, it does something else; it must be deterministic"
+CUT = "the answer depends on where the stream is cut; process(a + b) must put out what process(a), then process(b) does"
+
+
+class _Differs(Exception):
+    """A call was tried twice, and the attempts are not alike."""
+
+
+def _compare(call: Call, tried: tuple[Rows, Rows], again: tuple[Rows, Rows]) -> None:
+    put, held = (_differ(first, second) for first, second in zip(tried, again, strict=True))
+    if put is not None:
+        raise _Differs(f"{call.words}: {put}")
+    if held is not None:
+        raise _Differs(f"{call.words}, its tables: {held}")
+
+
+def _differ(expected: Rows, found: Rows) -> str | None:
+    for name in expected:
+        if expected[name].equals(found[name]):  # as nearly always
+            continue
+        told = difference(expected[name], found[name])
+        if told is not None:
+            return told if name == ONLY else f"{name}: {told}"
+    return None
+
+
+def _saved(state: Mapping[str, DictTable]) -> dict[str, DictTable]:
+    return {name: table.copy() for name, table in state.items()}
+
+
+def _contents(state: Mapping[str, DictTable]) -> Rows:
+    return {name: table.rows() for name, table in state.items()}
+
+
+def _some(places: frozenset[Place], share: float, r: random.Random) -> frozenset[Place]:
+    return frozenset(place for place in sorted(places) if r.random() < share)
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+# --- smaller ----------------------------------------------------------------------------------------------------------
+
+
+def _smallest(examine: Callable[[Case], Problem | None], found: Problem) -> Problem:
+    """The problem with as few tuples, then restarts, then joined chunks as can be found: one change after the other."""
+    tries = TRIES
+    candidates = _smaller(found.case)
+    while tries:
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        tries -= 1
+        again = examine(smaller)
+        if again is not None and again.kind == found.kind:
+            found, candidates = again, _smaller(again.case)
+    return found
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    rows = case.tuples.num_rows
+    length = rows // 2
+    while length:
+        for start in range(0, rows, length):
+            if rows > min(length, rows - start):
+                yield case.without(start, min(start + length, rows))
+        length //= 2
+    if case.last > case.times[-1]:
+        yield replace(case, last=case.times[-1])
+    for restarts in _fewer(case.restarts):
+        yield replace(case, restarts=restarts)
+    for joined in _fewer(case.joined):
+        yield replace(case, joined=joined)
+
+
+def _fewer(places: frozenset[Place]) -> Iterator[frozenset[Place]]:
+    """None, either half, all but one."""
+    in_order = sorted(places)
+    half = len(in_order) // 2
+    if half:
+        yield from (frozenset(), frozenset(in_order[:half]), frozenset(in_order[half:]))
+    for place in in_order:
+        yield places - {place}
