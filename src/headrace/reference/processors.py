@@ -122,13 +122,8 @@ class Copy:
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
         try:
-<<<<<<< HEAD
-            self.processor.open(substream, substreams)
-        except (Exception, SystemExit) as error:
-=======
             self.opened(substreams)
-        except Exception as error:
->>>>>>> split
+        except (Exception, SystemExit) as error:
             raise DataError(f"{self._where} failed in open: {_told(error)}") from error
 
     def opened(self, substreams: int) -> None:
