@@ -14,10 +14,14 @@ from . import watching
 from .killing import rows_of
 
 
-@pytest.mark.parametrize("table", [watching.events(150), pa.concat_tables([watching.rows(n, 60, 12) for n in range(9)])])
+@pytest.mark.parametrize(
+    "table", [watching.events(150), pa.concat_tables([watching.rows(n, 60, 12) for n in range(9)])]
+)
 def test_the_model_is_the_reference(table: pa.Table):
     found, processors = watching.model(watching.plain(table))
-    for query, rows in zip(watching.results(table_stream(table, lateness="1 second", name="events")), found, strict=True):
+    for query, rows in zip(
+        watching.results(table_stream(table, lateness="1 second", name="events")), found, strict=True
+    ):
         assert rows and rows_of(reference(query)) == rows
     assert all(each.keys and each.open and each.marks for each in processors)
 

@@ -135,7 +135,9 @@ def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
 
 def results(source: hr.Stream, kind: type[Watch] = Watch) -> list[hr.Stream]:
     q, gap, nth = FIRST
-    split = source.split(q, route=f"CASE WHEN v % 41 = 7 THEN NULL ELSE (k * 7919 + 5) % {q} END", broadcast="v % 53 = 3")
+    split = source.split(
+        q, route=f"CASE WHEN v % 41 = 7 THEN NULL ELSE (k * 7919 + 5) % {q} END", broadcast="v % 53 = 3"
+    )
     first = split.apply(kind(gap, nth))
     q, gap, nth = SECOND_ONE
     again = first["marks"].split(q, route=f"CASE WHEN n % 7 = 0 THEN NULL ELSE k % {q} END", broadcast="v % 29 = 1")
