@@ -452,15 +452,17 @@ def work(job: dict[str, Any]) -> None:
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
     streams = processors() if processed else queries()
     run = LocalRun(streams, folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
-    if job.get("listed"):
-        take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
-    while not run.driver.closed:
-        at = store.last.totals.delivered if store.last else 0
-        if at >= table.num_rows:
-            run.end()
-        else:
-            run.epoch(table.slice(at, job["cut"]), splitters=2)
-    run.close()
+    try:
+        if job.get("listed"):
+            take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
+        while not run.driver.closed:
+            at = store.last.totals.delivered if store.last else 0
+            if at >= table.num_rows:
+                run.end()
+            else:
+                run.epoch(table.slice(at, job["cut"]), splitters=2)
+    finally:  # where dying is an exception
+        run.close()
 
 
 def _called(moment: Moment, what: str) -> None:
