@@ -346,6 +346,10 @@ def test_rows_in_place() -> None:
             "column 'n' of type int64 with a value that int32, as declared, does not hold: .*1099511627776",
         ),
         (lambda t: t.put([{"vid": 1}]), "what was put must be a pyarrow Table; found a list"),
+        (
+            lambda t: t.get(cars(1).select(["speed"])),
+            "get was asked for lacks 'vid' and also has 'speed'; the key columns",
+        ),
         (lambda t: t.has(pa.table({"k": [1]})), "what has was asked for lacks 'vid' and also has 'k'"),
         (lambda t: t.delete(pa.table({"vid": ["a"]})), "column 'vid' of type string; expected int64"),
         (lambda t: t.due(dt.datetime(2026, 1, 1)), "'cars': due takes a datetime with a zone; found datetime"),

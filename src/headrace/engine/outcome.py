@@ -109,11 +109,12 @@ def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
 def _work(
     last: Manifest | None, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]]
 ) -> WorkSoFar:
-    """What all tasks did since this plan began to run; under another plan counting begins anew."""
+    """What all tasks did since this plan began to run; under another plan counting begins anew, but for what was split:
+    a split is the query's, whatever the plan."""
     plan = tuple((edge.name, edge.producer, edge.target) for edge in epoch.plan.edges)
     known = WorkSoFar.of(last)
     if known is None or known.plan != plan:
-        known = WorkSoFar(plan, epoch.number, Work(), {})
+        known = WorkSoFar(plan, epoch.number, Work(split=known.counts.split if known else {}), {})
     share = max(1 / (epoch.number - known.since + 1), 1 / REMEMBERED)
     smooth = {
         name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1) for name, sides in held.items()

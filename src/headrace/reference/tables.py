@@ -207,8 +207,15 @@ def _written(before: pa.Array, found: npt.NDArray[Any]) -> pa.Array:
     return pa.array(plain, _plain_number(kind), from_pandas=False).cast(kind)
 
 
-def tables_of(declared: Iterable[tuple[str, StateTable]]) -> dict[str, DictTable]:
-    return {name: DictTable(name, table) for name, table in declared}
+class Tables(dict[str, DictTable]):
+    """The tables of one substream; says which there are."""
+
+    def __missing__(self, name: str) -> DictTable:
+        raise DataError(f"there is no table {name!r}; declared are: {', '.join(self) or 'none'}")
+
+
+def tables_of(declared: Iterable[tuple[str, StateTable]]) -> Tables:
+    return Tables({name: DictTable(name, table) for name, table in declared})
 
 
 def _micros(time: Any, name: str) -> int:
@@ -218,7 +225,9 @@ def _micros(time: Any, name: str) -> int:
 
 
 def fitting(found: Any, schema: pa.Schema, what: str) -> pa.Table:
-    """Rows in the columns and types of a schema; a narrower number, another width of text or no zone is no matter."""
+    """Rows in the columns and types of a schema; a narrower number or another width of text is no matter."""
+    if isinstance(found, pa.RecordBatch):
+        found = pa.table(found)
     if not isinstance(found, pa.Table):
         raise DataError(f"{what} must be a pyarrow.Table; found {named(found)}")
     if sorted(found.column_names) != sorted(schema.names):
@@ -242,6 +251,6 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
         plain = plain_type(found, "")
     except QueryTypeError:  # streams do not carry it
         return False
-    return plain == wanted or any(
-        kind(plain) and kind(wanted) for kind in (t.is_integer, t.is_floating, t.is_timestamp, t.is_decimal)
-    )
+    if t.is_timestamp(plain) and t.is_timestamp(wanted):
+        return bool(plain.tz) == bool(wanted.tz)
+    return plain == wanted or any(kind(plain) and kind(wanted) for kind in (t.is_integer, t.is_floating, t.is_decimal))
