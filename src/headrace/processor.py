@@ -24,6 +24,7 @@ from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.durations import Duration, format_duration, parse_duration
@@ -56,6 +57,16 @@ class Table(Protocol):
         """The rows whose `due` is not after a time, in order of (due, key)."""
 
     def __len__(self) -> int: ...
+
+    def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The row number of each key, which holds until it is deleted; where there is no row one is made: zeros and nulls."""
+
+    @property
+    def columns(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Columns of numbers, booleans and times by row number, to be read and written in place; taken after `numbers`."""
+
+    def touched(self, rows: npt.NDArray[Any]) -> None:
+        """These rows were written through `columns`."""
 
 
 State = Mapping[str, Table]

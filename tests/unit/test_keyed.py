@@ -425,3 +425,12 @@ def test_types_of_another_family_and_values_that_do_not_fit_are_refused(found: p
     declared = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", expected)]))
     with pytest.raises(DataError, match="'t': what was put has column 'v' of type"):
         KeyedTable(declared, "t").put(pa.table({"k": [1], "v": found}))
+
+
+def test_rows_will_do_for_keys() -> None:
+    table = KeyedTable(CARS, "cars")
+    table.put(cars(1, 2))
+    assert table.has(cars(1, 3)).to_pylist() == [True, False]
+    assert table.get(cars(2))["name"].to_pylist() == ["car 2"]
+    table.delete(cars(1))
+    assert len(table) == 1

@@ -147,6 +147,8 @@ class Copy:
 
     def made(self, method: Any, given: Any, state: Mapping[str, DictTable]) -> Put:
         put: Put = method(given, state)
+        for table in state.values():
+            table.demand_told()
         return put
 
     def _checked(self, put: Put, call: Call) -> Rows:
