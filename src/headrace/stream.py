@@ -321,16 +321,22 @@ class Substreams:
 
 def node_of(stream: Stream) -> nodes.Node:
     """The record behind a handle."""
-    return _node(stream, "this")
+    if not isinstance(stream, Stream):
+        raise QueryTypeError(f"a query is a stream; found {named(stream)}; {_instead(stream)}")
+    return stream._node
 
 
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
-        how = "wrap it: headrace.stream(df, time=...)"
-        if kind_of(stream) != "pyspark DataFrame":
-            how = instead_of_dataframe(stream)
-        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {how}")
+        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {_instead(stream)}")
     return stream._node
+
+
+def _instead(given: Any) -> str:
+    """How to get a stream from what was given."""
+    if kind_of(given) == "pyspark DataFrame":
+        return "wrap it: headrace.stream(df, time=...)"
+    return instead_of_dataframe(given)
 
 
 def _as_names(given: Any, what: str) -> str:

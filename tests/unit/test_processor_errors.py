@@ -472,7 +472,7 @@ ANOTHER = table_stream(THREE, name="another")
         (lambda: split().aggregate(window="1 second", n="count(*)"), r"aggregate is for streams, and this one was split.*\.each\(lambda t: t\.aggregate"),
         (lambda: split().collect(), "collect is for streams, and this one was split"),
         (lambda: logins().union(split()), "union takes streams; found a stream that was split; say what runs on every substream"),
-        (lambda: reference(split()), "found a stream that was split; say what runs on every substream"),
+        (lambda: reference(split()), "a query is a stream; found a stream that was split; say what runs on every substream"),
         (lambda: reference(split().apply(processor(schema=None, outputs={"a": SCHEMA}))), r"found a dict of 1, such as a stream; choose one of its streams, such as \['a'\]"),
         (lambda: hr.start([(split(), hr.sinks.memory())], checkpoint="never"), "a stream that was split"),
         (lambda: split().apply(type(processor())), r"apply takes an instance; found the class Mine; write Mine\(\)"),
