@@ -103,7 +103,7 @@ ERRORS: dict[str, Callable[[], hr.Stream]] = {
         lambda t, _: t.set_column(0, "ts", pa.array([NOON - MINUTE] * 2, TS))
     ),
     "more than once": lambda: putting(twice),
-    "what get was asked for also has": lambda: putting(lambda tuples, state: state["seen"].get(tuples)),
+    "what get was asked for lacks": lambda: putting(lambda tuples, state: state["seen"].get(tuples.select(["n"]))),
     "it has no output": lambda: putting(lambda tuples, state: {"hihg": tuples}, outputs={"high": TUPLES.schema}),
     "times in one epoch": seldom,
     "for the tuple": lambda: routing("n"),
