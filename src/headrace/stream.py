@@ -40,6 +40,14 @@ class Stream:
     def columns(self) -> list[str]:
         return list(self._node.schema.names)
 
+    if not TYPE_CHECKING:  # a checker of types finds names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("apply", "each"):
+                msg = f"a stream has no {name}: it runs on the substreams of a split; such as s.split(64, by=['user']).{name}(...)"
+                raise AttributeError(msg)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return printable(f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}", lines=True)
 

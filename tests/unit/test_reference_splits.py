@@ -387,7 +387,8 @@ def test_at_the_end_ticks_and_end_go_by_the_whole_stream_omitted_tuples_included
 def test_the_end_counts_what_is_filtered_out_before_apply_but_not_before_the_split() -> None:
     s = stream((1, 0, 1), (55, 0, 9))
     assert calls(s.split(1, route="k").filter("x < 9").apply(Calls()))[-2:] == [(60, "tick"), (55, "end")]
-    assert calls(s.filter("x < 9").split(1, route="k").apply(Calls()))[-2:] == [(10, "tick"), (1, "end")]
+    # the watermark has come to 55 before the end, as it would in a run of many epochs; the stream that is split ended at 1
+    assert calls(s.filter("x < 9").split(1, route="k").apply(Calls()))[-2:] == [(50, "tick"), (1, "end")]
 
 
 def test_with_keep_the_end_counts_tuples_that_fail_in_the_split() -> None:

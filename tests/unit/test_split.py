@@ -370,3 +370,12 @@ def test_the_sample_is_small_whatever_the_window() -> None:
 
     split(table(*((n, n, "a") for n in range(1000))), step(route=route), keep=False)
     assert asked == [1000, kernel.SAMPLE]
+
+
+def test_what_needs_a_split_says_so() -> None:
+    stream = table_stream(pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))}), name="a")
+    for name in ("apply", "each"):
+        with pytest.raises(AttributeError, match=rf"s.split\(64, by=\['user'\]\).{name}"):
+            getattr(stream, name)
+    with pytest.raises(AttributeError, match="no attribute 'fliter'"):
+        stream.fliter
