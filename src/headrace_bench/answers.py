@@ -27,6 +27,8 @@ COLUMNS = {
     "join": ["l_payload", "r_payload"],
     "aggregate": ["window_start", "key", "n", "mean"],
     "figure-8": ["window_start", "part", "pairs", "most"],
+    "count": ["ts", "key", "n"],
+    "sessions": ["key", "began", "last", "n"],
 }
 Words = npt.NDArray[np.uint64]
 
@@ -46,7 +48,7 @@ def answer_in(folder: Path, query: Query) -> Answer:
 def answer_of(tables: Iterable[pa.Table], query: Query) -> Answer:
     rows, total = 0, 0
     for table in tables:
-        kept = table.filter(pc.not_equal(table["key"], CLOSING)) if query.kind == "aggregate" else table
+        kept = table.filter(pc.not_equal(table["key"], CLOSING)) if "key" in COLUMNS[query.kind] else table
         rows += kept.num_rows
         total += int(_hashes([kept[name] for name in COLUMNS[query.kind]]).sum(dtype=np.uint64))
     return Answer(rows, f"{total % 2**64:016x}")
@@ -88,6 +90,10 @@ def _questions(case: Case, folder: Path) -> Iterator[str]:
     query, sides = case.query, [folder / side for side in case.streams.sides]
     if query.kind == "aggregate":
         yield _aggregate(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "count":
+        yield _count(f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "sessions":
+        yield _sessions(query, f"read_parquet('{sides[0]}/*.parquet')")
     elif query.kind == "figure-8":
         yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     elif query.equality and not case.streams.hot:
@@ -115,6 +121,25 @@ def _aggregate(query: Query, stream: str) -> str:
     begin = f"time_bucket({step}, ts, timestamptz '1970-01-01') - i * {step}"
     steps = f"(select unnest(range({query.window // query.every})) i)"
     return f"select {begin} window_start, key, count(*) n, avg(x) mean from {stream}, {steps} group by all"
+
+
+def _count(stream: str) -> str:
+    return f"select ts, key, row_number() over (partition by key order by ts) n from {stream}"
+
+
+def _sessions(query: Query, stream: str) -> str:
+    """A tuple that no tuple of its key precedes by less than the gap begins a session."""
+    gap = f"interval {query.gap} seconds"
+    return f"""
+        with marked as (
+            select key, ts, coalesce(ts - lag(ts) over of_key >= {gap}, true) begins
+            from {stream} window of_key as (partition by key order by ts)
+        ), numbered as (
+            select key, ts, sum(begins::int) over (partition by key order by ts rows unbounded preceding) number
+            from marked
+        )
+        select key, min(ts) began, max(ts) last, count(*) n from numbered group by key, number
+    """
 
 
 def _figure_8(query: Query, left: str, right: str) -> str:

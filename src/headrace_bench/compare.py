@@ -88,6 +88,6 @@ def data(found: Sequence[JudgedCase], extra: Extra | None = None) -> dict[str, A
     return {"cases": [summary.to_json(measured, more(measured)) for measured in found]}
 
 
-def reported(name: str, title: str, found: Sequence[JudgedCase]) -> report.Report:
+def reported(name: str, title: str, found: Sequence[JudgedCase], *more: str) -> report.Report:
     panels = [panel(measured) for measured in found]
-    return report.Report(name, title, notes(found), grids(found), data(found), panels)
+    return report.Report(name, title, notes(found, *more), grids(found), data(found), panels)

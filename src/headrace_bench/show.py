@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace_bench import adaptive, aggregate, growth, join, latency, report, running, strategies, theta
+from headrace_bench import adaptive, aggregate, growth, join, latency, processors, report, running, strategies, theta
 from headrace_bench.options import Options
 from headrace_bench.report import Report
 from headrace_bench.systems import flink
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "latency": latency.run,
     "growth": growth.run,
     "strategies": strategies.run,
+    "processors": processors.run,
     "adaptive": adaptive.run,
 }
 

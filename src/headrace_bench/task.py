@@ -9,17 +9,21 @@ from typing import Any
 
 from headrace_bench.workload import Streams
 
+PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own code
+
 
 @dataclass(frozen=True)
 class Query:
-    """A join of two streams (`on`, `within`), an aggregate of one (`window`, `every`) or both; times in seconds."""
+    """A join of two streams (`on`, `within`), an aggregate of one (`window`, `every`), both, or a processor; in seconds."""
 
-    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate
+    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; count and sessions: processors
     on: str = ""
     equality: bool = True  # whether `on` has one
     within: int = 0
     window: int = 0
     every: int = 0
+    gap: int = 0  # that ends a session
+    substreams: int = 0  # that headrace splits into, for a processor
     operators: int = 1  # chained, one behind the other
     ranges: str = ""  # what `on` implies of these data: lets the checker of answers look up instead of comparing all
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
+from headrace_bench.systems import HEADRACE, SPARK_PANDAS, SPARK_ROWS
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +42,23 @@ def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
     # what shares a slot under one strategy is sent by reference under the other
     kept, sent = (sum(counted["subquery"][k] for k in ("in_slot", "by_reference")), counted["query"]["by_reference"])
     assert kept == pytest.approx(sent, rel=0.1)
+
+
+def processors(kind: str, out: Path) -> dict:
+    options = ["--quick", "--rounds", "1", "--no-flink", "--only", kind, "--json", str(out)]
+    done = CliRunner().invoke(app, ["bench", "processors", *options])
+    assert done.exit_code == 0, done.output
+    return json.loads(out.read_text())["benchmarks"]["processors"]["cases"][0]
+
+
+@pytest.mark.parametrize("kind", ["sessions", pytest.param("count", marks=pytest.mark.long)])
+def test_processors_give_the_answers_of_sparks_transform_with_state(kind: str, tmp_path: Path):
+    case = processors(kind, tmp_path / "bench.json")
+    found = {s["system"]: s for s in case["systems"]}
+    assert list(found) == [system.name for system in (HEADRACE, SPARK_PANDAS, SPARK_ROWS)]
+    assert [s["status"] for s in found.values()] == ["ok"] * 3
+    assert case["expected"]["rows"] > 0 and case["expected_by"] == "DuckDB"
+    assert all(found[s.name]["headrace_is_times_as_fast"] > 0 for s in (SPARK_PANDAS, SPARK_ROWS))
 
 
 @pytest.mark.long

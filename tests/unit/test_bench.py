@@ -453,6 +453,7 @@ def test_the_command_explains_itself():
         "latency",
         "growth",
         "strategies",
+        "processors",
         "adaptive",
         "--rounds",
         "--json",

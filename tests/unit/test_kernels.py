@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Iterable
 from decimal import Decimal
@@ -19,7 +20,7 @@ from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, SourceError
 from headrace.kernels import aggregate, join, order
-from headrace.kernels.stateless import sequence
+from headrace.kernels.stateless import ordered, sequence
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
@@ -225,6 +226,58 @@ def test_sequence_is_time_then_columns_nulls_last_nan_above_numbers_text_by_byte
         (None, "a"),
         ("0.0", "a"),
     ]
+
+
+ORDERED: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.float64(), [0.0, -0.0, 1.5, -1.5, float("inf"), float("-inf"), float("nan"), 5e-324]),
+    (pa.float32(), [0.0, -0.0, 2.5, float("nan"), float("-inf")]),
+    (pa.int8(), [-128, 127, 0]),
+    (pa.int64(), [BIGGEST, -BIGGEST - 1, 0, 1]),
+    (pa.uint64(), [0, 2**63, 2**64 - 1]),
+    (pa.bool_(), [True, False]),
+    (
+        pa.string(),
+        ["", "a", "B", "b", "a\0", "a\0b", "ab", "é", "z", "\U0001f600", "\uffff", "abcdefghijklmnop", "abcdefghijkl"],
+    ),
+    (pa.binary(), [b"", b"\0", b"\x00\x01", b"\xff", b"a", b"\x7f" * 20]),
+    (pa.date32(), [0, -1, 20_000]),
+    (pa.time64("us"), [0, 1, 86_399_999_999]),
+    (TS_TYPE, [0, -1, 10**15]),
+    (pa.timestamp("us"), [0, -1, 10**15]),
+    (pa.decimal32(5, 2), [Decimal("1.25"), Decimal("-999.99"), Decimal("0.00")]),
+    (pa.decimal64(12, 3), [Decimal("1.250"), Decimal("-1.000")]),
+    (pa.decimal128(30, 1), [Decimal("1.2"), Decimal("1e27"), Decimal("-1e27")]),
+]
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """Where a value stands: nulls last, NaN above the numbers, text by its bytes."""
+    if value is None:
+        return (2,)
+    if value != value:
+        return (1,)
+    return (0, value.encode() if isinstance(value, str) else value)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_oracle_rows_are_in_the_order_that_plain_python_gives(seed: int) -> None:
+    """Every type that is not nested, in several chunks, under names that look like paths."""
+    r = random.Random(seed)
+    chosen = r.sample(ORDERED, 3)
+    names = [".a", "[0]", 'b"c']
+    drawn = [[r.choice([None, *values]) for _, values in chosen] for _ in range(60)]
+    columns = [pa.array(column, kind) for column, (kind, _) in zip(zip(*drawn, strict=True), chosen, strict=True)]
+    table = pa.table([*columns, pa.array(range(60))], names=[*names, "row"])
+    pieces = pa.concat_tables([table.slice(0, 17), table.slice(17, 0), table.slice(17)])
+    found = ordered(pieces, names)
+    assert found.schema == table.schema
+    expected = sorted(drawn, key=lambda row: [_rank(value) for value in row])
+    assert repr([drawn[row] for row in found["row"].to_pylist()]) == repr(expected)  # rows that are equal: as they came
+
+
+def test_nested_columns_are_ordered_too() -> None:
+    table = pa.table({"l": pa.array([[2], None, [1, 5], [1]]), "n": [1, 2, 3, 4]})
+    assert ordered(table, ["l"])["n"].to_pylist() == [4, 3, 1, 2]
 
 
 def test_release_leaves_what_stands_at_the_bound() -> None:

@@ -55,7 +55,9 @@ Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
 KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
 ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
-Benchmark = StrEnum("Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "adaptive", "all"])
+Benchmark = StrEnum(
+    "Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "processors", "adaptive", "all"]
+)
 
 
 def _mounted(path: Path | None) -> Path | None:

@@ -36,8 +36,9 @@ _FAMILIES: tuple[Family, ...] = (
 )
 
 
-def fit(given: Any, schema: pa.Schema, what: str, columns: str = "") -> pa.Table:
-    """The rows in the declared schema. `what` begins every message; `columns` says what the columns are, if it is not plain."""
+def fit(given: Any, schema: pa.Schema, what: object, columns: str = "") -> pa.Table:
+    """The rows in the declared schema. The text of `what`, which is asked for when something is wrong, begins every message;
+    `columns` says what the columns are, if it is not plain."""
     if isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     if not isinstance(given, pa.Table):
@@ -49,7 +50,7 @@ def fit(given: Any, schema: pa.Schema, what: str, columns: str = "") -> pa.Table
     return pa.Table.from_arrays(fitted, schema=schema)
 
 
-def _check_names(found: list[str], schema: pa.Schema, what: str, columns: str) -> None:
+def _check_names(found: list[str], schema: pa.Schema, what: object, columns: str) -> None:
     missing = [name for name in schema.names if name not in found]
     extra = [name for name in found if name not in schema.names]
     twice = sorted({name for name in found if found.count(name) > 1})
@@ -63,7 +64,7 @@ def _check_names(found: list[str], schema: pa.Schema, what: str, columns: str) -
         raise DataError(f"{what} {' and '.join(wrong)}; {columns} are {expected}; give just these, by select([...])")
 
 
-def _fitted(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArray:
+def _fitted(column: pa.ChunkedArray, field: pa.Field, what: object) -> pa.ChunkedArray:
     if column.type.equals(field.type):
         return column
     if not _is_kin(column.type, field.type):
@@ -78,7 +79,7 @@ def _fitted(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedAr
     return cast
 
 
-def _refuse_overflow(column: pa.ChunkedArray, cast: pa.ChunkedArray, field: pa.Field, what: str) -> None:
+def _refuse_overflow(column: pa.ChunkedArray, cast: pa.ChunkedArray, field: pa.Field, what: object) -> None:
     """A finite double that became endless, which Arrow does not mind."""
     if _t.is_floating(field.type) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py():
         msg = f"{what} has column {field.name!r} of type {column.type} with a value that {field.type}, as declared, does not hold"

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrow import Numbers
+from headrace.arrow import Numbers, order
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Fixed, column, enlarged, is_fixed, numpy_of, objects_of
@@ -109,17 +109,16 @@ class KeyedTable:
 
     def delete(self, keys: pa.Table) -> None:
         """Keys that are not there are no error."""
-        rows = []
-        for key in _keys_of(self._fit_keys(keys, "delete").columns):
-            row = self._index.pop(key, None)
-            if row is None:
-                continue
-            rows.append(row)
-            if self._known[row]:
-                self._gone[key] = row
-            else:
-                self._free.append(row)
-        self._clear(np.array(rows, np.int64))
+        asked = _keys_of(self._fit_keys(keys, "delete").columns)
+        found = np.fromiter(map(self._index.pop, asked, repeat(-1)), np.int64, len(asked))
+        places = np.flatnonzero(found >= 0)
+        rows = found[places]
+        known = self._known[rows]
+        self._gone.update(
+            (asked[place], row) for place, row in zip(places[known].tolist(), rows[known].tolist(), strict=True)
+        )
+        self._free += rows[~known].tolist()
+        self._clear(rows)
 
     def rows(self) -> pa.Table:
         """All rows in order of the key."""
@@ -214,19 +213,24 @@ class KeyedTable:
     def _numbers_for(self, keys: Keys) -> Numbers:
         """Row numbers of different keys, given where there are none."""
         rows = self._numbers_of(keys)
-        for place in np.flatnonzero(rows < 0).tolist():
-            rows[place] = self._index[keys[place]] = self._next(keys[place])
-        self._make_room()
+        missing = np.flatnonzero(rows < 0)
+        if len(missing):
+            new = [keys[place] for place in missing.tolist()]
+            rows[missing] = given = self._given(new)
+            self._index.update(zip(new, given.tolist(), strict=True))
+            self._make_room()
         return rows
 
-    def _next(self, key: Any) -> int:
-        row = self._gone.pop(key, None)
-        if row is not None:
-            return row
-        if self._free:
-            return self._free.pop()
-        self._top += 1
-        return self._top - 1
+    def _given(self, keys: Keys) -> Numbers:
+        """Numbers for keys without a row: the one that is still reserved, or one that is free, or a new one."""
+        rows = np.fromiter(map(self._gone.pop, keys, repeat(-1)), np.int64, len(keys))
+        open_ = np.flatnonzero(rows < 0)
+        free = self._free[-len(open_) :] if len(open_) else []
+        del self._free[len(self._free) - len(free) :]
+        top = self._top + len(open_) - len(free)
+        rows[open_] = [*free, *range(self._top, top)]
+        self._top = top
+        return rows
 
     def _make_room(self) -> None:
         if self._top <= len(self._known):
@@ -273,9 +277,7 @@ class KeyedTable:
         """Nulls last, NaN above the numbers, text by its bytes."""
         if len(rows) < 2:
             return rows
-        columns = {str(place): _sortable(self._columns[name].read(rows)) for place, name in enumerate(by)}
-        order = pc.sort_indices(pa.table(columns), sort_keys=[(place, "ascending") for place in columns])
-        ordered: Numbers = rows[order.to_numpy()]
+        ordered: Numbers = rows[order([self._columns[name].read(rows) for name in by])]
         return ordered
 
     def _fixed(self, name: str) -> Fixed:
@@ -369,9 +371,3 @@ def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return values
     zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
-
-
-def _sortable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Arrow does not sort the small decimals."""
-    small = pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type)
-    return values.cast(pa.decimal128(38, values.type.scale)) if small else values

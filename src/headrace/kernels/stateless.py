@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import duck
+from headrace import arrow, duck
 from headrace.kernels.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep
 
@@ -131,6 +131,8 @@ def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
     if table.num_rows < 2:
         return table
+    if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
+        return arrow.take(table, arrow.order([table.column(name) for name in columns]))
     order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
     names = ", ".join(duck.quote(name) for name in table.column_names)
     return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)

@@ -151,6 +151,18 @@ def _called(call: Call, method: Callable[..., Any], given: Any, state: State) ->
 # --- what it puts out ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _What:
+    """One output of a call, in words; there are many calls, and words are needed when one is wrong."""
+
+    call: Call
+    output: str
+
+    def __str__(self) -> str:
+        what = "what it puts out" if self.output == ONLY else f"what it puts out as {self.output!r}"
+        return f"{self.call.words}: {what}"
+
+
 def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
     """What a call put out, by the number of the output, in the declared schema."""
     if put is None:
@@ -158,8 +170,8 @@ def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
     by_name = _by_name(call, put)
     for number, (name, schema) in enumerate(call.declared.outputs):
         if by_name.get(name) is not None:
-            what = "what it puts out" if name == ONLY else f"what it puts out as {name!r}"
-            rows = fit(_in_utc(by_name[name]), schema, f"{call.words}: {what}")
+            what = _What(call, name)
+            rows = fit(_in_utc(by_name[name]), schema, what)
             if rows.num_rows:
                 _check_times(call, rows, what)
                 yield number, rows
@@ -191,17 +203,17 @@ def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
     return put
 
 
-def _check_times(call: Call, rows: pa.Table, what: str) -> None:
+def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
     if rows.column(TS).null_count:
         row = int(np.flatnonzero(np.asarray(rows.column(TS).is_null()))[0])
-        msg = f"{call.words}: {what} has no ts (null) in row {row}; every row needs its event time, such as that of its tuple"
+        msg = f"{what} has no ts (null) in row {row}; every row needs its event time, such as that of its tuple"
         raise DataError(msg)
     found: Numbers = times(rows)
     if int(found.min()) < call.first:
         row = int(np.argmin(found))
         cause = "the first tuple it was handed" if call.method == "process" else "its own time"
         msg = (
-            f"{call.words}: {what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}, {_time(call.first)};"
+            f"{what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}, {_time(call.first)};"
             " a row's ts is not before what caused it: give it that time, and an earlier one in another column"
         )
         raise DataError(msg)

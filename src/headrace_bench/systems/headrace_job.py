@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import time
 from collections import Counter
@@ -13,6 +14,8 @@ import headrace as hr
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
 from headrace_bench.systems import counting, jobs
+from headrace_bench.systems.headrace_processors import RunningCount, Sessions
+from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
 
@@ -22,6 +25,9 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     if task["kind"] == "aggregate":
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
+    if task["kind"] in PROCESSORS:
+        applied: hr.Stream = sources[0].split(task["substreams"], by=["key"]).apply(processor(task))
+        return applied
     within = f"{task['within']} seconds"
     if task["kind"] == "figure-8":
         return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
@@ -29,6 +35,12 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     for _ in range(task["operators"] - 1):
         query = query.map(key="l_key", payload="l_payload", x="l_x").join(sources[1], on=task["on"], within=within)
     return query
+
+
+def processor(task: dict[str, Any]) -> hr.Processor:
+    if task["kind"] == "count":
+        return RunningCount()
+    return Sessions(dt.timedelta(seconds=task["gap"]), dt.timedelta(seconds=task["every"]))
 
 
 def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace_bench.systems import jobs
+from headrace_bench.task import PROCESSORS
 
 POLL = 0.2
 
@@ -29,6 +31,7 @@ def settings(task: dict[str, Any]) -> dict[str, str]:
 
 
 def session(task: dict[str, Any]) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of its workers
     builder = SparkSession.builder.master(f"local[{task['cores']}]").appName("bench")
     for name, value in settings(task).items():
         builder = builder.config(name, value)
@@ -48,6 +51,10 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
+    if task["kind"] in PROCESSORS:
+        from headrace_bench.systems import spark_processors
+
+        return spark_processors.build(task, streams[0])
     sides = [
         s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)
     ]

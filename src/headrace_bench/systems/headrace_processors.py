@@ -1,0 +1,83 @@
+"""A count and sessions per key as processors, as a user of headrace writes them: one `get` and one `put` for every chunk."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import headrace as hr
+from headrace.processor import State
+
+TS = pa.timestamp("us", "UTC")
+SESSION = [("key", pa.int64()), ("began", TS), ("last", TS), ("n", pa.int64())]
+
+
+class RunningCount(hr.Processor):
+    """The how-manieth of its key every tuple is."""
+
+    schema = pa.schema([("ts", TS), ("key", pa.int64()), ("n", pa.int64())])
+    tables = {"counts": hr.StateTable(key=["key"], columns=pa.schema([("key", pa.int64()), ("n", pa.int64())]))}  # noqa: RUF012
+
+    def process(self, tuples: pa.Table, state: State) -> pa.Table:
+        keys, of, many = np.unique(tuples["key"].to_numpy(), return_inverse=True, return_counts=True)
+        asked = pa.table({"key": keys})
+        before = state["counts"].get(asked)["n"].fill_null(0).to_numpy()
+        state["counts"].put(asked.append_column("n", pa.array(before + many)))
+        order = np.argsort(of, kind="stable")  # the tuples of a key side by side, in sequence
+        n = np.empty(len(of), np.int64)
+        n[order] = np.arange(1, len(of) + 1) + np.repeat(before - (np.cumsum(many) - many), many)
+        return pa.table([tuples["ts"], tuples["key"], pa.array(n)], schema=self.schema)
+
+
+class Sessions(hr.Processor):
+    """Tuples of a key, each less than a gap after the one before; put out by the tuple that begins the next, or by a tick."""
+
+    schema = pa.schema([("ts", TS), *SESSION])
+    tables = {"open": hr.StateTable(key=["key"], columns=pa.schema([*SESSION, ("closes", TS)]), due="closes")}  # noqa: RUF012
+
+    def __init__(self, gap: dt.timedelta, every: dt.timedelta) -> None:
+        self.gap, self.every = gap, every
+
+    def process(self, tuples: pa.Table, state: State) -> pa.Table:
+        keys, of = np.unique(tuples["key"].to_numpy(), return_inverse=True)
+        held = state["open"].get(pa.table({"key": keys}))
+        known = np.flatnonzero(held["n"].is_valid())
+        held = held.take(pa.array(known))
+
+        # what is open, then the tuples as sessions of one, key by key and in sequence
+        order = np.argsort(np.concatenate([known, of]), kind="stable")
+        key, ts = np.concatenate([known, of])[order], tuples["ts"].to_numpy()
+        began = np.concatenate([held["began"].to_numpy(), ts])[order]
+        last = np.concatenate([held["last"].to_numpy(), ts])[order]
+        n = np.concatenate([held["n"].to_numpy(), np.ones(len(ts), np.int64)])[order]
+
+        # a session starts with its key, or behind a gap; the last one of a key stays open
+        other = np.append(True, key[1:] != key[:-1])
+        starts = np.flatnonzero(other | np.append(True, began[1:] - last[:-1] >= np.timedelta64(self.gap)))
+        ends = np.append(starts[1:], len(key)) - 1
+        found = (keys[key[starts]], began[starts], last[ends], np.add.reduceat(n, starts))
+        stays = np.append(other[starts[1:]], True)
+        closes = last[ends][stays] + np.timedelta64(self.gap)
+        state["open"].put(_table(self.tables["open"].columns, *(values[stays] for values in found), closes))
+        over = np.flatnonzero(~stays)
+        return _table(self.schema, began[starts[over + 1]], *(values[over] for values in found))
+
+    def tick(self, time: dt.datetime, state: State) -> pa.Table:
+        return self.close(state["open"].due(time), time, state)
+
+    def end(self, time: dt.datetime, state: State) -> pa.Table:
+        return self.close(state["open"].rows(), time, state)
+
+    def close(self, sessions: pa.Table, time: dt.datetime, state: State) -> pa.Table:
+        state["open"].delete(sessions.select(["key"]))
+        times = pa.repeat(pa.scalar(time, TS), len(sessions))
+        return sessions.drop_columns(["closes"]).add_column(0, self.schema.field("ts"), times)
+
+
+def _table(schema: pa.Schema, *columns: npt.NDArray[np.generic]) -> pa.Table:
+    return pa.table(
+        [pa.array(values, field.type) for field, values in zip(schema, columns, strict=True)], schema=schema
+    )
