@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import operators
-from headrace.engine import looking, plan_file
+from headrace.engine import plan_file, sizes
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
@@ -259,17 +259,17 @@ def test_sizes(summed: Summed) -> None:
     summed.epoch(rows=80)
     summed.epoch(rows=80)
     before, last = summed.run.store.previous, summed.run.store.last
-    size = looking.sizes(last, before)["sum-1"]["sums"]
+    size = sizes.sizes(last, before)["sum-1"]["sums"]
     state = last.operators["sum-1"].tables["sums"]
     assert size.rows == len(summed.held) and size.bytes == sum(block.bytes for block in state.blocks)
-    assert size.largest[0] == (2, state.rows[2]), "substream 5 is in it"
-    assert [rows for _, rows in size.largest] == sorted(state.rows, reverse=True)[:5]
+    assert size.largest[0] == sizes.Share(2, 2, state.rows[2]), "substream 5 is in it"
+    assert [share.rows for share in size.largest] == sorted(state.rows, reverse=True)[:5]
     was = before.operators["sum-1"].tables["sums"].rows
-    assert size.grown == size.rows - sum(was) and size.growing[0][1] == max(
+    assert size.grown == size.rows - sum(was) and size.growing[0].rows == max(
         n - w for n, w in zip(state.rows, was, strict=True)
     )
-    assert looking.sizes(last)["sum-1"]["sums"].grown == size.rows, "since it began"
-    assert looking.sizes(last)["sum-1"]["last"] == looking.TableSize(0, 0, 0, 0, ())
+    assert sizes.sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
+    assert sizes.sizes(last, None)["sum-1"]["last"] == sizes.TableSize(0, 0, 0, 0, ())
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class World:
         known = {"op": self.state}
         epoch = Epoch(
             self.plan, self.number, "", slots, self.groups, {}, {}, known,
-            merges_of(self.plan, known, slots), renewals_of(known, self.number - 1),
+            merges_of(self.plan, known, slots), renewals=renewals_of(known, self.number - 1),
         )  # fmt: skip
         after = {key: row for key, row in {**self.rows, **put}.items() if key not in gone}
         counts = Counter(self.group(key[0]) for key in after)
