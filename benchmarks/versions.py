@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-SIZES = {200: 80, 200_000: 6}  # tuples of an epoch: epochs that are measured
+SIZES = {200: 80, 200_000: 12}  # tuples of an epoch: epochs that are measured
 REPEATS = 2  # of every measurement in one process
 KINDS = ("equality join", "theta join", "aggregate")
 BEYOND = 1.05  # an upper end above this is a loss
@@ -37,18 +37,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--before", type=Path, help="a checkout of the version to compare with")
     parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument(
+        "--only", default="", help="cases whose name has this in it, such as 'aggregate, epochs of 200,000'"
+    )
     parser.add_argument("--json", type=Path, help="where to leave the figures")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(measure(given.measure)))
+        print(json.dumps(measure(given.measure, given.only)))
         return
     if given.before is None or not (given.before / "src" / "headrace").is_dir():
         parser.error("--before must be a checkout of headrace")
-    raise SystemExit(compare(given.before.resolve(), given.pairs, given.json))
+    if not cases(given.only):
+        parser.error(f"--only {given.only!r} is in no case; there are {'; '.join(cases(''))}")
+    raise SystemExit(compare(given.before.resolve(), given.pairs, given.only, given.json))
 
 
-def compare(before: Path, pairs: int, out: Path | None) -> int:
+def cases(only: str) -> dict[str, tuple[str, int]]:
+    """What is measured, by name: the kind of query, and tuples of an epoch."""
+    every = {f"{kind}, epochs of {size:,}": (kind, size) for size in SIZES for kind in KINDS}
+    return {name: case for name, case in every.items() if only in name}
+
+
+def compare(before: Path, pairs: int, only: str, out: Path | None) -> int:
     data = Path(tempfile.mkdtemp(prefix="headrace-versions-"))
     try:
         write_files(data)
@@ -56,7 +67,7 @@ def compare(before: Path, pairs: int, out: Path | None) -> int:
         for pair in range(pairs):
             sides = {"before": before, "after": HERE}
             order = ("before", "after") if pair % 2 else ("after", "before")
-            seconds = {side: one(sides[side], data) for side in order}
+            seconds = {side: one(sides[side], data, only) for side in order}
             for case in seconds["before"]:
                 found.setdefault(case, []).append((seconds["before"][case], seconds["after"][case]))
             print(f"pair {pair + 1} of {pairs} done", file=sys.stderr, flush=True)
@@ -69,10 +80,10 @@ def compare(before: Path, pairs: int, out: Path | None) -> int:
     return int(any(figure["high"] > BEYOND for figure in figures.values()))
 
 
-def one(checkout: Path, data: Path) -> dict[str, float]:
+def one(checkout: Path, data: Path, only: str) -> dict[str, float]:
     """Processor seconds of every case with the sources of one version."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-    command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(data)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(data), "--only", only]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise SystemExit(f"{checkout} failed:\n{done.stderr[-3000:]}")
@@ -117,18 +128,17 @@ def write_files(data: Path) -> None:
                 pq.write_table(pa.table(columns), folder / f"{number:05d}.parquet", compression="none")
 
 
-def measure(data: Path) -> dict[str, float]:
+def measure(data: Path, only: str) -> dict[str, float]:
     import headrace as hr
 
     spark = hr.session(slots=2)
     found = {}
-    for size in SIZES:
-        for kind in KINDS:
-            drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])  # workers start, loops are compiled
-            before = processor_seconds()
-            for _ in range(REPEATS):
-                drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])
-            found[f"{kind}, epochs of {size:,}"] = processor_seconds() - before
+    for name, (kind, size) in cases(only).items():
+        drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])  # workers start, loops are compiled
+        before = processor_seconds()
+        for _ in range(REPEATS):
+            drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])
+        found[name] = processor_seconds() - before
     spark.stop()
     return found
 

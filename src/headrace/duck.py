@@ -36,6 +36,12 @@ _NO_TUPLES_FAULT = (
     duckdb.InternalException,
     duckdb.FatalException,
     duckdb.InterruptException,
+    duckdb.BinderException,  # an expression that was checked binds: here is another version, or another table
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.PermissionException,
+    duckdb.ConnectionException,
+    duckdb.TransactionException,
 )
 _here = threading.local()
 

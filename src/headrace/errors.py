@@ -19,12 +19,16 @@ class QueryTypeError(QueryError, TypeError):
     """A value of the wrong kind was handed to the API, or two types do not fit together."""
 
 
+class NoSuchVerb(QueryError, AttributeError):
+    """Something was asked of a stream that was split which only a stream can do; the message says what to write."""
+
+
 class ExpressionError(QueryError):
     """An expression that is refused, or that does not fit the stream it is written for."""
 
 
 class DataError(HeadraceError, ValueError):
-    """An expression failed on a tuple (a cast, an overflow); names the expression and the tuple."""
+    """An expression failed on a tuple (a cast, an overflow), or the user's own code did; names it and the tuple or times."""
 
 
 class ProcessorError(HeadraceError, AssertionError):

@@ -34,13 +34,22 @@ def named(value: Any) -> str:
             return f"a Spark column, {value!r:.100}"
         case ["headrace", "Stream"]:
             return "a stream"
+        case ["headrace", "Substreams"]:
+            return "a stream that was split"
         case [library, name]:
             return f"a {name} of {library}"
         case ["function"]:
             return "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__name__}"
         case ["dict" | "list" | "tuple" as name]:
-            return f"a {name} {value!r:.100}"
+            return f"a {name} {_content(value)}"
     return f"{value!r:.100}"
+
+
+def _content(value: Any) -> str:
+    """Of a container: its text, unless it holds what takes pages to write."""
+    held = list(value.values() if isinstance(value, dict) else value)
+    large = next((each for each in held if " " in kind_of(each)), None)
+    return f"{value!r:.100}" if large is None else f"of {len(held)}, such as {named(large)}"
 
 
 def instead_of_text(value: Any, example: str) -> str:
@@ -65,6 +74,10 @@ def instead_of_dataframe(value: Any) -> str:
             return "make one of it: headrace.stream(it.toDF(), time=...)"
         case ["headrace", "Stream"]:
             return "it is a stream already"
+        case ["headrace", "Substreams"]:
+            return "say what runs on every substream: .each(lambda t: ...) or .apply(processor) gives a stream"
+        case ["dict"] if any(kind_of(each) == "headrace Stream" for each in value.values()):
+            return f"choose one of its streams, such as [{next(iter(value))!r}]"
         case ["dict" | "list" | "tuple"]:
             return "make one of its rows: spark.createDataFrame(rows, 'a long, ...')"
     if kind == "path" or isinstance(value, str):

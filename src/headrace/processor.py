@@ -14,18 +14,23 @@ tables hold, and nothing else.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
+import enum
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.durations import Duration, parse_duration
+from headrace.durations import Duration, format_duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.given import named
-from headrace.types import TS, TS_TYPE, check_names, describe, plain_type
+from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
 DECLARED = ("schema", "outputs", "tables", "every", "version")
@@ -52,6 +57,16 @@ class Table(Protocol):
         """The rows whose `due` is not after a time, in order of (due, key)."""
 
     def __len__(self) -> int: ...
+
+    def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The row number of each key, which holds until it is deleted; where there is no row one is made: zeros and nulls."""
+
+    @property
+    def columns(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Columns of numbers, booleans and times by row number, to be read and written in place; taken after `numbers`."""
+
+    def touched(self, rows: npt.NDArray[Any]) -> None:
+        """These rows were written through `columns`."""
 
 
 State = Mapping[str, Table]
@@ -96,10 +111,13 @@ class StateTable:
     due: str | None
 
     def __init__(self, key: Iterable[str], columns: pa.Schema, due: str | None = None) -> None:
-        if isinstance(key, str) or not all(isinstance(name, str) for name in key):
-            raise QueryTypeError(f"key must be a list of columns; found {named(key)}; such as key=['user']")
-        object.__setattr__(self, "key", tuple(key))
-        object.__setattr__(self, "columns", _columns(columns, "a StateTable"))
+        names = list(key) if isinstance(key, Iterable) and not isinstance(key, str) else [None]
+        if not all(isinstance(name, str) for name in names):
+            raise QueryTypeError(
+                f"the key of a StateTable must be a list of columns; found {named(key)}; such as key=['user']"
+            )
+        object.__setattr__(self, "key", tuple(names))
+        object.__setattr__(self, "columns", _columns(columns, "the columns of a StateTable"))
         object.__setattr__(self, "due", due)
         if not self.key or len(set(self.key)) != len(self.key):
             raise QueryError(f"a StateTable needs key columns, each once; found key={list(self.key)!r}")
@@ -109,10 +127,16 @@ class StateTable:
                 raise QueryError(f"a StateTable has no column {name!r}; its columns are {known}, key columns included")
         for name in self.key:
             if pa.types.is_nested(self.columns.field(name).type):
-                raise QueryTypeError(f"the key column {name!r} is nested: found {self.columns.field(name).type}")
+                raise QueryTypeError(
+                    f"the key column {name!r} of a StateTable is {self.columns.field(name).type}; a key is of plain columns:"
+                    " numbers, text, times; take one for each part of it"
+                )
         if due is not None and self.columns.field(due).type != TS_TYPE:
             kind = self.columns.field(due).type
-            raise QueryTypeError(f"the due column {due!r} must be a timestamp with a zone; found {kind}")
+            raise QueryTypeError(
+                f"the due column {due!r} of a StateTable must be a time with a zone; found {kind}; such as"
+                " pa.timestamp('us', 'UTC')"
+            )
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -139,6 +163,13 @@ class Declaration:
     def several(self) -> bool:
         return self.outputs[0][0] != ONLY
 
+    @property
+    def words(self) -> str:
+        """When it is called beside the tuples, and what it keeps; for people."""
+        ticks = "" if self.every is None else f", tick every {format_duration(self.every)}"
+        tables = [f"{name} by {', '.join(table.key)}" for name, table in self.tables]
+        return ticks + (f", state: {'; '.join(tables)}" if tables else "")
+
     def describe(self) -> dict[str, Any]:
         """What state belongs to; version and settings may change and go on with it."""
         return {
@@ -159,9 +190,11 @@ def declared(processor: Any) -> Declaration:
         raise QueryTypeError(f"apply takes a headrace.Processor; found {named(processor)}; derive a class from it")
     kind = type(processor)
     if kind.process is Processor.process:
-        raise QueryError(f"{kind.__name__} has no process(self, tuples, state)")
-    if type(processor.version) is not int or processor.version < 0:
-        raise QueryTypeError(f"{kind.__name__}.version must be a whole number; found {named(processor.version)}")
+        raise QueryError(
+            f"{kind.__name__} has no process(self, tuples, state), the method that is handed the tuples; write one"
+        )
+    _check_methods(kind)
+    check_version(processor.version, f"{kind.__name__}.version")
     if processor.every is None and kind.tick is not Processor.tick:
         raise QueryError(f"{kind.__name__} has a tick, but does not say how often; such as every = '60 seconds'")
     return Declaration(
@@ -175,6 +208,29 @@ def declared(processor: Any) -> Declaration:
     )
 
 
+METHODS = {
+    "open": ("substream", "substreams"),
+    "process": ("tuples", "state"),
+    "tick": ("time", "state"),
+    "end": ("time", "state"),
+}
+
+
+def _check_methods(kind: type[Processor]) -> None:
+    """They can be called as they will be; what cannot be looked into is left to the call."""
+    for name, given in METHODS.items():
+        try:
+            found = inspect.signature(getattr(kind, name))
+        except (TypeError, ValueError):
+            continue
+        bound = (None,) if inspect.isfunction(inspect.getattr_static(kind, name)) else ()  # self
+        try:
+            found.bind(*bound, *given)
+        except TypeError:
+            expected = ", ".join(("self", *given))
+            raise QueryTypeError(f"{kind.__name__}.{name} must take ({expected}); found {found}") from None
+
+
 def _outputs(processor: Processor) -> tuple[tuple[str, pa.Schema], ...]:
     name = type(processor).__name__
     if (processor.schema is None) == (processor.outputs is None):
@@ -186,15 +242,25 @@ def _outputs(processor: Processor) -> tuple[tuple[str, pa.Schema], ...]:
     if not isinstance(given, Mapping) or not given:
         raise QueryTypeError(f"{name}.outputs must be {{name: schema}}; found {named(given)}")
     for key in given:
-        if not isinstance(key, str) or not key.isidentifier():
-            raise QueryError(f"an output of {name} must be called by a plain name; found {key!r}")
+        _check_name(key, f"an output of {name}")
     return tuple((key, _output(schema, f"{name}.outputs[{key!r}]")) for key, schema in given.items())
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith(RESERVED):
+        raise QueryError(
+            f"{what} must be called by a plain name: letters, digits and _, without {RESERVED} at the beginning;"
+            f" found {name!r}"
+        )
 
 
 def _output(schema: pa.Schema, what: str) -> pa.Schema:
     checked = _columns(schema, f"the schema of {what}")
     if TS not in checked.names:
-        raise QueryError(f"the schema of {what} has no 'ts', the event time; it has {', '.join(checked.names)}")
+        raise QueryError(
+            f"the schema of {what} has no 'ts', the event time; it has {', '.join(checked.names)}; add"
+            " ('ts', pa.timestamp('us', 'UTC'))"
+        )
     if not pa.types.is_timestamp(checked.field(TS).type):
         raise QueryTypeError(f"'ts' in the schema of {what} must be a timestamp; found {checked.field(TS).type}")
     return pa.schema([pa.field(TS, TS_TYPE) if f.name == TS else f for f in checked])
@@ -203,8 +269,11 @@ def _output(schema: pa.Schema, what: str) -> pa.Schema:
 def _columns(schema: Any, what: str) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
         raise QueryTypeError(f"{what} must be a pyarrow schema, pa.schema([...]); found {named(schema)}")
-    check_names(schema.names)
-    return pa.schema([pa.field(f.name, plain_type(f.type, f.name)) for f in schema])
+    try:
+        check_names(schema.names)
+        return pa.schema([pa.field(f.name, plain_type(f.type, f.name)) for f in schema])
+    except QueryError as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
@@ -214,8 +283,7 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
             f"{name}.tables must be {{name: headrace.StateTable(...)}}; found {named(processor.tables)}"
         )
     for key, table in processor.tables.items():
-        if not isinstance(key, str) or not key.isidentifier():
-            raise QueryError(f"a table of {name} must be called by a plain name; found {key!r}")
+        _check_name(key, f"a table of {name}")
         if not isinstance(table, StateTable):
             raise QueryTypeError(f"{name}.tables[{key!r}] must be a headrace.StateTable; found {named(table)}")
     return tuple(processor.tables.items())
@@ -224,12 +292,16 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
 def _settings(processor: Processor) -> str:
     name = type(processor).__name__
     given = {key: value for key, value in vars(processor).items() if key not in DECLARED}
+    return "{" + ", ".join(f"{json.dumps(key)}: {_setting(name, key, given[key])}" for key in sorted(given)) + "}"
+
+
+def _setting(name: str, key: str, value: Any) -> str:
     try:
-        return json.dumps(given, sort_keys=True, default=_plain)
+        return json.dumps(value, sort_keys=True, default=_plain)
     except (TypeError, ValueError) as error:
         msg = (
-            f"the attributes of {name} are its settings and must be plain values (numbers, text, lists, durations): {error};"
-            " what is derived from them belongs into open(self, substream, substreams)"
+            f"the attributes of {name} are its settings and must be plain values (numbers, text, lists, durations, paths);"
+            f" {key}: {error}; what is derived from them belongs into open(self, substream, substreams)"
         )
         raise QueryTypeError(msg) from None
 
@@ -237,7 +309,7 @@ def _settings(processor: Processor) -> str:
 def _plain(value: Any) -> Any:
     """Values that are plain though JSON has no word for them."""
     match value:
-        case dt.timedelta() | pa.Schema() | pa.DataType():
+        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum():
             return str(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
@@ -264,8 +336,12 @@ class Function:
         return self.name.rpartition(".")[2]
 
 
-def function(call: Callable[[pa.Table], Any], version: Any) -> Function:
+def check_version(version: Any, what: str = "version") -> None:
     if type(version) is not int or version < 0:
-        raise QueryTypeError(f"version must be a whole number; found {named(version)}")
+        raise QueryTypeError(f"{what} must be a whole number; found {named(version)}")
+
+
+def function(call: Callable[[pa.Table], Any], version: Any) -> Function:
+    check_version(version)
     module, name = getattr(call, "__module__", "?"), getattr(call, "__qualname__", type(call).__qualname__)
     return Function(call, f"{module}.{name}", version)

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from headrace import expressions
 from headrace.durations import Duration, parse_duration
-from headrace.errors import QueryError, QueryTypeError
+from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.given import instead_of_dataframe, kind_of, named
 from headrace.limits import MOST_GROUPS
-from headrace.processor import ONLY, Function, Processor, declared, function
+from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import nodes
 from headrace.screen import printable
 
@@ -39,6 +39,14 @@ class Stream:
     @property
     def columns(self) -> list[str]:
         return list(self._node.schema.names)
+
+    if not TYPE_CHECKING:  # a checker of types finds names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("apply", "each"):
+                msg = f"a stream has no {name}: it runs on the substreams of a split; such as s.split(64, by=['user']).{name}(...)"
+                raise AttributeError(msg)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return printable(f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}", lines=True)
@@ -147,6 +155,7 @@ class Stream:
             raise QueryError(
                 "split needs exactly one of by=['user'] (hash of columns) and route='xway' (your own rule)"
             )
+        check_version(version)
         rule = nodes.Rule(
             substreams,
             None if by is None else self._grouping(by),
@@ -161,7 +170,7 @@ class Stream:
         found = expressions.scalar(given, self.schema, "route")
         if not pa.types.is_integer(found.type):
             raise QueryTypeError(
-                f"route must be a whole number; {given!r} is {found.type}; cast it, such as CAST(... AS INT)"
+                f"route must be a whole number, the substream; {given!r} is {found.type}; cast it, such as CAST(... AS INT)"
             )
         return found
 
@@ -258,8 +267,17 @@ class Substreams:
         return list(self.schema.names)
 
     def __repr__(self) -> str:
-        steps = ", ".join([f"split {self._rule.words}", *self._body.words])
-        return printable(f"Substreams({', '.join(self.columns)})\n{steps}\n{nodes.show(self._node)[0]}", lines=True)
+        outline = nodes.show_body(nodes.Each(self._node, self._rule, self._body))
+        return printable(f"Substreams({', '.join(self.columns)})\n{outline}", lines=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a stream can do and substreams cannot, said as what to write instead."""
+        if name.startswith("_") or name not in vars(Stream):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise NoSuchVerb(
+            f"{name} is for streams, and this one was split; say what runs on every substream:"
+            f" .each(lambda t: t.{name}(...)) or .apply(processor), which give a stream"
+        )
 
     def map(self, *keep: str, **new: str) -> Substreams:
         """As `Stream.map`; runs in the splitters."""
@@ -277,15 +295,25 @@ class Substreams:
             )
         found = query(Stream(self._body.root))
         if not isinstance(found, Stream):
-            raise QueryTypeError(f"the function that each was given must return one stream; found {named(found)}")
+            raise QueryTypeError(
+                f"the function that each was given must return one stream; found {named(found)}; such as lambda t: t.filter(...)"
+            )
         root = found._node
         for node in nodes.walk(root):
             if isinstance(node, nodes.Splitting):
-                raise QueryError("each cannot have a split inside; split the stream that each gives")
+                raise QueryError(
+                    f"each cannot have a split inside; found: {node.words}; split the stream that each gives"
+                )
             if not node.inputs and node is not self._body.leaf:
-                raise QueryError("the function that each was given uses another stream; it may use only its argument")
+                raise QueryError(
+                    f"the function that each was given uses another stream, {node.words}; it may use only its argument;"
+                    " join or unite the streams before the split"
+                )
         if "substream" in (name.lower() for name in root.schema.names):
-            raise QueryError("each adds a column 'substream', and there is one already; rename it with map")
+            raise QueryError(
+                "each adds a column 'substream', and there is one already; rename it with map;"
+                f" found {', '.join(root.schema.names)}"
+            )
         return Stream(nodes.Each(self._node, self._rule, nodes.Body(self._body.leaf, root)))
 
     def apply(self, processor: Processor) -> Any:
@@ -301,16 +329,22 @@ class Substreams:
 
 def node_of(stream: Stream) -> nodes.Node:
     """The record behind a handle."""
+    if not isinstance(stream, Stream):
+        raise QueryTypeError(f"a query is a stream; found {named(stream)}; {_instead(stream)}")
     return stream._node
 
 
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
-        how = "wrap it: headrace.stream(df, time=...)"
-        if kind_of(stream) != "pyspark DataFrame":
-            how = instead_of_dataframe(stream)
-        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {how}")
+        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {_instead(stream)}")
     return stream._node
+
+
+def _instead(given: Any) -> str:
+    """How to get a stream from what was given."""
+    if kind_of(given) == "pyspark DataFrame":
+        return "wrap it: headrace.stream(df, time=...)"
+    return instead_of_dataframe(given)
 
 
 def _as_names(given: Any, what: str) -> str:

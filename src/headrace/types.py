@@ -136,6 +136,11 @@ def has_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
+def for_people(text: str) -> str:
+    """Words about an operator: the substream by its plain name."""
+    return text.replace(SUBSTREAM, SUBSTREAM.strip("_"))
+
+
 def describe(schema: pa.Schema) -> list[list[str]]:
     """A schema as JSON: names and types in order."""
     return [[field.name, str(field.type)] for field in schema]

@@ -8,6 +8,7 @@ child works as if it had been started afresh, without the second that Python and
 list of rows in order of arrival; where a run goes on is read from the manifest, and every run cuts its rest of the rows into epochs
 of its own size, so that a result delivered for an epoch that was never committed cannot hide.
 
+With `processors`, the queries are those of `watching`, and what the processors' tables hold in the end counts too.
 With `listed`, the rows lie in files, and a run takes those that are there when it begins; after every death more files
 come, which are none of its business once an epoch was committed.
 """
@@ -31,8 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import headrace as hr
 from headrace import sinks
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Window
@@ -43,11 +46,12 @@ from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.ledger import Ledger
-from headrace.state import BlockReader, LocalStorage, StateStore
+from headrace.state import BlockReader, LocalStorage, StateStore, tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from tests.crash import watching
 from tests.patience import PATIENCE
 
 ROWS = 120
@@ -84,6 +88,11 @@ def queries() -> list[Stream]:
     return [joined, counted, sliding]
 
 
+@functools.cache
+def processors() -> list[Stream]:
+    return watching.results(table_stream(watching.events(ROWS), lateness="1 second", name=SOURCE), watching.FastWatch)
+
+
 # --- dying ---------------------------------------------------------------------------------------------------------
 
 
@@ -93,7 +102,10 @@ def die() -> None:
 
 @dataclass
 class Moment:
-    """When to die: at the k-th step of a kind ("storage", "sink", "part"; None: never), before, within or after it."""
+    """When to die: at the k-th step of a kind (None: never), before, within or after it.
+
+    kinds: "storage", "sink", "part", "call" (of a processor; within it)
+    """
 
     kind: str | None = None
     k: int = 0
@@ -384,6 +396,21 @@ def _never_sweep() -> None:
     parquet_parts._sweep = lambda place, publication: None
 
 
+def _let_older_rows_win() -> None:
+    """Of a table in which no row goes: of others the rows would no longer be as many as the manifest says."""
+    newest = tables.newest
+
+    def oldest(declared: Any, parts: Any) -> pa.Table:
+        if "closes" in declared.columns.names:
+            return newest(declared, parts)
+        place = parts[0].schema.get_field_index(tables.AT)
+        turned = [p.set_column(place, p.schema.field(place), pc.negate(p.column(place))) for p in parts]
+        found = newest(declared, turned)
+        return found.set_column(place, found.schema.field(place), pc.negate(found.column(place)))
+
+    tables.newest = oldest
+
+
 BROKEN: dict[str, Callable[[], None]] = {
     "deliver before commit": _deliver_before_commit,
     "commit forgotten": _forget_the_commit,
@@ -394,6 +421,7 @@ BROKEN: dict[str, Callable[[], None]] = {
     "list forgotten": _forget_the_list,
     "parts of anybody": _publish_what_is_there,
     "parts never swept": _never_sweep,
+    "older rows win": _let_older_rows_win,
     "sink appends": lambda: None,
     "sink not atomic": lambda: None,
 }
@@ -416,20 +444,30 @@ def work(job: dict[str, Any]) -> None:
         BROKEN[broken]()
     folder = Path(job["folder"])
     moment = Moment(*job.get("kill", ()), log=Path(job["log"]) if job.get("log") else None)
-    table = events()
+    processed = job.get("processors")
+    table = watching.events(ROWS) if processed else events()
+    watching.between = functools.partial(_called, moment)
     kind: Any = KillingParts if job.get("parts") else _SINKS.get(broken, KillingSink)
     sink = kind(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
-    run = LocalRun(queries(), folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
-    if job.get("listed"):
-        take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
-    while not run.driver.closed:
-        at = store.last.totals.delivered if store.last else 0
-        if at >= table.num_rows:
-            run.end()
-        else:
-            run.epoch(table.slice(at, job["cut"]), splitters=2)
-    run.close()
+    streams = processors() if processed else queries()
+    run = LocalRun(streams, folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
+    try:
+        if job.get("listed"):
+            take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
+        while not run.driver.closed:
+            at = store.last.totals.delivered if store.last else 0
+            if at >= table.num_rows:
+                run.end()
+            else:
+                run.epoch(table.slice(at, job["cut"]), splitters=2)
+    finally:  # where dying is an exception
+        run.close()
+
+
+def _called(moment: Moment, what: str) -> None:
+    if moment.step("call", what)("within"):
+        die()
 
 
 def take_files(run: LocalRun, folder: Path, files_per_epoch: int) -> None:
@@ -476,7 +514,7 @@ class Nursery:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-m", name], text=True, cwd=root, **pipes)
         assert self.process.stdin
-        self.process.stdin.write(base64.b64encode(pickle.dumps(queries())).decode() + "\n")
+        self.process.stdin.write(base64.b64encode(pickle.dumps((queries(), processors()))).decode() + "\n")
 
     def run(self, **job: Any) -> int:
         """How the child ended: 0, an exit code, or minus a signal."""
@@ -493,8 +531,8 @@ class Nursery:
 
 
 def _serve() -> None:
-    built = pickle.loads(base64.b64decode(sys.stdin.readline()))
-    globals()["queries"] = lambda: built
+    built, processing = pickle.loads(base64.b64decode(sys.stdin.readline()))
+    globals().update(queries=lambda: built, processors=lambda: processing)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -522,10 +560,11 @@ class Outcome:
     lost: int
     duplicated: int
     trouble: str | None = None  # a run that ended badly, a file that cannot be read, a block that is not there
+    wrong: int = 0  # rows of the processors' tables that are not there, or were not to be
 
     @property
     def good(self) -> bool:
-        return (self.lost, self.duplicated, self.trouble) == (0, 0, None)
+        return self == Outcome(0, 0)
 
 
 Rows = Counter[tuple[Any, ...]]
@@ -542,9 +581,18 @@ def expected() -> dict[str, Rows]:
     return {**found, FAILED: rows_of(failed.table)}
 
 
-def delivered(out: Path) -> dict[str, Rows]:
+def expected_of_processors() -> dict[str, Rows]:
+    """Of their tables too, under operator/table."""
+    results, watched = watching.model(watching.plain(watching.events(ROWS)))
+    held = {}
+    for number, each in enumerate(watched, 1):
+        held |= {f"apply-{number}/keys": Rows(each.keys), f"apply-{number}/open": Rows(each.open)}
+    return {**dict(zip(RESULTS, results, strict=True)), **held}
+
+
+def delivered(out: Path, names: Iterable[str] = (*RESULTS, FAILED)) -> dict[str, Rows]:
     """What a reader finds: every file whose name, or whose folder's, does not begin with `_`."""
-    found: dict[str, Rows] = {name: Counter() for name in (*RESULTS, FAILED)}
+    found: dict[str, Rows] = {name: Counter() for name in names}
     for name in found:
         for path in sorted([*(out / name).glob("[!_]*.parquet"), *(out / name).glob("[!_]*/[!_]*.parquet")]):
             table = pq.ParquetFile(path).read()
@@ -555,12 +603,20 @@ def delivered(out: Path) -> dict[str, Rows]:
 def compare(wanted: dict[str, Rows], out: Path) -> Outcome:
     if left := sorted(out.glob("*/_staging*/*")):
         return Outcome(0, 0, f"parts were not swept: {left}")
+    names = [name for name in wanted if "/" not in name]
     try:
-        found = delivered(out)
+        found = delivered(out, names)
     except (pa.ArrowException, OSError) as error:
         return Outcome(0, 0, f"a result cannot be read: {error}")
-    lost = sum((wanted[name] - found[name]).total() for name in wanted)
-    return Outcome(lost, sum((found[name] - wanted[name]).total() for name in wanted))
+    wrong = sum(_wrong_in_table(wanted[name], out.parent, name) for name in wanted if name not in names)
+    lost = sum((wanted[name] - found[name]).total() for name in names)
+    return Outcome(lost, sum((found[name] - wanted[name]).total() for name in names), wrong=wrong)
+
+
+def _wrong_in_table(wanted: Rows, folder: Path, name: str) -> int:
+    (folder / "plan.json").touch()  # a run that was started would have one
+    found = rows_of(hr.read_state(folder, *name.split("/")))
+    return max((wanted - found).total(), (found - wanted).total())
 
 
 def state_trouble(root: Path) -> str | None:

@@ -2,6 +2,8 @@
 
     python soaking.py FOLDER SLOTS MODE TOTAL      MODE: files | stream; ends by itself once TOTAL rows are processed
                                                    once: files beside a stream, takes what is there and ends
+                                                   processors: files through splits, slots change while it runs;
+                                                   processors-end: takes what is there and ends
 
 It says "epoch N ROWS" after every epoch, so that the parent knows how far it is.
 """
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace import sinks
 from headrace.testing import table_stream
+from tests.crash import watching
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("v", pa.int64())])
@@ -42,10 +45,10 @@ def rows(number: int, beside: bool = False) -> pa.Table:
     )
 
 
-def put(folder: Path, number: int, beside: bool = False) -> None:
+def put(folder: Path, number: int, beside: bool = False, table: pa.Table | None = None) -> None:
     """Add a file whole: written under a hidden name, then renamed."""
     hidden = folder / f"_{number:06d}.parquet"
-    pq.write_table(rows(number, beside), hidden)
+    pq.write_table(rows(number, beside) if table is None else table, hidden)
     if beside:  # Spark orders files by whole milliseconds
         os.utime(hidden, (1_700_000_000 + number,) * 2)
     hidden.rename(folder / f"{number:06d}.parquet")
@@ -64,7 +67,7 @@ def results(source: hr.Stream) -> list[hr.Stream]:
 def stream_of(spark: Any, folder: Path, mode: str) -> hr.Stream:
     if mode == "once":
         return stream_of(spark, folder, "files").union(stream_of(spark, folder.parent / "beside", "stream"))
-    if mode == "files":
+    if mode != "stream":
         return hr.files(spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA)
     df = spark.readStream.schema("ts timestamp, k bigint, v bigint").option("maxFilesPerTrigger", 3)
     return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name=folder.name)
@@ -81,14 +84,16 @@ def _delivered(record: Any) -> int:
 
 def main(folder: Path, slots: int, mode: str, total: int) -> None:
     spark = hr.session(slots=slots)
-    streams = results(stream_of(spark, folder / "in", mode))
-    outs = [sinks.parquet(folder / "out" / "0", parts=True), sinks.parquet(folder / "out" / "1")]
+    watched = mode.startswith("processors")
+    source = stream_of(spark, folder / "in", mode)
+    streams = watching.results(source, watching.FastWatch) if watched else results(source)
+    outs = [sinks.parquet(folder / "out" / str(number), parts=number == 0) for number in range(len(streams))]
     run = hr.start(
         list(zip(streams, outs, strict=True)),
         checkpoint=folder / "ckpt",
         epoch="0 seconds",
         slots=slots,
-        once=mode == "once",
+        once=mode in ("once", "processors-end"),
         errors="keep",
         late=sinks.parquet(folder / "out" / "late"),
     )
@@ -99,6 +104,8 @@ def main(folder: Path, slots: int, mode: str, total: int) -> None:
         if run.progress.epoch != said:
             said = run.progress.epoch
             print("epoch", said, run.progress.tuples_in, flush=True)
+            if mode == "processors":
+                run.set_slots(1 + (slots + said) % 3)
         time.sleep(0.02)
     if run.exception is not None:
         raise run.exception

@@ -14,20 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import headrace as hr
 from headrace.reference import reference
 from headrace.state import BlockReader, StateStore
 from tests.patience import PATIENCE
 
-from . import soaking
+from . import soaking, watching
 from .killing import Rows, rows_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
-KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "15"))  # of a run over files; a fifth of it with Spark's own source
+KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "6"))  # of a run over files; a third of it with Spark's own source
+KEYS = int(os.environ.get("HEADRACE_SOAK_KEYS", "300000"))  # of a processor's table, in the long form
+ROOT = Path(__file__).parents[2]  # the tests are no installed package
 
 
 class Program:
@@ -35,9 +39,15 @@ class Program:
 
     def __init__(self, folder: Path, slots: int, mode: str, total: int) -> None:
         command = [sys.executable, soaking.__file__, str(folder), str(slots), mode, str(total)]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with open(folder / "log.txt", "ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
             )
         self.lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -87,7 +97,7 @@ class Soak:
             program.kill()
 
     def finish(self, slots: int) -> None:
-        program = Program(self.folder, slots, self.mode, self.files * soaking.PER_FILE)
+        program = Program(self.folder, slots, self.mode, self.total)
         try:
             while not program.progress(self.folder).startswith("done"):
                 pass
@@ -95,6 +105,11 @@ class Soak:
         finally:
             if program.process.poll() is None:
                 program.kill()
+
+    @property
+    def total(self) -> int:
+        """Rows after which the last run may end."""
+        return self.files * soaking.PER_FILE
 
     def taken(self) -> pa.Table:
         """What a run must have taken in the end."""
@@ -143,9 +158,10 @@ class Soak:
         assert first == sorted(set(first))
         counts = {epoch: delivered for epoch, _, delivered in told}
         assert all(counts[epoch] == delivered for epoch, _, delivered in told), "a repeated epoch says the same"
-        assert set(counts) <= set(range(epochs)) and sum(counts.values()) <= self.files * soaking.PER_FILE
+        every = self.taken().num_rows
+        assert set(counts) <= set(range(epochs)) and sum(counts.values()) <= every
         if set(counts) == set(range(epochs)):
-            assert sum(counts.values()) == self.files * soaking.PER_FILE
+            assert sum(counts.values()) == every
 
 
 @dataclass
@@ -172,10 +188,9 @@ class Ending(Soak):
         finally:
             program.kill()
 
-    def finish(self, slots: int) -> None:
-        self.files, every = 10**9, self.files  # it ends by itself
-        super().finish(slots)
-        self.files = every
+    @property
+    def total(self) -> int:
+        return 10**9  # it ends by itself
 
     def taken(self) -> pa.Table:
         files = [soaking.rows(number) for number in range(self.listed)]
@@ -184,6 +199,57 @@ class Ending(Soak):
     def closed(self) -> bool:
         store = StateStore.open(self.folder / "ckpt" / "state", read_only=True)
         return store.last is not None and store.last.closed
+
+
+@dataclass
+class Watched(Soak):
+    """Files of many keys through processors; the last run takes what is there and ends."""
+
+    keys: int = 3000
+    per_file: int = 60
+
+    def feed(self, count: int) -> None:
+        for _ in range(count):
+            table = watching.rows(self.files, self.keys, self.per_file)
+            soaking.put(self.folder / "in", self.files, table=table)
+            self.files += 1
+
+    def cycle(self, rng: random.Random, slots: int, longest: float) -> None:
+        """Killed when it has begun, or when it has done an epoch or two, however long that takes; then a moment later."""
+        self.feed(rng.randrange(4, 8))
+        program = Program(self.folder, slots, self.mode, 10**9)
+        try:
+            for _ in range(rng.choice([1, 2, 2, 3])):
+                program.progress(self.folder)
+                self.feed(1)
+            time.sleep(rng.uniform(0.0, longest))
+        finally:
+            program.kill()
+
+    def finish(self, slots: int) -> None:
+        self.mode = "processors-end"  # it ends by itself
+        super().finish(slots)
+
+    @property
+    def total(self) -> int:
+        return 10**9
+
+    def taken(self) -> pa.Table:
+        return pa.concat_tables([watching.rows(number, self.keys, self.per_file) for number in range(self.files)])
+
+    def verdict(self) -> tuple[int, int, int]:
+        """(lost, duplicated, wrong): rows that are missing, there too often, or were never to be; of tables too."""
+        results, processors = watching.model(watching.plain(self.taken()))
+        wanted: list[Rows] = list(results)
+        found = [self._delivered(str(index)) for index in range(len(results))]
+        for number, each in enumerate(processors, 1):
+            wanted += [Rows(each.keys), Rows(each.open)]
+            found += [rows_of(hr.read_state(self.folder / "ckpt", f"apply-{number}", t)) for t in ("keys", "open")]
+        assert all(wanted), "there was something to lose"
+        lost = sum((one - two).total() for one, two in zip(wanted, found, strict=True))
+        more = [(one, two - one) for one, two in zip(wanted, found, strict=True)]
+        duplicated = sum(n for one, rest in more for row, n in rest.items() if row in one)
+        return lost, duplicated, sum(rest.total() for _, rest in more) - duplicated
 
 
 def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
@@ -211,14 +277,14 @@ def test_files_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak(tmp_path, "stream", kills=max(1, KILLS // 5), longest=3.0)
+    report = soak(tmp_path, "stream", kills=max(1, KILLS // 3), longest=3.0)
     with capsys.disabled():
         print(f"\n{report}")
 
 
 def test_a_run_that_ends_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Each time it is started with once=True; files that come after the first manifest are left."""
-    rng, kills = random.Random(SEED), max(3, KILLS // 5)
+    rng, kills = random.Random(SEED), max(2, KILLS // 3)
     (tmp_path / "in").mkdir()
     (tmp_path / "beside").mkdir()
     running = Ending(tmp_path, "once")
@@ -237,6 +303,44 @@ def test_a_run_that_ends_survives_kills(tmp_path: Path, capsys: pytest.CaptureFi
     epochs = running.epochs()
     report = f"once: {kills} kills over {epochs} epochs; lost {lost}, duplicated {duplicated}; seed {SEED}"
     assert (lost, duplicated) == (0, 0), report
+    with capsys.disabled():
+        print(f"\n{report}")
+
+
+def soak_processors(folder: Path, kills: int, keys: int, longest: float) -> str:
+    rng = random.Random(SEED)
+    (folder / "in").mkdir()
+    running = Watched(folder, "processors", keys=keys, per_file=max(60, keys // 150))
+    running.feed(watching.LOADING)
+    begun = time.monotonic()
+    for number in range(kills):
+        running.cycle(rng, 1 + number % 3, longest)
+    running.finish(2)
+    took = time.monotonic() - begun
+    lost, duplicated, wrong = running.verdict()
+    epochs = running.epochs()
+    running.heard(epochs)
+    rows = hr.read_state(folder / "ckpt", "apply-1", "keys")  # of a broadcast tuple one in every substream
+    held = pc.count_distinct(rows["k"]).as_py()
+    report = (
+        f"processors: {kills} kills over {epochs} epochs, {running.taken().num_rows:,} tuples, {held:,} keys in {rows.num_rows:,} rows;"
+        f" lost {lost}, duplicated {duplicated}, wrong {wrong}; seed {SEED}"
+    )
+    print(f"{report}; {took:.0f} s")
+    assert (lost, duplicated, wrong) == (0, 0, 0), report
+    assert held >= keys * 0.97, "but for those that were omitted"
+    return report
+
+
+def test_processors_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = soak_processors(tmp_path, kills=3, keys=3000, longest=1.0)
+    with capsys.disabled():
+        print(f"\n{report}")
+
+
+@pytest.mark.long
+def test_processors_with_many_keys_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = soak_processors(tmp_path, kills=15, keys=KEYS, longest=6.0)
     with capsys.disabled():
         print(f"\n{report}")
 

@@ -23,11 +23,12 @@ import headrace as hr
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import LOCK
 from headrace.state.store import StateStore
+from tests.golden.longest import Longest
 
 SECOND = 1_000_000
 EPOCHS = 4  # that a golden folder has
 SLOTS = 2
-RESULTS = ("pairs", "busy", "recent")
+RESULTS = ("pairs", "busy", "recent", "longest")
 
 
 def window(number: int) -> pa.Table:
@@ -50,12 +51,13 @@ def put(folder: Path, number: int) -> None:
 
 
 def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
-    """State of every kind: windows of a join, panes, and tuples that are written anew in every epoch."""
+    """State of every kind: windows of a join, panes, tuples that are written anew in every epoch, and keyed tables."""
     calls = hr.files(spark, folder / "calls", time="ts", lateness="1 second", files_per_epoch=1, name="calls")
     pairs = calls.join(calls, on="l.caller = r.caller and l.ts < r.ts and l.seconds < r.seconds", within="3 seconds")
     busy = calls.aggregate(by=["caller"], window="4 seconds", every="2 seconds", n="count(*)", s="sum(seconds)")
     recent = calls.aggregate(by=["caller"], last=3, longest="max(seconds)")
-    return dict(zip(RESULTS, (pairs, busy, recent), strict=True))
+    longest = calls.split(3, by=["caller"], broadcast="seconds > 55").apply(Longest())
+    return dict(zip(RESULTS, (pairs, busy, recent, longest), strict=True))
 
 
 def run(spark: Any, folder: Path, tuples: int) -> None:

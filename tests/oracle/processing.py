@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 from collections.abc import Iterable
 from typing import Any
@@ -192,8 +193,33 @@ class Two(Keyed):
         return {"keys": table_of(outputs["keys"], keys), "places": table_of(outputs["places"], places)}
 
 
+class Together(Keyed):
+    """How many tuples have one time: it relies on their coming together. At the end, how many there were in all."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.out(n=pa.int64())
+
+    @property
+    def tables(self) -> Any:
+        return {"all": hr.StateTable(key=["one"], columns=pa.schema([("one", pa.bool_()), ("n", pa.int64())]))}
+
+    def process(self, tuples: pa.Table, state: Any) -> pa.Table:
+        n = self.so_far(state) + tuples.num_rows
+        state["all"].put(pa.table({"one": [True], "n": [n]}))
+        keys = {ts: key for ts, key, _ in reversed(self.given(tuples))}  # the first of each time
+        many = collections.Counter(ts for ts, _, _ in self.given(tuples))
+        return table_of(self.schema, [(ts, keys[ts], n) for ts, n in many.items()])
+
+    def end(self, time: datetime.datetime, state: Any) -> pa.Table:
+        return table_of(self.schema, [(micros(time), None, self.so_far(state))])
+
+    def so_far(self, state: Any) -> int:
+        return state["all"].get(pa.table({"one": [True]}))["n"][0].as_py() or 0
+
+
 def _hashable(key: Any) -> Any:
     return "nan" if isinstance(key, float) and key != key else key
 
 
-SINGLE = (Counter, Sessions, Matcher, Silent)
+SINGLE = (Counter, Sessions, Matcher, Silent, Together)

@@ -20,17 +20,19 @@ import pytest
 from headrace.compile import substreams
 from headrace.difference import difference
 from headrace.engine import aside
+from headrace.errors import DataError
 from headrace.kernels import order, split
 from headrace.operators import count_join
-from headrace.reference import reference
+from headrace.reference import failed_tuples, reference
 from headrace.routing.hashing import groups_of
 from headrace.state import runs
 from headrace.stream import Stream
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 from headrace.types import SUBSTREAM, TS_TYPE
 
 from .driving import drive, shrink
 from .strategies import AGGREGATES, ALL, SECOND, Case, Table, cut, make_case, transplanted
+from .test_failing import check_counts, expected_failures, kept_failures, one_step, steps, tuples
 from .test_local import same, seeds
 
 Row = dict[str, Any]
@@ -64,7 +66,7 @@ def vectorised(rule: Callable[[Row], Any], form: int) -> Callable[[pa.Table], An
         values = [rule(row) for row in table.to_pylist()]
         arrow = pa.array(values)
         if form == 1:
-            return arrow if arrow.null_count < len(arrow) else pa.nulls(len(arrow), pa.int8())
+            return arrow
         if form == 2:
             return pa.chunked_array([pa.array([value], arrow.type) for value in values])
         return np.array(values) if form == 3 and None not in values else values
@@ -159,9 +161,9 @@ def counted(rule: Rule, rows: pa.Table) -> list[int]:
     ]
 
 
-def check(case: Case, rule: Rule, seed: int, **options: Any) -> pa.Table:
+def check(case: Case, rule: Rule, seed: int, epochs: int | None = None, **options: Any) -> pa.Table:
     query = each(case, rule)
-    arrived = cut(case.tables, random.Random(seed).choice([1, 2, 3, 4, 6]), seed)
+    arrived = cut(case.tables, epochs or random.Random(seed).choice([1, 2, 3, 4, 6]), seed)
     late: list[pa.Table] = []
 
     def look(run: Any) -> None:
@@ -176,6 +178,7 @@ def check(case: Case, rule: Rule, seed: int, **options: Any) -> pa.Table:
     assert found.schema.equals(expected.schema)
     if (text := difference(expected, found)) is not None:
         pytest.fail(explained(case, rule, query, seed, arrived, text, **options))
+    same(reference(query, epochs=arrived), found)
     return found
 
 
@@ -221,7 +224,7 @@ def test_operators_that_count_or_order(operators: tuple[str, ...], seed: int, mo
     """Runs are merged at once: what a merge of counted tuples drops is not missed."""
     monkeypatch.setattr(runs, "FAN_IN", 2)
     case = of_one_source(f"{operators}-{seed}", operators, depth=(1, 1, 2))
-    check(case, random_rule(random.Random(f"rule-{seed}")), seed, reopen=0.1)
+    check(case, random_rule(random.Random(f"rule-{seed}")), seed, epochs=8, reopen=0.1)
 
 
 @seeds(12)
@@ -295,6 +298,77 @@ def test_the_hidden_column_changes_no_answer_and_no_name(body: Any, tmp_path: Pa
     check(case, rule, 1)
 
 
+@seeds(25)
+def test_the_same_tuples_fail_whatever_the_cut_the_slots_and_the_restarts(seed: int) -> None:
+    """In the rules of a split and in what runs behind it; the reference is the judge."""
+    query, epochs = failing_case(seed)
+    failed = failed_tuples(query, epochs)
+
+    def look(run: Any) -> None:
+        assert kept_failures(run) == expected_failures(failed)
+        check_counts(run.last, failed)
+
+    found = drive(query, epochs, seed, errors="keep", change_slots=0.3, check=look, strategies=("subquery", "query"))
+    same(reference(query, epochs, errors="keep"), found, query)
+
+
+def failing_case(seed: int) -> tuple[Stream, list[dict[str, pa.Table]]]:
+    for attempt in range(30):
+        r = random.Random(f"failing-{seed}-{attempt}")
+        tables = {"a": Table("a", tuples(f"{seed}-{attempt}", 45), "40 seconds")}
+        stream = table_stream(tables["a"].rows, lateness="40 seconds", name="a")
+        rule: dict[str, Any] = (
+            {"by": ["k"]} if r.random() < 0.3 else {"route": r.choice(["abs(s::int) % 4", "abs(v) % 4", "4 // abs(v)"])}
+        )
+        if r.random() < 0.5:
+            rule["broadcast"] = r.choice(["s::int > 20", "100 // v > 20", "k = 1"])
+        if r.random() < 0.3:
+            stream = one_step(r, stream)
+        query = stream.split(5, **rule).each(lambda t, r=r: windowed(r, steps(r, t, 2)))  # type: ignore[misc]
+        epochs = cut(tables, r.choice([1, 2, 4]), attempt)
+        try:
+            if failed_tuples(query, epochs) and reference(query, epochs, errors="keep").num_rows:
+                return query, epochs
+        except DataError:  # a route below zero
+            continue
+    raise AssertionError("no query fails")
+
+
+def windowed(r: random.Random, stream: Stream) -> Stream:
+    match r.choice(["none", "join", "count", "aggregate"]):
+        case "join":
+            return stream.join(stream, on="l.k = r.k", within="1 second").map(k="l_k", s="l_s", n="r_n", v="r_v")
+        case "count":
+            return stream.aggregate(by=["k"], last=3, v="sum(v)", all="list(s)")
+        case "aggregate":
+            return steps(
+                r,
+                stream.aggregate(by=["k"], window="5 seconds", s="max(s)", n="max(n)", v="min(v)").map(
+                    "k", "s", "n", "v"
+                ),
+                1,
+            )
+    return stream
+
+
+def test_a_silent_substream_does_not_hold_what_the_others_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "FAN_IN", 2)
+    rows = pa.table({"ts": pa.array([n * SECOND for n in range(600)], TS_TYPE), "k": [int(n > 20) for n in range(600)]})
+    query = table_stream(rows, name="a").split(2, route="k").each(lambda t: t.join(t, on="l.ts < r.ts", last=3))
+    run = LocalRun(query, tmp_path / "state", slots=2, groups=8)
+    for number in range(30):
+        run.epoch(rows.slice(number * 20, 20))
+    last = run.store.last
+    assert last is not None
+    held = [sum(block.rows for block in blocks) for blocks in last.operators["join-1"].inputs]
+    assert all(6 <= many <= 150 for many in held), "the last of both, and what came since runs were merged"
+    run.end()
+    same(reference(query), run.results())
+    run.close()
+
+
 # --- engines that are broken on purpose ------------------------------------------------------------------------------
 
 
@@ -304,9 +378,9 @@ def joins_across(patch: pytest.MonkeyPatch) -> None:
 
 def ranks_across(patch: pytest.MonkeyPatch) -> None:
     def together(left: pa.Table, right: pa.Table, by: str, given: Any) -> Any:
-        before = given.get("0", [0, 0])
-        after = [before[0] + left.num_rows, before[1] + right.num_rows]
-        return *order.rank(left, right, tuple(before)), {"0": after}
+        before = given.get(0, (0, 0))
+        after = (before[0] + left.num_rows, before[1] + right.num_rows)
+        return *order.rank(left, right, before), {0: after}
 
     patch.setattr(order, "rank_within", together)
 

@@ -288,7 +288,7 @@ def test_a_tuple_is_counted_once_for_a_step_that_two_edges_share() -> None:
     shared = a.map("v", i="s::int")
     live, last = run(shared.filter("v < 3").union(shared.filter("100 // (v - 3) > 0"), shared), {"a": rows_of(a)})
     assert last.sources["a"].failed == 2 and last.sources["a"].accepted == 4
-    assert last.totals.failed == {"a: map v = v, i = s::int": 1, "a: filter 100 // (v - 3) > 0": 1}
+    assert last.totals.failed == {"a: map v, i = s::int": 1, "a: filter 100 // (v - 3) > 0": 1}
     assert live.run is None and live.table().num_rows == 3 + 2 + 0
 
 

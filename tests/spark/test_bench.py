@@ -24,6 +24,7 @@ def test_join_runs_both_systems_and_compares_them(tmp_path: Path):
     assert case["expected"]["rows"] > 0 and case["expected_by"] == "DuckDB"
 
 
+@pytest.mark.long
 def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
     out = tmp_path / "bench.json"
     options = ["--quick", "--rounds", "1", "--no-flink", "--only", "of 200", "--json", str(out)]

@@ -73,10 +73,10 @@ def test_sound_processors_pass_with_a_rule(kind: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", SOUND)
 def test_sound_processors_pass_with_other_seeds(kind: str, seed: int) -> None:
-    check_processor(SOUND[kind](), tuples(seed, 80), seed=seed, cases=20)
+    check_processor(SOUND[kind](), tuples(seed + 10, 50), seed=seed, cases=10)
 
 
 def test_it_can_be_had_as_an_attribute_of_headrace() -> None:
@@ -241,7 +241,7 @@ def test_what_open_set_and_calls_change_is_found_by_restarts() -> None:
         def open(self, substream: int, substreams: int) -> None:
             self.total = 10
 
-    told = found(Opened())
+    told = found(Opened(), cases=0)
     assert "the answer is another after a restart: self.total changed since open" in told
     assert "smallest case found, 2 tuples" in told and told.count("\n  restart\n") == 1
     assert "total=12" in told and "total=11" in told

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -27,12 +28,15 @@ from headrace.engine.reports import Report
 from headrace.engine.writing import LONGEST_RECEIPT, Task
 from headrace.errors import QueryError, QueryTypeError, SinkError, StateMismatch
 from headrace.sinks import Delivery, Part, PartSink, Publication
+from headrace.sinks.parquet_parts import ParquetParts
+from headrace.sources import files
 from headrace.sources.files import FilesOrigin
 from headrace.state import BlockReader, StateStore
 from headrace.testing import LocalRun, table_stream
 
 QUERY, OTHER = "a" * 32, "b" * 32
 EPOCH = "epoch-000000003-result-0-aaaaaaaa"
+NOTE = f"_published-result-0-{QUERY}"
 SECOND = 1_000_000
 
 
@@ -81,7 +85,7 @@ def test_parts_appear_when_they_are_published_in_the_order_of_tasks(tmp_path: Pa
         "part-00001-s0-p1-a9-00.parquet",
     ]
     assert pq.read_schema(tmp_path / EPOCH / "part-00000-s0-p0-a8-ff.parquet").names == ["ts", "v"]
-    assert [path.name for path in tmp_path.iterdir()] == [EPOCH], "nothing is left of the staging"
+    assert {path.name for path in tmp_path.iterdir()} == {EPOCH, NOTE}, "nothing is left of the staging"
 
 
 def test_published_again_it_is_the_same(tmp_path: Path):
@@ -177,7 +181,7 @@ def ending_at(step: int, when: str) -> Iterator[Callable[[], int]]:
 
         return call
 
-    for name in ("rename", "mkdir", "fsync", "unlink", "rmdir"):
+    for name in ("rename", "replace", "mkdir", "fsync", "unlink", "rmdir"):
         patch.setattr(os, name, counted(getattr(os, name)))
     try:
         yield lambda: taken
@@ -198,7 +202,7 @@ def steps_of_a_publication(folder: Path) -> int:
 @pytest.mark.parametrize("kills", [1, 2])
 def test_a_publication_that_ends_anywhere_is_finished_by_the_next(tmp_path: Path, when: str, kills: int):
     steps = steps_of_a_publication(tmp_path / "whole")
-    assert steps == 8, "a folder, two parts, their sync, the rename, its sync, one part swept, the staging"
+    assert steps == 11, "a folder, two parts, their sync, the rename, its sync, the note, one part swept, the staging"
     for step in range(steps):
         sink = parts_sink(tmp_path / str(step))
         receipts = [write(sink, name, v) for name, v in (("one", 1), ("two", 2))]
@@ -491,12 +495,44 @@ def test_the_examples_in_the_manual(tmp_path: Path):
     assert found == [[10, 20], [30]]
 
 
+def test_an_epoch_that_was_taken_and_removed_is_not_missed(tmp_path: Path):
+    """Its readers may remove it; a run that starts again publishes its newest epoch once more."""
+    sink = parts_sink(tmp_path)
+    first = publication(write(sink, "one", 1), write(sink, "two", 2))
+    sink.publish(first)
+    (tmp_path / EPOCH / "_SUCCESS").touch()
+    (tmp_path / EPOCH / "part-00000-one.parquet").unlink()
+    sink.publish(first)
+    shutil.rmtree(tmp_path / EPOCH)
+    sink.publish(first)
+    parts_sink(tmp_path / "another").publish(first)
+    assert seen(tmp_path) == [] and left(tmp_path) == []
+    other = publication(write(sink, "three", 3))
+    sink.publish(other)  # of a state that was put back to an earlier time
+    assert seen(tmp_path) == [3]
+
+
+def test_what_a_sink_opens_to_publish_is_not_sent_to_tasks(tmp_path: Path):
+    class Connecting(ParquetParts):
+        def publish(self, publication: Publication) -> None:
+            self.connection = threading.Lock()  # nothing that could be pickled
+            super().publish(publication)
+
+    with running(tmp_path / "state", Connecting(tmp_path / "out")) as run:
+        run.epoch(rows(1))
+        run.epoch(rows(2))
+        assert hasattr(run.driver.sinks["result-0"], "connection")
+        for sink in run.driver._deliverer.in_tasks.values():
+            engine.check_shipped(sink)
+
+
 # --- as a source -------------------------------------------------------------------------------------------------------
 
 
 def test_files_takes_parts_once_folders_are_there(tmp_path: Path):
-    sink, origin, spent = parts_sink(tmp_path), FilesOrigin(None, tmp_path, None), set[str]()
+    sink, origin, spent = parts_sink(tmp_path), FilesOrigin(None, tmp_path, None), dict[str, int]()
     (tmp_path / "epoch-empty").mkdir()
+    os.utime(tmp_path / "epoch-empty", (1, 1))
     (tmp_path / "other").mkdir()
     pq.write_table(rows(9), tmp_path / "other" / "part-0.parquet")
     sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
@@ -505,12 +541,35 @@ def test_files_takes_parts_once_folders_are_there(tmp_path: Path):
     pq.write_table(rows(3), tmp_path / "plain.parquet")
     names = [name for name, _ in origin.names(frozenset(), spent)]
     assert names == [f"{EPOCH}/part-00000-one.parquet", f"{EPOCH}/part-00001-two.parquet", "plain.parquet"]
-    assert spent == {"epoch-empty"}
+    assert set(spent) == {"epoch-empty"}
     assert [name for name, _ in origin.names({names[0]}, spent)] == names[1:]
-    assert spent == {"epoch-empty"}
+    assert set(spent) == {"epoch-empty"}
     assert [name for name, _ in origin.names(set(names), spent)] == []
-    assert spent == {"epoch-empty", EPOCH}, "it is not looked into again"
+    assert set(spent) == {"epoch-empty"}, "it may change again at once"
+    os.utime(tmp_path / EPOCH, (1, 1))
+    assert [name for name, _ in origin.names(set(names), spent)] == []
+    assert set(spent) == {"epoch-empty", EPOCH}, "it is not looked into again"
     assert origin.table()["v"].to_pylist() == [1, 2, 3]
+
+
+def test_files_looks_again_into_a_folder_that_changed_and_past_one_that_vanishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    origin, spent = FilesOrigin(None, tmp_path, None), dict[str, int]()
+    (tmp_path / "epoch-1").mkdir()
+    os.utime(tmp_path / "epoch-1", (1, 1))
+    assert origin.names(frozenset(), spent) == [] and spent == {"epoch-1": 1_000_000_000}
+    pq.write_table(rows(7), tmp_path / "epoch-1" / "part-0.parquet")
+    assert [name for name, _ in origin.names(frozenset(), spent)] == ["epoch-1/part-0.parquet"]
+    listed = files._listed
+
+    def and_removed(folder: Path) -> list[os.DirEntry[str]]:
+        found = listed(folder)
+        shutil.rmtree(tmp_path / "epoch-1")
+        return found
+
+    monkeypatch.setattr(files, "_listed", and_removed)
+    assert origin.names(frozenset(), {}) == []
 
 
 def test_a_file_sink_knows_results_that_came_as_parts(tmp_path: Path):

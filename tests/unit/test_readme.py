@@ -23,7 +23,7 @@ def test_readme_examples_run(tmp_path, monkeypatch):
     assert len(BLOCKS) >= 4
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # whoever tries it tries it again
-        names: dict = {}
+        names: dict = {"__name__": "__main__"}  # as in a script
         for block in BLOCKS:
             exec(compile(block, "README.md", "exec"), names)
 

@@ -171,7 +171,7 @@ def broken(t: pa.Table) -> Any:
     ("given", "words"),
     [
         ({"route": constant(4)}, r"gave 4 for the tuple ts=.*k=1, s=a; substreams are 0 \.\. 3, and null"),
-        ({"route": "k - 2"}, r"the route of split-1 \(4 by k - 2\), 'k - 2', gave -1 for the tuple .*k=1"),
+        ({"route": "k - 2"}, r"the route of split-1 \(into 4 substreams by k - 2\), 'k - 2', gave -1 for the tuple .*k=1"),
         ({"route": lambda t: pa.array([2**63] * t.num_rows, pa.uint64())}, "gave 9223372036854775808 for the tuple"),
         ({"route": constant(1.0)}, "gave values of type double .* give whole numbers, such as an array of pa.int32"),
         ({"route": constant(True)}, "gave values of type bool"),
@@ -197,7 +197,7 @@ def test_a_rule_that_cannot_be_followed(given: dict[str, Any], words: str) -> No
     rows = table((1, 1, "a"), (2, 2, "b"), (3, 3, None))
     with pytest.raises(DataError, match=words) as error:
         split(rows, step(**given), keep=True)
-    assert "split-1 (4 by" in str(error.value)
+    assert "split-1 (into 4 substreams by" in str(error.value)
 
 
 def test_a_function_that_looks_at_the_tuples_beside_is_found() -> None:
@@ -307,7 +307,8 @@ def test_what_was_split_is_counted_once_and_told_to_every_slot(
         assert {split for _, split, _ in told} == {largest}
         assert {split for _, _, split in told} == {last.splits.get("split-2")}
         assert run.driver.progress.last is not None
-        assert run.driver.progress.last.splits.get("split-1", [0, 0, 0]) == now
+        assert run.driver.progress.last.splits.get("split-1", SplitFigures(0, 0, 0)) == SplitFigures(*now)
+        assert run.driver.progress.splits["split-1"] == SplitFigures(*expected)
         run.close()
 
 
@@ -344,7 +345,7 @@ def test_tuples_that_fail_are_put_aside_as_a_user_knows_them(strategy: str, tmp_
         assert set(found.column_names) <= {*SCHEMA.names, "_source", "_reason"}
     assert run.driver.last is not None
     assert sorted(run.driver.last.totals.failed.values()) == [1, 2]
-    assert any("split 4 by CAST(s AS INT)" in words for words in run.driver.last.totals.failed)
+    assert any("split into 4 substreams by CAST(s AS INT)" in words for words in run.driver.last.totals.failed)
     run.close()
 
 
@@ -369,3 +370,12 @@ def test_the_sample_is_small_whatever_the_window() -> None:
 
     split(table(*((n, n, "a") for n in range(1000))), step(route=route), keep=False)
     assert asked == [1000, kernel.SAMPLE]
+
+
+def test_what_needs_a_split_says_so() -> None:
+    stream = table_stream(pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))}), name="a")
+    for name in ("apply", "each"):
+        with pytest.raises(AttributeError, match=rf"s.split\(64, by=\['user'\]\).{name}"):
+            getattr(stream, name)
+    with pytest.raises(AttributeError, match="no attribute 'fliter'"):
+        stream.fliter

@@ -16,6 +16,9 @@ from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.reading import read_json
+from headrace.routing import SubstreamRouter
+from headrace.screen import printable
+from headrace.showing import live
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
 from headrace.state.store import StateStore
@@ -47,7 +50,7 @@ def of_run(checkpoint: Path, format: str) -> str:
     found = measured(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
-        newest = from_manifests(before, last).to_json() if last else None
+        newest = from_manifests(before, last, _substreams(plan)).to_json() if last else None
         return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures, "epoch": newest}, indent=2)
     shown = _shown(queries, plan, found, format)
     if format == "svg" or last is None:
@@ -55,7 +58,13 @@ def of_run(checkpoint: Path, format: str) -> str:
     tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {seconds(last):,.0f} s of event time"
     missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
-    return f"{shown}\n\n{covered}{missing}\n{_newest(from_manifests(before, last))}"
+    return f"{shown}\n\n{covered}{missing}\n{_newest(from_manifests(before, last, _substreams(plan)))}"
+
+
+def _substreams(plan: Plan) -> dict[str, int]:
+    """Of every operator that runs on some."""
+    found = [(name, s.router) for s in plan.subqueries for name in s.members]
+    return {name: router.substreams for name, router in found if isinstance(router, SubstreamRouter)}
 
 
 def _newest(record: EpochRecord) -> str:
@@ -69,7 +78,9 @@ def _newest(record: EpochRecord) -> str:
             f"  {name}: {each.arrived - each.dropped:,} of {each.arrived:,} tuples taken, {each.sent:,} sent,"
             f" {each.held:,} held, {each.read:,} read{compared}, {each.out:,} put out, {each.cpu:.3f} s of a processor"
         )
-    return "\n".join(lines)
+    lines += [f"  {name}: {words}" for name, words in live.splits(record.progress, record.splits)]
+    lines += [f"  {name}: {words}" for name, words in live.tables(record.progress)]
+    return "\n".join(map(printable, lines))
 
 
 def _shown(queries: list[str], plan: Plan, found: Mapping[str, Measured], format: str) -> str:

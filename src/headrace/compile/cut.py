@@ -116,7 +116,8 @@ def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:
         given = (rule.substreams, rule.by, rule.route, rule.broadcast)
         return p.SplitStep(node.name, *given, node.replicate, columns, rule.words)
     if isinstance(node, nodes.Map):
-        text = ", ".join(f"{name} = {e.text}" for name, e in node.columns if name != nodes.SUBSTREAM)
+        shown = [(name, e.text) for name, e in node.columns if name != nodes.SUBSTREAM]
+        text = ", ".join(name if text == name else f"{name} = {text}" for name, text in shown)
         return p.MapStep(tuple((name, e.sql) for name, e in node.columns), node.schema, text)
     if isinstance(node, nodes.Filter):
         return p.FilterStep(node.predicate.sql, node.predicate.text, node.pushed)

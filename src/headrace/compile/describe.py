@@ -11,6 +11,7 @@ from headrace.compile.subqueries import Input, Option, Plan, Subquery
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
 from headrace.routing import Numbers, WindowsRouter
+from headrace.types import for_people
 
 Options = Callable[[Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
 
@@ -63,7 +64,7 @@ class _Describer:
         results = sum(max(self.expected.edges[e.name] for e in edges if e.producer == name) for name in used)
         numbers = Numbers(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
         cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
-        texts = tuple(map(p.step_words, steps))
+        texts = tuple(for_people(p.step_words(step)) for step in steps)
         slots = self.draft.slots
         return [
             Subquery(
@@ -90,7 +91,7 @@ class _Describer:
         numbers = self._numbers(group, inside, slots)
         return Subquery(
             name,
-            tuple(texts),
+            tuple(map(for_people, texts)),
             taken.router,
             taken.router.slots(slots),
             self._cost(group, numbers.arriving),

@@ -5,7 +5,8 @@ Invariant: a tuple that fails in a step is counted once for that step, however m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -70,22 +71,26 @@ class Aside:
 class Walk:
     """One table along the edges of its producer: what comes out of the steps of each, and at last who failed where.
 
-    Steps that edges have in common, from the first on, are run once: what is counted there is counted once.
+    Steps that edges have in common, from the first on, are run once: what is counted there is counted once. What no
+    other edge needs is not kept.
     """
 
-    def __init__(self, aside: Aside, table: pa.Table) -> None:
+    def __init__(self, aside: Aside, table: pa.Table, edges: Iterable[p.Edge]) -> None:
         self.aside, self.epoch = aside, aside.epoch
+        self._wanted = Counter(edge.steps[:depth] for edge in edges for depth in range(1, len(edge.steps) + 1))
         self._done: dict[tuple[p.Step, ...], pa.Table] = {(): table}
         self._failed: dict[tuple[Any, ...], Sequence[Failed]] = {}
 
     def along(self, edge: p.Edge) -> pa.Table:
-        for depth, step in enumerate(edge.steps):
-            before, after = edge.steps[:depth], edge.steps[: depth + 1]
-            if after not in self._done:
-                self._done[after], failed = self.aside.run_step(self._done[before], step)
-                if failed:
-                    self._keep(key_of(edge, depth), failed)
-        return self._done[edge.steps]
+        begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
+        table = self._done[edge.steps[:begun]]
+        for depth in range(begun, len(edge.steps)):
+            table, failed = self.aside.run_step(table, edge.steps[depth])
+            if failed:
+                self._keep(key_of(edge, depth), failed)
+            if self._wanted[edge.steps[: depth + 1]] > 1:
+                self._done[edge.steps[: depth + 1]] = table
+        return table
 
     def _keep(self, key: tuple[Any, ...], failed: Sequence[Failed]) -> None:
         """Of a `case` the branch that asks most: who fails in an earlier one fails in it as well."""

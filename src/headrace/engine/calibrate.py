@@ -89,7 +89,10 @@ def glance(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, 
     """The same at once and without costs: few epochs, nothing warm, only as the query is run."""
     sample = replace(take_sample(nodes.named_sources(*roots), tuples), most_epochs=FEWEST_EPOCHS)
     plan = compile_query(roots, ordered)
-    return replace(_figures(plan, sample, *_measured(plan, sample, min(slots, MOST_SLOTS))), costs={})
+    measured = _measured(
+        plan, sample, min(slots, MOST_SLOTS), keep_failed=True
+    )  # whether they stop it, the run decides
+    return replace(_figures(plan, sample, *measured), costs={})
 
 
 def _joined(first: Figures, second: Figures) -> Figures:
@@ -175,14 +178,14 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 
 
 def _measured(
-    plan: p.PhysicalPlan, sample: Sample, slots: int
+    plan: p.PhysicalPlan, sample: Sample, slots: int, *, keep_failed: bool = False
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
         scratch.temporary("calibrate") as folder,
         StateStore.open(folder / "state", fsync=False) as store,
     ):
-        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots))
+        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots, keep_failed=keep_failed))
         for number in range(sample.epochs):
             windows = [Window(name, part) for name, part in _part(sample, number)]
             _run(driver, store, windows)

@@ -7,10 +7,12 @@ Invariant: nothing more is committed before the newest outbox has been delivered
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,10 +34,10 @@ class Deliverer:
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
 
-    @property
+    @cached_property
     def in_tasks(self) -> dict[str, PartSink]:
-        """The sinks that tasks write to."""
-        return {result: sink for result, sink in self.sinks.items() if takes_parts(sink)}
+        """The sinks that tasks write to, as they were given: what one opens to publish stays here and is not sent."""
+        return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
     def deliver(self, manifest: Manifest) -> dict[str, float]:
         """Seconds that each sink took."""

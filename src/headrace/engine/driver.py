@@ -38,6 +38,7 @@ from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
+from headrace.engine.sizes import substreams_of
 from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
@@ -87,13 +88,14 @@ class Driver:
             identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
-        self.progress.begin([s.name for s in self.plan.sources], self.plan.results, last)
+        self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
         self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
         self._watch, self.listeners = Stopwatch(), Listeners()
+        self._substreams = substreams_of(self.plan)
         self._began_with = last.number if last else None
         reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
         self.ledgers = {n: Ledger(origin, known.get(n, LedgerState()), reader) for n, origin in self.files.items()}
@@ -131,7 +133,10 @@ class Driver:
         last = self.last
         if last is None or last.number in (self.listeners.newest, self._began_with):
             return EpochRecord(last.number + 1 if last else 0, progress=self.progress)
-        return from_manifests(self.store.previous, last)
+        return self._told_by(last)
+
+    def _told_by(self, last: Manifest) -> EpochRecord:
+        return from_manifests(self.store.previous, last, self._substreams)
 
     @property
     def running(self) -> float | None:
@@ -189,7 +194,7 @@ class Driver:
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
-        after.update(manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
+        after.update(last, manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
         self.progress = after
         self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
 
@@ -203,7 +208,7 @@ class Driver:
         took: Mapping[str, float],
     ) -> EpochRecord:
         executed, commit, delivery = (after - before for before, after in pairwise(watch))
-        found = figures(last, manifest, total(report.work for report in reports))
+        found = figures(last, manifest, total(report.work for report in reports), self._substreams)
         found["results"] = {n: replace(each, seconds=took.get(n)) for n, each in found["results"].items()}
         return EpochRecord(
             epoch.number,
@@ -218,7 +223,7 @@ class Driver:
         """On start: who listened may not have heard of the newest epoch."""
         last = self.store.last
         if last is not None and not self.store.all_heard:
-            self.listeners.tell(replace(from_manifests(self.store.previous, last), repeated=True))
+            self.listeners.tell(replace(self._told_by(last), repeated=True))
 
     def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
         """Everything that the tasks of the next epoch must know."""

@@ -7,11 +7,12 @@ this process measured, and are missing in a record that was made from manifests 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from headrace.engine.progress import Progress, known_watermark
+from headrace.engine.progress import Progress, SplitFigures, known_watermark, plain, split_figures
 from headrace.engine.reports import Report
+from headrace.engine.sizes import TableSize, sizes
 from headrace.engine.work import Work, WorkSoFar
 from headrace.state.manifest import Manifest, OperatorState, SourceState
 
@@ -51,13 +52,6 @@ class OperatorFigures:
     cpu: float  # seconds
 
 
-@dataclass(frozen=True)
-class SplitFigures:
-    routed: int  # tuples that went to one substream
-    broadcast: int  # to all; each counts once
-    omitted: int  # to none
-
-
 @dataclass(frozen=True, slots=True)
 class SlotFigures:
     cpu: float  # seconds
@@ -80,6 +74,9 @@ class EpochRecord:
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
     operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
     splits: Mapping[str, SplitFigures] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, TableSize]] = field(
+        default_factory=dict
+    )  # by operator and table, after the epoch
     slots: Sequence[SlotFigures] = ()
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
@@ -91,23 +88,17 @@ class EpochRecord:
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
-        own = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
+        own = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
         return {**own, "progress": self.progress.to_json()}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 # --- how it is made ------------------------------------------------------------------------------------------------
 
 
-def figures(before: Manifest | None, after: Manifest, work: Work) -> dict[str, Any]:
-    """The fields that follow from two manifests and the work that lies between them."""
+def figures(
+    before: Manifest | None, after: Manifest, work: Work, substreams: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """The fields that follow from two manifests and the work that lies between them; substreams: of operators."""
     nothing = SourceState()
     known = before.sources if before else {}
     rows: dict[str, int] = {}
@@ -116,26 +107,33 @@ def figures(before: Manifest | None, after: Manifest, work: Work) -> dict[str, A
     return {
         "sources": {name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
         "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
-        "splits": {name: SplitFigures(*counts) for name, counts in work.split.items()},
+        "splits": split_figures(work.split),
+        "tables": sizes(after, before, substreams),
         "results": {name: ResultFigures(count, None) for name, count in rows.items()},
         "decisions": tuple(after.decisions),
     }
 
 
-def from_manifests(before: Manifest | None, after: Manifest) -> EpochRecord:
+def from_manifests(
+    before: Manifest | None, after: Manifest, substreams: Mapping[str, int] | None = None
+) -> EpochRecord:
     """The epoch of a manifest, without its times."""
-    progress = Progress()
-    progress.restore(after)
-    return EpochRecord(after.number, **figures(before, after, _between(before, after)), progress=progress)
+    progress = Progress(_substreams=substreams or {})
+    progress.restore(after, before)
+    found = figures(before, after, _between(before, after), substreams)
+    return EpochRecord(after.number, **found, progress=progress)
 
 
 def _between(before: Manifest | None, after: Manifest) -> Work:
     now, known = WorkSoFar.of(after), WorkSoFar.of(before)
     if now is None:
         return Work()
-    if known is None or now.since != known.since or now.plan != known.plan:  # counting began anew
+    if known is None:
         return now.counts
-    return now.counts.less(known.counts)
+    less = now.counts.less(known.counts)
+    if now.since != known.since or now.plan != known.plan:  # counting began anew, but for what was split
+        return replace(now.counts, split=less.split)
+    return less
 
 
 def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:

@@ -44,6 +44,8 @@ class Change:
 
 
 class Keeping:
+    """What a slot has of the tables: it is asked and told by the operator, then it writes."""
+
     def __init__(self, epoch: Epoch, operator: Operator, task: Task, groups: Sequence[int], report: TaskReport) -> None:
         self.epoch, self.operator, self.task, self.report = epoch, operator, task, report
         self.groups = frozenset(groups)
@@ -65,7 +67,7 @@ class Keeping:
             delta = tables.delta(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
-        change = Change(delta, self._groups(delta), dict(rows))
+        change = Change(delta, self._groups(delta), {int(group): int(now) for group, now in rows.items()})
         self._check(table, change)
         self._changes[table] = change
 

@@ -14,6 +14,7 @@ from headrace.engine import keeping, watermarks
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report, SourceCounts
 from headrace.engine.work import Work, WorkSoFar, total
+from headrace.errors import EngineError
 from headrace.operators.base import Operator, State
 from headrace.state import bases
 from headrace.state.blocks import Block
@@ -108,11 +109,12 @@ def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
 def _work(
     last: Manifest | None, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]]
 ) -> WorkSoFar:
-    """What all tasks did since this plan began to run; under another plan counting begins anew."""
+    """What all tasks did since this plan began to run; under another plan counting begins anew, but for what was split:
+    a split is the query's, whatever the plan."""
     plan = tuple((edge.name, edge.producer, edge.target) for edge in epoch.plan.edges)
     known = WorkSoFar.of(last)
     if known is None or known.plan != plan:
-        known = WorkSoFar(plan, epoch.number, Work(), {})
+        known = WorkSoFar(plan, epoch.number, Work(split=known.counts.split if known else {}), {})
     share = max(1 / (epoch.number - known.since + 1), 1 / REMEMBERED)
     smooth = {
         name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1) for name, sides in held.items()
@@ -173,6 +175,9 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
     """Old blocks, less merged ones and those of which no row counts any more, and the new."""
     rows, renewed = list(before.rows), list(before.renewed)
     changes = [c for r in reports for c in r.changed if (c.operator, c.table) == (operator, name)]
+    told = Counter(group for change in changes for group in {*change.rows, *change.renewed})
+    if twice := sorted(group for group, slots in told.items() if slots > 1):
+        raise EngineError(f"groups {twice} of table {name!r} of {operator} were changed by two slots in epoch {number}")
     for change in changes:
         for group, live in change.rows.items():
             rows[group] = live

@@ -77,8 +77,9 @@ class Outlet:
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
         shared: dict[Any, tuple[Written, Heavy]] = {}
-        walk = Walk(self.aside, table)
-        for edge in self.epoch.plan.leaving(producer, output):
+        edges = self.epoch.plan.leaving(producer, output)
+        walk = Walk(self.aside, table, edges)
+        for edge in edges:
             found = walk.along(edge)
             self.work.passed(edge.name, table.num_rows, found.num_rows)
             if found.num_rows:

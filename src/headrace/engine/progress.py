@@ -9,15 +9,30 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from headrace.engine.reports import Report, SourceCounts
-from headrace.engine.work import total
+from headrace.engine.sizes import Sizes, sizes, substreams_of
+from headrace.engine.work import split_counts, total
 from headrace.moments import NEVER
+from headrace.plan import PhysicalPlan
 from headrace.state.manifest import Manifest
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """What became of tuples that were split; each is counted once."""
+
+    routed: int  # to one substream
+    broadcast: int  # to all of them
+    omitted: int  # to none
+
+
+def split_figures(counts: Mapping[str, Sequence[int]]) -> dict[str, SplitFigures]:
+    return {name: SplitFigures(*each) for name, each in sorted(counts.items())}
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class EpochProgress:
     sent_bytes: int = 0  # in blocks whose description was sent to a later stage
     kept_bytes: int = 0  # in blocks that an operator handed to another of its own slot
     failed: int = 0
-    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by split: tuples for one, for all, for none
+    splits: Mapping[str, SplitFigures] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,24 +71,29 @@ class Progress:
     watermark: dict[str, int | None] = field(default_factory=dict)
     state_bytes: int = 0
     blocks: int = 0
+    splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by where they were sent
+    tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
     backlog: int | None = None
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
     closed: bool = False  # the input has ended, and with it the checkpoint
+    _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
 
-    def begin(self, sources: Sequence[str], results: Sequence[str], last: Manifest | None) -> None:
+    def begin(self, plan: PhysicalPlan, last: Manifest | None, before: Manifest | None) -> None:
         """Where a run stands before its first epoch."""
+        sources = [source.name for source in plan.sources]
         self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
-        self.results = dict.fromkeys(results, 0)
+        self.results = dict.fromkeys(plan.results, 0)
+        self._substreams = substreams_of(plan)
         if last is not None:
-            self.restore(last)
+            self.restore(last, before)
 
-    def restore(self, manifest: Manifest) -> None:
-        """Totals as the newest manifest has them."""
+    def restore(self, manifest: Manifest, before: Manifest | None) -> None:
+        """Totals as the newest manifest has them; `before` is the one that its epoch began with."""
         totals = manifest.totals
         self.epoch, self.closed = manifest.number, manifest.closed
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
@@ -86,9 +106,12 @@ class Progress:
         self.watermark = {name: known_watermark(source.watermark) for name, source in manifest.sources.items()}
         live = manifest.state_blocks()
         self.state_bytes, self.blocks = sum(block.bytes for block in live), len(live)
+        self.splits = split_figures(split_counts(manifest))
+        self.tables = sizes(manifest, before, self._substreams)
 
     def update(
         self,
+        last: Manifest | None,
         manifest: Manifest,
         reports: Sequence[Report],
         begun: float,
@@ -97,7 +120,7 @@ class Progress:
         kept: int = 0,
     ) -> None:
         before = (self.tuples_in, self.results_out, self.late, self.rejected, self.failed)
-        self.restore(manifest)
+        self.restore(manifest, last)
         sources = {n: sum(r.sources[n].delivered for r in reports if n in r.sources) for n in manifest.sources}
         results: dict[str, int] = {}
         for output in manifest.outbox:
@@ -116,7 +139,7 @@ class Progress:
             sent,
             kept,
             self.failed - before[4],
-            total(report.work for report in reports).split,
+            split_figures(total(report.work for report in reports).split),
         )
 
     def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
@@ -129,8 +152,16 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
-        return {**shown, "last": asdict(self.last) if self.last else None}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
+
+
+def plain(value: Any) -> Any:
+    """Records as objects, tuples as lists: for JSON."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class Stopwatch:

@@ -80,6 +80,7 @@ def collect(
     if late is not None:
         _check_sink(late, "late")
         _check_late(physical, keep_failed)
+    engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
     aside = _aside(physical, late, None)
     with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as store:
         result = sinks.memory()
@@ -201,8 +202,9 @@ def _check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
     if not results:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:
-        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Stream):
+        if not isinstance(item, tuple) or len(item) != 2:
             raise QueryTypeError(f"start takes pairs of a stream and a sink; found {named(item)}")
+        node_of(item[0])
         _check_sink(item[1], "the sink")
 
 

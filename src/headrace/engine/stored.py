@@ -19,7 +19,6 @@ from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
 from headrace.operators.base import Operator, State
-from headrace.operators.count_join import WITHIN
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
 from headrace.types import describe
@@ -125,5 +124,3 @@ def _operator(operator: Operator, state: OperatorState) -> None:
             raise form.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
     if "given" in state.extra:
         _RANKS(state.extra["given"], f"operators.{operator.name}.extra.given")
-    if WITHIN in state.extra:
-        form.each(_RANKS)(state.extra[WITHIN], f"operators.{operator.name}.extra.{WITHIN}")

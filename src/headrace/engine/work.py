@@ -171,3 +171,9 @@ class WorkSoFar:
     @staticmethod
     def of(last: Manifest | None) -> WorkSoFar | None:
         return WorkSoFar.from_json(last.work) if last is not None and last.work else None
+
+
+def split_counts(manifest: Manifest) -> dict[str, list[int]]:
+    """By split, tuples for one substream, for all and for none, since the state began; of a manifest that was checked."""
+    found: dict[str, list[int]] = manifest.work["counts"]["split"] if manifest.work else {}
+    return found

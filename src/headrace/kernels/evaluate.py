@@ -57,6 +57,8 @@ def _culprit(sql: str, tables: dict[str, pa.Table], sides: Sequence[tuple[str, .
             if failing is None:
                 break
             tables = failing
+    if set(tables) == {duck.TUPLES}:
+        return f"the tuple {show(tables[duck.TUPLES])}"
     return "; ".join(f"{name}: {show(table)}" for name, table in tables.items())
 
 

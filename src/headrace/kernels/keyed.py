@@ -294,6 +294,9 @@ class KeyedTable:
         return fit(rows, self.declared.columns, f"table {self.name!r}: {what}")
 
     def _fit_keys(self, keys: Any, verb: str) -> pa.Table:
+        """The key columns alone: tuples and rows can be asked with as they are."""
+        if isinstance(keys, pa.Table) and all(keys.column_names.count(name) == 1 for name in self._keys.names):
+            keys = keys.select(self._keys.names)
         return fit(keys, self._keys, f"table {self.name!r}: what {verb} was asked for", "the key columns")
 
     def _refuse_twins(self, rows: pa.Table, keys: Keys, what: str) -> None:

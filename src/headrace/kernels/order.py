@@ -34,19 +34,19 @@ def rank(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Ta
 
 
 def rank_within(
-    left: pa.Table, right: pa.Table, by: str, given: Mapping[str, Sequence[int]]
-) -> tuple[pa.Table, pa.Table, dict[str, list[int]]]:
+    left: pa.Table, right: pa.Table, by: str, given: Mapping[int, tuple[int, int]]
+) -> tuple[pa.Table, pa.Table, dict[int, tuple[int, int]]]:
     """The same for the tuples of each value of a column alone; and the numbers given so far, by that value."""
     lt, rt = times(left), times(right)
     of_left, of_right = (_rows_by(np.asarray(table.column(by))) for table in (left, right))
     ranks = [np.zeros(table.num_rows, np.int64) for table in (left, left, right, right)]
-    sofar, none = {key: list(numbers) for key, numbers in given.items()}, np.zeros(0, np.int64)
+    sofar, none = dict(given), np.zeros(0, np.int64)
     for key in {**of_left, **of_right}:
         l, r = of_left.get(key, none), of_right.get(key, none)
-        before = sofar.get(str(key), [0, 0])
+        before = sofar.get(key, (0, 0))
         for all_of_them, rows, found in zip(ranks, (l, l, r, r), _numbers(lt[l], rt[r], before), strict=True):
             all_of_them[rows] = found
-        sofar[str(key)] = [before[0] + len(l), before[1] + len(r)]
+        sofar[key] = (before[0] + len(l), before[1] + len(r))
     return _with_ranks(left, *ranks[:2]), _with_ranks(right, *ranks[2:]), sofar
 
 

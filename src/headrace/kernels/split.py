@@ -140,7 +140,12 @@ def _values(
     if isinstance(rule, Function):
         return table, _twice(table.select(step.columns), step, rule, kind), None
     asked = MapStep(((kind.rule, rule.sql),), pa.schema([(TS, TS_TYPE), (kind.rule, rule.type)]), rule.text)
-    rest, found, failed = evaluated(table, asked, keep=keep)
+    try:
+        rest, found, failed = evaluated(table, asked, keep=keep)
+    except DataError as error:
+        raise DataError(
+            f"the {kind.rule} of {step.name} ({step.text}): {error}; correct it, or use TRY_CAST or TRY"
+        ) from None
     return rest, pa.array([], kind.type) if found is None else found.column(kind.rule), failed
 
 
@@ -168,7 +173,8 @@ def _answer(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -
     try:
         given = function.call(table)
     except Exception as error:
-        msg = f"failed on {table.num_rows} tuples, the first {show(table)}:\n{_last_lines(error)}"
+        many = f"{table.num_rows:,} tuple{'s' if table.num_rows > 1 else ''}"
+        msg = f"failed on {many}, the first {show(table)}:\n{_last_lines(error)}"
         raise _wrong(step, kind, msg) from error
     values = _as_array(given, step, kind)
     if len(values) != table.num_rows:

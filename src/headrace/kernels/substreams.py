@@ -79,7 +79,8 @@ class Call:
     def words(self) -> str:
         span = f"at {_time(self.first)}"
         if self.method == "process":
-            span = f"of tuples from {_time(self.first)} to {_time(self.last)}"
+            until = f"from {_time(self.first)} to {_time(self.last)}"
+            span = f"of tuples {span if self.first == self.last else until}"
         return f"{self.declared.name}.{self.method} on substream {self.substream}, {span}"
 
 
@@ -170,10 +171,20 @@ def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
     for number, (name, schema) in enumerate(call.declared.outputs):
         if by_name.get(name) is not None:
             what = _What(call, name)
-            rows = fit(by_name[name], schema, what)
+            rows = fit(_in_utc(by_name[name]), schema, what)
             if rows.num_rows:
                 _check_times(call, rows, what)
                 yield number, rows
+
+
+def _in_utc(given: Any) -> Any:
+    """An event time without a zone is one in UTC, as it is in a source."""
+    if isinstance(given, pa.Table) and given.column_names.count(TS) == 1:
+        kind = given.schema.field(TS).type
+        if pa.types.is_timestamp(kind) and not kind.tz:
+            place = given.column_names.index(TS)
+            return given.set_column(place, TS, given.column(place).cast(pa.timestamp(kind.unit, "UTC")))
+    return given
 
 
 def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
@@ -195,12 +206,16 @@ def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
 def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
     if rows.column(TS).null_count:
         row = int(np.flatnonzero(np.asarray(rows.column(TS).is_null()))[0])
-        raise DataError(f"{what} has no ts in row {row}; every row needs its event time")
+        msg = f"{what} has no ts (null) in row {row}; every row needs its event time, such as that of its tuple"
+        raise DataError(msg)
     found: Numbers = times(rows)
     if int(found.min()) < call.first:
         row = int(np.argmin(found))
         cause = "the first tuple it was handed" if call.method == "process" else "its own time"
-        msg = f"{what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}; a row's ts is not before what caused it"
+        msg = (
+            f"{what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}, {_time(call.first)};"
+            " a row's ts is not before what caused it: give it that time, and an earlier one in another column"
+        )
         raise DataError(msg)
 
 

@@ -127,7 +127,7 @@ class ApplyOperator(Unkeyed, Appended):
 
     @property
     def words(self) -> str:
-        return f"apply {self.declared.name} to {self.rule.substreams} substreams"
+        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.words}"
 
 
 @dataclass(frozen=True)

@@ -375,11 +375,16 @@ class Sequential(Unkeyed, Replaced):
         return replace(self, schemas=schemas)
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
-        from headrace.plan.figures import Load, Pace
-
-        rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
-        state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
-        return Load(rates, rates, state, 0.0, sum(rates)), Pace(sum(rates), lag, lag)
+        return load_of_waiting(inputs)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {}
+
+
+def load_of_waiting(inputs: Sequence[Pace]) -> tuple[Load, Pace]:
+    """Of tuples that only wait for the watermark, all inputs for the slowest."""
+    from headrace.plan.figures import Load, Pace
+
+    rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
+    state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
+    return Load(rates, rates, state, 0.0, sum(rates)), Pace(sum(rates), lag, lag)

@@ -1,7 +1,8 @@
 """The join over count windows: an ordered stage that gives tuples their ranks, then a join like any other.
 
-On substreams tuples are counted within theirs. A substream that is silent keeps its last tuples, however old: state does
-not expire by rank then, but whenever blocks are merged, what is no longer among the last of its substream is dropped.
+On substreams tuples are counted within theirs, so each substream gets its ranks where it lies, in any slot. One that is
+silent keeps its last tuples, however old: state does not expire by rank then, but whenever blocks are merged, what is no
+longer among the last of its substream is dropped.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.arrow import Numbers
 from headrace.kernels import order
 from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
 from headrace.moments import FOREVER, NEVER
-from headrace.operators.base import Results, Sequential, Slot
+from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of_waiting
 from headrace.operators.joins import JoinOperator, join_groupings
+from headrace.operators.keyed import Keyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
@@ -30,7 +34,6 @@ from headrace.types import SUBSTREAM
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
-WITHIN = "given_within"  # the note of the ranks given so far, by substream
 RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
 
 
@@ -41,19 +44,87 @@ class RankOperator(Sequential):
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return
+        given = tuple(slot.noted.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
             released, waiting = order.release(slot.held(side, self.schemas[side], None), slot.bound)
             slot.hold(side, waiting, grouped=False)
             ready.append(released)
-        if SUBSTREAM in self.schemas[0].names:
-            left, right, sofar = order.rank_within(ready[0], ready[1], SUBSTREAM, slot.noted.get(WITHIN, {}))
-            slot.note(**{WITHIN: sofar})
-            yield from enumerate((left, right))
-        else:
-            given = tuple(slot.noted.get("given", (0, 0)))
-            slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
-            yield from enumerate(order.rank(ready[0], ready[1], given))
+        slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
+        yield from enumerate(order.rank(ready[0], ready[1], given))
+
+    @property
+    def relays(self) -> bool:
+        return True
+
+    @property
+    def words(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class RankWithinOperator(Replaced, Keyed):
+    """The same on substreams: numbers within each. How many were given stands among the tuples that wait on the left,
+    one row per substream: the only ones with numbers."""
+
+    @property
+    def may_follow(self) -> bool:
+        return False
+
+    @property
+    def placement(self) -> None:
+        return None
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.schemas[side].names)
+
+    def stored(self, side: int) -> set[str]:
+        return set(self._held(side).names)
+
+    def _held(self, side: int) -> pa.Schema:
+        return self.schemas[side] if side else pa.schema([*self.schemas[0], *RANK_COLUMNS])
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def longest_window(self) -> None:
+        return None
+
+    def run(self, slot: Slot) -> Results:
+        if not (groups := slot.groups(0)):
+            return
+        held = [slot.held(side, self._held(side), groups) for side in (0, 1)]
+        counts = held[0].column("__rank").is_valid()
+        given, left = held[0].filter(counts), held[0].filter(pc.invert(counts))
+        before = zip(*(given.column(name).to_pylist() for name in (SUBSTREAM, "__rank", "__other")), strict=True)
+        ready, waiting = zip(*(order.release(table, slot.bound) for table in (left, held[1])), strict=True)
+        ready_left = ready[0].drop_columns([field.name for field in RANK_COLUMNS])
+        ranked_left, ranked_right, sofar = order.rank_within(
+            ready_left, ready[1], SUBSTREAM, {key: (l, r) for key, l, r in before}
+        )
+        slot.hold(0, pa.concat_tables([waiting[0], self._counts(sofar)]), grouped=True)
+        slot.hold(1, waiting[1], grouped=True)
+        yield from enumerate((ranked_left, ranked_right))
+
+    def _counts(self, given: Mapping[int, Sequence[int]]) -> pa.Table:
+        """A row for every substream: how many of the left and of the right were given their number."""
+        known = {
+            "ts": [0] * len(given),
+            SUBSTREAM: list(given),
+            "__rank": [left for left, _ in given.values()],
+            "__other": [right for _, right in given.values()],
+        }
+        return pa.table(
+            [pa.array(known.get(field.name, [None] * len(given)), field.type) for field in self._held(0)],
+            schema=self._held(0),
+        )
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        return load_of_waiting(inputs)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        return {}
 
     @property
     def relays(self) -> bool:
@@ -66,7 +137,7 @@ class RankOperator(Sequential):
 
 @dataclass(frozen=True)
 class CountJoinOperator(JoinOperator):
-    """Its inputs are the two streams of a `RankOperator`."""
+    """Its inputs are the two streams of a ranker."""
 
     n1: int
     n2: int
@@ -160,13 +231,7 @@ def among_last(state: pa.Table, last: int) -> pa.Table:
 
 def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:
     left, right = sofar.flows(node.left), sofar.flows(node.right)
-    ranker = RankOperator(
-        sofar.name("rank"),
-        stage_after(left, right),
-        (node.left.schema, node.right.schema),
-        node.schema,
-        (HashGrouping(()), HashGrouping(())),
-    )
+    ranker = _ranker(node, sofar.name("rank"), stage_after(left, right))
     sofar.add(ranker, left, right)
     ranked = [
         Flow(ranker.name, side, ranker.stage, (), pa.schema([*source.schema, *RANK_COLUMNS]))
@@ -185,3 +250,11 @@ def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:
         ranker.name,
     )
     return sofar.add(operator, [ranked[0]], [ranked[1]])
+
+
+def _ranker(node: nodes.CountJoin, name: str, stage: int) -> RankOperator | RankWithinOperator:
+    schemas = (node.left.schema, node.right.schema)
+    if SUBSTREAM not in schemas[0].names:
+        return RankOperator(name, stage, schemas, node.schema, (HashGrouping(()),) * 2)
+    by = (SUBSTREAM,)
+    return RankWithinOperator(name, stage, schemas, node.schema, (HashGrouping(by),) * 2, by)

@@ -383,12 +383,12 @@ class Rule:
     @property
     def way(self) -> str:
         """By what a tuple finds its substream, for people."""
-        way = f"hash of {', '.join(self.by)}" if self.by is not None else _rule_words(self.route)
+        way = f"hash of {', '.join(self.by) or 'nothing'}" if self.by is not None else _rule_words(self.route)
         return way + (f", to all where {_rule_words(self.broadcast)}" if self.broadcast else "")
 
     @property
     def words(self) -> str:
-        return f"{self.substreams} by {self.way}"
+        return f"into {self.substreams} substream{'s' if self.substreams > 1 else ''} by {self.way}"
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -475,8 +475,14 @@ class Splitting(Node):
     def _described(self) -> dict[str, Any]:
         return {**self.rule.describe(), "body": self.body.describe()}
 
-    def _words(self) -> str:
-        return ", ".join([f"split {self.rule.words}", *self.body.words])
+    @property
+    def outline(self) -> str:
+        """Itself on one line, where what it runs on stands below."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> str:
+        return ", ".join([f"split {self.rule.words}", *self.body.words, self.outline])
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,8 +494,8 @@ class Each(Splitting):
         return self.body.root.schema.append(pa.field("substream", pa.int64()))
 
     @property
-    def words(self) -> str:
-        return f"{self._words()} on each"
+    def outline(self) -> str:
+        return f"on each of {self.rule.substreams} substreams"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "each", **self._described()}
@@ -511,8 +517,8 @@ class Apply(Splitting):
         return self.declared.outputs[0][1]
 
     @property
-    def words(self) -> str:
-        return f"{self._words()}, apply {self.declared.name}"
+    def outline(self) -> str:
+        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.words}"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "apply", **self._described(), **self.declared.describe()}
@@ -535,7 +541,8 @@ class Output(Node):
 
     @property
     def words(self) -> str:
-        return f"output {self.input.declared.outputs[self.number][0]}"
+        name = self.input.declared.outputs[self.number][0]
+        return f"output {name}" if name else ""
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "output", "number": self.number}
@@ -607,13 +614,29 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
 def show(*roots: Node) -> list[str]:
     """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
     names = {id(source): name for name, source in named_sources(*roots).items()}
-    return ["\n".join(_outline(root, names)) for root in roots]
+    return ["\n".join(_outline(root, names, {})) for root in roots]
 
 
-def _outline(node: Node, names: dict[int, str], depth: int = 0) -> Iterator[str]:
-    yield "  " * depth + (f"source {names[id(node)]} {node.words}" if id(node) in names else node.words)
-    for child in node.inputs:
-        yield from _outline(child, names, depth + 1)
+def show_body(node: Splitting) -> str:
+    """What runs on every substream, down to the sources."""
+    names = {id(source): name for name, source in named_sources(node).items()}
+    return "\n".join(_outline(node.body.root, names, {id(node.body.leaf): node}))
+
+
+def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting], depth: int = 0) -> Iterator[str]:
+    """split: what the leaves of bodies stand for."""
+    below: tuple[Node, ...] = node.inputs
+    match node:
+        case Substream() if id(node) in split:
+            words, below = f"split {split[id(node)].rule.words}", (split[id(node)].input,)
+        case Splitting():
+            words, below, split = node.outline, (node.body.root,), {**split, id(node.body.leaf): node}
+        case _:
+            words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
+    if words:
+        yield "  " * depth + words
+    for child in below:
+        yield from _outline(child, names, split, depth + bool(words))
 
 
 def _flat(text: str) -> str:

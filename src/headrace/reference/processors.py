@@ -123,7 +123,7 @@ class Copy:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
         try:
             self.opened(substreams)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(f"{self._where} failed in open: {_told(error)}") from error
 
     def opened(self, substreams: int) -> None:
@@ -138,7 +138,7 @@ class Copy:
         given = moment(call.time) if call.tuples is None else call.tuples
         try:
             put = self.made(getattr(self.processor, call.what), given, state)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(f"{self._where} failed {call.words}: {_told(error)}") from error
         try:
             return self._checked(put, call)
@@ -147,6 +147,8 @@ class Copy:
 
     def made(self, method: Any, given: Any, state: Mapping[str, DictTable]) -> Put:
         put: Put = method(given, state)
+        for table in state.values():
+            table.demand_told()
         return put
 
     def _checked(self, put: Put, call: Call) -> Rows:
@@ -173,15 +175,25 @@ class Copy:
 def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: Call) -> pa.Table:
     if table is None:
         return schema.empty_table()
-    rows = fitting(table, schema, f"output {output!r}" if output != ONLY else "what it puts out")
+    rows = fitting(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
     if rows[TS].null_count:
-        raise DataError(f"a row is put out without a time: {TS!r} is null")
+        raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
     if rows.num_rows and (earliest := pc.min(rows[TS].cast(pa.int64())).as_py()) < call.time:
         raise TooEarly(
             f"a row is put out too early: its ts is {shown(earliest)}, before {shown(call.time)}, the time of what caused"
             " it; give it that time or a later one, and its own in another column"
         )
     return rows
+
+
+def _in_utc(table: Any) -> Any:
+    """A time without a zone is one in UTC."""
+    if not isinstance(table, pa.Table) or table.column_names.count(TS) != 1:
+        return table
+    kind, place = table.schema.field(TS).type, table.column_names.index(TS)
+    if not pa.types.is_timestamp(kind) or kind.tz:
+        return table
+    return table.set_column(place, TS, table[TS].cast(pa.timestamp(kind.unit, "UTC")))
 
 
 def moment(time: int) -> dt.datetime:
@@ -198,5 +210,5 @@ def shown(time: int) -> str:
         return f"{time} microseconds since 1970"
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"

@@ -23,6 +23,7 @@ from headrace.routing.hashing import groups_of
 from headrace.values import as_text
 
 EVERYWHERE = -1  # where a tuple goes that is broadcast
+SOME = 16  # tuples that a function is asked about a second time
 VALUE = "__value"  # beside a tuple, what an expression gives for it
 
 
@@ -33,7 +34,7 @@ def split(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, 
         numbers: Sequence[int | None] = groups_of(others, rule.by, rule.substreams).tolist()
     else:
         assert rule.route is not None
-        others, numbers, unrouted = _valued(rule.route, "route", others, keep)
+        others, numbers, unrouted = _valued(rule, rule.route, "route", others, keep)
         failing = one([failing, unrouted])
         _check(rule, numbers, others)
     rows: dict[int, list[int]] = {}
@@ -49,7 +50,7 @@ def _broadcast(rule: nodes.Rule, tuples: pa.Table, keep: bool) -> tuple[pa.Table
     nothing = tuples.slice(0, 0)
     if rule.broadcast is None:
         return nothing, tuples, nothing
-    asked, values, failing = _valued(rule.broadcast, "broadcast", tuples, keep)
+    asked, values, failing = _valued(rule, rule.broadcast, "broadcast", tuples, keep)
     true = np.array([value is True for value in values], bool)
     return asked.filter(pa.array(true)), asked.filter(pa.array(~true)), failing
 
@@ -59,20 +60,24 @@ def _check(rule: nodes.Rule, numbers: Sequence[int | None], tuples: pa.Table) ->
         if number is not None and not 0 <= number < rule.substreams:
             tuple_ = as_text(tuples.slice(row, 1))[0]
             raise DataError(
-                f"route gives {number} for {tuple_}; there are substreams 0 .. {rule.substreams - 1};"
+                f"{_words(rule, 'route')} gives {number} for {tuple_}; there are substreams 0 .. {rule.substreams - 1};"
                 " give null for a tuple that is to go nowhere"
             )
 
 
+def _words(rule: nodes.Rule, what: str) -> str:
+    return f"the {what} of the split {rule.words}"
+
+
 def _valued(
-    given: Expression | Function, what: str, tuples: pa.Table, keep: bool
+    rule: nodes.Rule, given: Expression | Function, what: str, tuples: pa.Table, keep: bool
 ) -> tuple[pa.Table, list[Any], pa.Table]:
     """The tuples that have a value, their values, and those on which SQL failed."""
     nothing = tuples.slice(0, 0)
     if tuples.num_rows == 0:
         return tuples, [], nothing
     if isinstance(given, Function):
-        return tuples, _called(given, what, tuples), nothing
+        return tuples, _asked_twice(given, _words(rule, what), what == "route", tuples), nothing
 
     def asked(some: pa.Table) -> pa.Table:
         return some.append_column(VALUE, value_of(given, some))
@@ -82,19 +87,32 @@ def _valued(
     return valued.drop_columns([VALUE]), valued[VALUE].to_pylist(), failing
 
 
-def _called(function: Function, what: str, tuples: pa.Table) -> list[Any]:
-    """What a function of the user's gives, one value for every tuple; it is handed all of them."""
+def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
+    """What a function gives; of the first tuples it is asked again, and must say the same."""
+    found = _called(function, what, route, tuples)
+    again = _called(function, what, route, tuples.slice(0, SOME))
+    for row, (first, second) in enumerate(zip(found, again, strict=False)):
+        if first != second:
+            tuple_ = as_text(tuples.slice(row, 1))[0]
+            raise DataError(
+                f"{what}, {function.words}, gives {first} and then {second} for {tuple_}; it may depend on that tuple alone"
+            )
+    return found
+
+
+def _called(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
+    """One value for every tuple; the function is handed all of them."""
     try:
         found = function.call(tuples)
     except Exception as error:
-        raise DataError(f"{what} {function.words} failed: {type(error).__name__}: {error}") from error
+        raise DataError(f"{what}, {function.words}, failed: {type(error).__name__}: {error}") from error
     values = _array(found, function, what)
     if len(values) != tuples.num_rows:
-        raise DataError(f"{what} {function.words} gives {len(values)} values for {tuples.num_rows} tuples")
-    fits = pa.types.is_integer if what == "route" else pa.types.is_boolean
+        raise DataError(f"{what}, {function.words}, gives {len(values)} values for {tuples.num_rows} tuples")
+    fits = pa.types.is_integer if route else pa.types.is_boolean
     if not fits(values.type) and not pa.types.is_null(values.type):
-        wanted = "whole numbers" if what == "route" else "booleans"
-        raise DataError(f"{what} {function.words} must give {wanted}, one for each tuple; found {values.type}")
+        wanted = "whole numbers" if route else "booleans"
+        raise DataError(f"{what}, {function.words}, must give {wanted}, one for each tuple; found {values.type}")
     plain: list[Any] = values.to_pylist()
     return plain
 
@@ -106,5 +124,5 @@ def _array(found: Any, function: Function, what: str) -> pa.Array:
         try:
             return pa.array(found)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise DataError(f"{what} {function.words} gives no column: {error}") from None
-    raise DataError(f"{what} {function.words} must give an Arrow or NumPy array, or a list; found {named(found)}")
+            raise DataError(f"{what}, {function.words}, gives no column: {error}") from None
+    raise DataError(f"{what}, {function.words}, must give an Arrow or NumPy array, or a list; found {named(found)}")

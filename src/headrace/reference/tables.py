@@ -7,9 +7,11 @@ and -0.0 is 0.0. A row is a tuple of arrays of one value each, so that every typ
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import DataError, QueryTypeError
@@ -31,6 +33,9 @@ class DictTable:
         self._name, self._declared = name, declared
         self._rows: dict[Key, Row] = {}
         self._due: dict[Key, int] = {}  # of the rows that have such a time
+        self._numbers: dict[Key, int] = {}  # of rows that were asked for by number
+        self._given = 0
+        self._arrays: dict[str, npt.NDArray[Any]] = {}  # those that are being written
 
     def get(self, keys: pa.Table) -> pa.Table:
         asked = self._keys(keys)
@@ -55,18 +60,20 @@ class DictTable:
                 raise DataError(f"put into table {self._name!r} has the key {twice} twice; give each key once")
             new[key] = tuple(column.slice(number, 1) for column in columns), times[number]
         for key, (row, time) in new.items():
-            self._forget(key)
-            self._rows[key] = row
-            if time is not None:
-                self._due[key] = time
+            self._set(key, row, time)
+
+    def _set(self, key: Key, row: Row, time: int | None) -> None:
+        self._due.pop(key, None)
+        self._rows[key] = row
+        if time is not None:
+            self._due[key] = time
+        self._arrays = {}
 
     def delete(self, keys: pa.Table) -> None:
         for key in keys_of(self._keys(keys), self._declared.key):
-            self._forget(key)
-
-    def _forget(self, key: Key) -> None:
-        self._rows.pop(key, None)
-        self._due.pop(key, None)
+            for each in (self._rows, self._due, self._numbers):
+                each.pop(key, None)
+        self._arrays = {}
 
     def rows(self) -> pa.Table:
         return self._table([self._rows[key] for key in sorted(self._rows)])
@@ -82,9 +89,70 @@ class DictTable:
         return len(self._rows)
 
     def copy(self) -> DictTable:
+        """As after a restart: row numbers are given anew."""
         found = DictTable(self._name, self._declared)
         found._rows, found._due = dict(self._rows), dict(self._due)
         return found
+
+    # --- by row number: arrays are made of the rows, and rows of the arrays ------------------------------------------
+
+    def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        self.demand_told()
+        if isinstance(keys, np.ndarray):
+            keys = pa.table([pa.array(keys)], names=list(self._declared.key))
+        asked = self._keys(keys)
+        found = keys_of(asked, self._declared.key)
+        for place, key in enumerate(found):
+            if key not in self._rows:
+                made = [
+                    asked[f.name].combine_chunks().slice(place, 1)
+                    if f.name in self._declared.key
+                    else _beginning(f.type)
+                    for f in self._declared.columns
+                ]
+                self._set(key, tuple(made), None)
+            if key not in self._numbers:
+                self._numbers[key] = self._given
+                self._given += 1
+        self._arrays = {}
+        return np.array([self._numbers[key] for key in found], np.int64)
+
+    @property
+    def columns(self) -> Mapping[str, npt.NDArray[Any]]:
+        names = [field.name for field in self._declared.columns if _is_number(field.type)]
+        if not self._arrays:
+            self._arrays = {name: self._array(name) for name in names}
+        return self._arrays
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        place, kind = self._declared.columns.names.index(name), self._declared.columns.field(name).type
+        found = np.full(self._given, _nothing(kind), _plain_number(kind).to_pandas_dtype())
+        for key, number in self._numbers.items():
+            value = self._rows[key][place]
+            if value.null_count == 0:
+                found[number] = value.cast(_plain_number(kind)).to_numpy(zero_copy_only=False)[0]
+        return found.view("datetime64[us]") if pa.types.is_timestamp(kind) else found
+
+    def demand_told(self) -> None:
+        """Refuse what was written in place and not told by `touched`: an engine would not store it."""
+        for name, array in self._arrays.items():
+            if array.tobytes() != self._array(name).tobytes():
+                msg = (
+                    f"column {name!r} of table {self._name!r} was written in place, and not told; call touched(numbers)"
+                )
+                raise DataError(msg)
+
+    def touched(self, rows: npt.NDArray[Any]) -> None:
+        arrays, known = dict(self._arrays), {number: key for key, number in self._numbers.items()}
+        for number in np.unique(np.asarray(rows)).tolist():
+            if number not in known:
+                raise DataError(f"table {self._name!r}: touched was given {number}, which is the number of no row")
+            row = dict(zip(self._declared.columns.names, self._rows[known[number]], strict=True))
+            for name in set(arrays) - set(self._declared.key):
+                row[name] = _written(row[name], arrays[name][number : number + 1])
+            due = None if self._declared.due is None else comparable(row[self._declared.due])[0]
+            self._set(known[number], tuple(row.values()), due)
+        self._arrays = arrays
 
     def _keys(self, keys: pa.Table) -> pa.Table:
         schema = pa.schema([self._declared.columns.field(name) for name in self._declared.key])
@@ -98,8 +166,56 @@ class DictTable:
         return pa.table([pa.concat_arrays(column) for column in zip(*rows, strict=True)], schema=schema)
 
 
-def tables_of(declared: Iterable[tuple[str, StateTable]]) -> dict[str, DictTable]:
-    return {name: DictTable(name, table) for name, table in declared}
+def _is_number(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_integer(kind)
+        or t.is_floating(kind)
+        or t.is_boolean(kind)
+        or (t.is_temporal(kind) and not t.is_duration(kind))
+    )
+
+
+def _plain_number(kind: pa.DataType) -> pa.DataType:
+    """What stands in an array: times are whole numbers."""
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_temporal(kind) else kind
+
+
+def _nothing(kind: pa.DataType) -> Any:
+    """What a null reads as."""
+    if pa.types.is_floating(kind):
+        return np.nan
+    return np.iinfo(_plain_number(kind).to_pandas_dtype()).min if pa.types.is_temporal(kind) else 0
+
+
+def _beginning(kind: pa.DataType) -> pa.Array:
+    """A value of a row that was made by asking for it: a number is zero, anything else null."""
+    if _is_number(kind) and not pa.types.is_temporal(kind):
+        return pa.array([0]).cast(kind)
+    return pa.nulls(1, kind)
+
+
+def _written(before: pa.Array, found: npt.NDArray[Any]) -> pa.Array:
+    """The value that an array has now; a null that still reads as one stays null, a time that reads as one becomes null."""
+    kind = before.type
+    plain = found.view(np.int64) if found.dtype.kind == "M" else found
+    reads_as_null = bool(np.isnan(plain[0])) if plain.dtype.kind == "f" else plain[0] == _nothing(kind)
+    if reads_as_null and (before.null_count or pa.types.is_temporal(kind)):
+        return pa.nulls(1, kind)
+    return pa.array(plain, _plain_number(kind), from_pandas=False).cast(kind)
+
+
+class Tables(dict[str, DictTable]):
+    """The tables of one substream; says which there are."""
+
+    def __missing__(self, name: str) -> DictTable:
+        raise DataError(f"there is no table {name!r}; declared are: {', '.join(self) or 'none'}")
+
+
+def tables_of(declared: Iterable[tuple[str, StateTable]]) -> Tables:
+    return Tables({name: DictTable(name, table) for name, table in declared})
 
 
 def _micros(time: Any, name: str) -> int:
@@ -109,7 +225,9 @@ def _micros(time: Any, name: str) -> int:
 
 
 def fitting(found: Any, schema: pa.Schema, what: str) -> pa.Table:
-    """Rows in the columns and types of a schema; a narrower number, another width of text or no zone is no matter."""
+    """Rows in the columns and types of a schema; a narrower number or another width of text is no matter."""
+    if isinstance(found, pa.RecordBatch):
+        found = pa.table(found)
     if not isinstance(found, pa.Table):
         raise DataError(f"{what} must be a pyarrow.Table; found {named(found)}")
     if sorted(found.column_names) != sorted(schema.names):
@@ -133,6 +251,6 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
         plain = plain_type(found, "")
     except QueryTypeError:  # streams do not carry it
         return False
-    return plain == wanted or any(
-        kind(plain) and kind(wanted) for kind in (t.is_integer, t.is_floating, t.is_timestamp, t.is_decimal)
-    )
+    if t.is_timestamp(plain) and t.is_timestamp(wanted):
+        return bool(plain.tz) == bool(wanted.tz)
+    return plain == wanted or any(kind(plain) and kind(wanted) for kind in (t.is_integer, t.is_floating, t.is_decimal))

@@ -34,6 +34,7 @@ from headrace.routing.base import (
     numbers,
 )
 from headrace.routing.hashing import HASH, groups_of, hashes, scale
+from headrace.types import for_people
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class HashRouter(Spread):
         return self.kind, self.columns
 
     def __str__(self) -> str:
-        return f"hash of {', '.join(self.columns)}"
+        return for_people(f"hash of {', '.join(self.columns)}")
 
 
 @dataclass(frozen=True)

@@ -66,4 +66,4 @@ class SubstreamRouter(Spread):
         return min(self.substreams, SEPARATE)
 
     def __str__(self) -> str:
-        return f"{self.rule} ({self.substreams} substreams)"
+        return f"substream, one of {self.substreams} by {self.rule}"

@@ -26,14 +26,16 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.engine.figures import EpochRecord
-from headrace.engine.progress import Progress
+from headrace.engine.progress import Progress, SplitFigures
 from headrace.engine.run import Run
+from headrace.engine.sizes import TableSize
 from headrace.screen import printable, seen
 from headrace.showing.streams import on_stderr
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table
 REMEMBERED = 6  # epochs that a rate is taken over
+SHARES = 3  # substreams that are named of a table
 LONG = 5.0  # seconds after which an epoch under way is mentioned
 SILENT = 10.0  # seconds without an epoch after which a rate is zero
 LINES_EVERY = 1.0  # seconds, at least, between two plain lines
@@ -258,10 +260,12 @@ def _condition(progress: Progress) -> Table:
         *([("slots", bars(progress.busy))] if progress.busy else []),
         *waiting,
         ("dropped", lost),
+        *splits(progress, progress.last.splits if progress.last else {}),
         ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
+        *tables(progress),
     ]
     for subject, text in subjects:
-        table.add_row(Text(subject, "dim"), text)
+        table.add_row(Text(printable(subject), "dim"), text)
     return table
 
 
@@ -273,6 +277,41 @@ def dropped(progress: Progress) -> str:
     """What was left out, for people; failed tuples only where there are some."""
     failed = f", {progress.failed:,} failed" if progress.failed else ""
     return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}"
+
+
+def splits(progress: Progress, newest: Mapping[str, SplitFigures]) -> list[tuple[str, str]]:
+    """What became of the tuples of every split, in all and in the newest epoch."""
+    nothing = SplitFigures(0, 0, 0)
+    return [(name, _split(all_, newest.get(name, nothing))) for name, all_ in progress.splits.items()]
+
+
+def _split(all_: SplitFigures, newest: SplitFigures) -> str:
+    words = {"routed": "routed to one substream", "broadcast": "broadcast to all", "omitted": "omitted"}
+    return ", ".join(
+        f"{getattr(all_, field):,} {text}{_change(getattr(newest, field))}" for field, text in words.items()
+    )
+
+
+def tables(progress: Progress) -> list[tuple[str, str]]:
+    """How large the tables of processors are, how they grew in the newest epoch, and where."""
+    return [
+        (f"table {name} of {operator}", _table(found))
+        for operator, own in progress.tables.items()
+        for name, found in own.items()
+    ]
+
+
+def _table(found: TableSize) -> str:
+    text = f"{found.rows:,} row{'' if found.rows == 1 else 's'}{_change(found.grown)}, {size(found.bytes)}"
+    for words, shares in (("most", found.largest), ("growing most", found.growing)):
+        if shares:
+            text += f"; {words} in substream " + ", ".join(f"{share} ({share.rows:,})" for share in shares[:SHARES])
+    return text
+
+
+def _change(rows: int) -> str:
+    """In the newest epoch."""
+    return f" ({rows:+,})" if rows else ""
 
 
 def bars(busy: Sequence[float]) -> str:
@@ -352,7 +391,12 @@ def line(progress: Progress, rates: Rates) -> str:
         + (f" failed {progress.failed:,}" if progress.failed else ""),
         *([] if progress.backlog is None else [_files(progress.backlog)]),
         "complete until " + ", ".join(clock(w) for w in progress.watermark.values()),
+        *(
+            f"{name} routed {s.routed:,} to all {s.broadcast:,} omitted {s.omitted:,}"
+            for name, s in progress.splits.items()
+        ),
         f"state {size(progress.state_bytes)} in {progress.blocks} blocks",
+        *(f"{name} {t.rows:,} rows{_change(t.grown)}" for own in progress.tables.values() for name, t in own.items()),
         f"latency p50 {seconds(progress.latency['p50'])} p99 {seconds(progress.latency['p99'])}",
     ]
     return "  ".join(parts)

@@ -3,10 +3,12 @@
     folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task left it; a receipt names it
     folder/_staging-<result>-<query>/epoch-.../part-...      what is being published: only the driver puts files there
     folder/epoch-<epoch>-<result>-<query>/part-....parquet   published
+    folder/_published-<result>-<query>                       the newest epoch that was, and a hash of its receipts
 
 A part is written under a name of its own and synced before its receipt is given. `publish` moves the parts that count
 into a folder that no task knows, so that an attempt that nobody waits for any more cannot add to it, and renames that
-folder into place. Every step can be the last: the next `publish` finds each part where it was or where it goes.
+folder into place. Every step can be the last: the next `publish` finds each part where it was or where it goes. What was
+published belongs to its readers, who may remove it: the note that it was outlives it.
 
 The staging folder is of one result of one query, so what others stage in the same folder is never touched.
 """
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import xxhash
 
 from headrace import form
 from headrace.errors import SinkError
@@ -72,13 +75,16 @@ class ParquetParts:
         receipts = [_Written(**_RECEIPT(given, "the receipt")) for given in publication.receipts]
         if receipts:
             place = self._place(publication, receipts)
-            _publish(place, publication, receipts)
+            if not _is_noted(place, publication, receipts):
+                _publish(place, publication, receipts)
             _sweep(place, publication)
         _sweep(self.path, publication)
 
     def _place(self, publication: Publication, receipts: Sequence[_Written]) -> Path:
         """This folder; or that which the sink had when the parts were written, if it was given another since."""
         for place in (self.path, *(Path(receipt.folder) for receipt in receipts[:1])):
+            if _is_noted(place, publication, receipts):
+                return place
             staging = _staging(place, publication.query, publication.result)
             if (place / _name(publication)).exists() or (staging / _name(publication)).exists():
                 return place
@@ -105,11 +111,14 @@ def _publish(place: Path, publication: Publication, receipts: Sequence[_Written]
     final = place / _name(publication)
     if final.exists():
         _demand_the_same(final, receipts)
-    elif not _delivered_as_a_file(final, receipts):
+    elif _delivered_as_a_file(final, receipts):
+        return
+    else:
         staging = _staging(place, publication.query, publication.result)
         gathered = _gather(staging, publication, receipts)
         gathered.rename(final)
     sync(place)
+    _note(place, publication, receipts)
 
 
 def _gather(staging: Path, publication: Publication, receipts: Sequence[_Written]) -> Path:
@@ -143,8 +152,35 @@ def _demand_whole(folder: Path, wanted: dict[str, _Written]) -> None:
 
 def _demand_the_same(final: Path, receipts: Sequence[_Written]) -> None:
     """A publication comes again with the same parts; others are of a state that was put back to an earlier time."""
-    if set(os.listdir(final)) != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
+    found = {name for name in os.listdir(final) if name.startswith("part-")}
+    if found != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
         raise other_results(final)
+
+
+def _note(place: Path, publication: Publication, receipts: Sequence[_Written]) -> None:
+    """Write down that an epoch was published, in place of the one before."""
+    path = _noted(place, publication)
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(_note_of(publication, receipts))
+    sync(draft)
+    draft.replace(path)
+    sync(place)
+
+
+def _is_noted(place: Path, publication: Publication, receipts: Sequence[_Written]) -> bool:
+    try:
+        return _noted(place, publication).read_text() == _note_of(publication, receipts)
+    except FileNotFoundError:
+        return False
+
+
+def _note_of(publication: Publication, receipts: Sequence[_Written]) -> str:
+    names = "\n".join(f"{receipt.name} {receipt.bytes}" for receipt in receipts)
+    return f"epoch {publication.epoch}: {len(receipts)} parts {xxhash.xxh3_128_hexdigest(names.encode())}\n"
+
+
+def _noted(place: Path, publication: Publication) -> Path:
+    return place / f"_published-{label(publication.result)}-{publication.query}"
 
 
 def _delivered_as_a_file(final: Path, receipts: Sequence[_Written]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
 ENDINGS = (".parquet", ".arrow", ".feather")
+QUIET = 2_000_000_000  # nanoseconds: two changes that are closer may have one modification time
+Spent = dict[str, int]  # folder of parts: its modification time, in nanoseconds
 
 
 @dataclass(frozen=True)
@@ -46,31 +49,37 @@ class FilesOrigin:
         """The files that are there now, in order of (modification time, name)."""
         return [(self.folder / name, stat) for name, stat in self.names()]
 
-    def names(self, besides: Set[str] = frozenset(), spent: set[str] | None = None) -> list[tuple[str, os.stat_result]]:
+    def names(self, besides: Set[str] = frozenset(), spent: Spent | None = None) -> list[tuple[str, os.stat_result]]:
         """The same by name, without some: a long run looks at its folder often, and has taken most of it.
 
-        spent: folders of which nothing is left; they are not looked into, and those that are found so are added.
+        spent: folders of which nothing is left, and when they last changed; until they change again they are not looked
+        into. Those that are found so are added.
         """
-        spent = set() if spent is None else spent
+        spent = {} if spent is None else spent
         found: list[tuple[str, os.stat_result]] = []
         for entry in _listed(self.folder):
-            if entry.name in besides or entry.name in spent:
+            if entry.name in besides:
                 continue
             if _is_window(entry):
                 found += _with_stat(entry, entry.name, self.folder)
             elif _is_epoch(entry):
-                parts = self._parts(entry, besides)
-                found += parts
-                if not parts:  # it was whole when it appeared
-                    spent.add(entry.name)
+                found += self._parts(entry, besides, spent)
         return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0]))
 
-    def _parts(self, folder: os.DirEntry[str], besides: Set[str]) -> list[tuple[str, os.stat_result]]:
+    def _parts(self, folder: os.DirEntry[str], besides: Set[str], spent: Spent) -> list[tuple[str, os.stat_result]]:
+        try:
+            path = self.folder / folder.name
+            changed = path.stat().st_mtime_ns  # before its parts: who comes later changes it again
+            entries = [] if spent.get(folder.name) == changed else _scanned(path)
+        except FileNotFoundError:  # removed while we looked: what was in it is taken, or was never there
+            return []
         found: list[tuple[str, os.stat_result]] = []
-        for entry in _listed(self.folder / folder.name):
+        for entry in entries:
             name = f"{folder.name}/{entry.name}"
             if name not in besides and entry.name.startswith("part-") and _is_window(entry):
                 found += _with_stat(entry, name, self.folder)
+        if not found and time.time_ns() - changed > QUIET:
+            spent[folder.name] = changed
         return found
 
     def listing(self) -> list[Path]:
@@ -105,10 +114,14 @@ class FilesOrigin:
             raise SourceError(f"the schema changed: {str(path)!r}: {error}") from None
 
 
+def _scanned(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
+        return _scanned(folder)
     except OSError as error:
         msg = f"the folder {str(folder)!r} cannot be listed: {error.strerror}; put it back and start again"
         raise SourceError(msg) from None

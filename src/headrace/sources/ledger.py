@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.errors import CorruptState
-from headrace.sources.files import FilesOrigin
+from headrace.sources.files import FilesOrigin, Spent
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
 from headrace.state.runs import mergeable_runs
@@ -40,7 +40,7 @@ class Ledger:
     def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
         self._reader = reader
-        self._spent: set[str] = set()  # folders of parts that are taken
+        self._spent: Spent = {}  # folders of parts that are taken
         self._taken = {name for block in state.taken for name in self._names(block)}
         self._list: list[File] | None = None  # the only files that are taken, in order; None: whatever comes
 

@@ -8,9 +8,9 @@ from after epoch n, blocks that end with epoch n are dropped. While rows are onl
     written rows   about 2 or 3 for each row that changed, and what merging takes
     in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's
 
-The more is stored, the more is renewed for each row that changes: that much at least while the first bases, which a load
-of many epochs leaves equally old, are all renewed before the first block goes. A merge takes at most a part of the table,
-so that a block is not kept for long by its newest row.
+The more is stored, the more is renewed for each row that changes. That matters when all bases are equally old, as after a
+first load: the oldest block then stays until the last of them was renewed. A merge takes at most a part of the table, so
+that a block is not kept for long by its newest row.
 """
 
 from __future__ import annotations

@@ -52,7 +52,14 @@ def _type_to_json(kind: pa.DataType) -> Any:
 
 
 def _fields(value: Any, key: str) -> list[pa.Field]:
-    return [pa.field(*pair) for pair in form.items(form.row(form.text, _type_from_json))(value, key)]
+    return [pa.field(*pair) for pair in form.items(form.row(_name, _type_from_json))(value, key)]
+
+
+def _name(value: Any, key: str) -> str:
+    try:
+        return str(form.text(value, key).encode(), "utf-8")
+    except UnicodeEncodeError:  # half of a character
+        raise form.refuse(key, "the name of a column", value) from None
 
 
 def _type_from_json(value: Any, key: str) -> pa.DataType:

@@ -111,6 +111,14 @@ def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, w
         raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
     if found.offsets is None or len(found.offsets) != groups + 1:
         raise CorruptState(f"block {block.name} is no part of {what}: it does not lie in {groups} groups. {REPAIR}")
+    if any(found.table.column(field.name).null_count for field in OWN):
+        raise CorruptState(f"block {block.name} is no part of {what}: it has rows of no epoch or substream. {REPAIR}")
+    extremes = pc.min_max(found.table.column(AT)).as_py()
+    if (extremes["min"], extremes["max"]) != (block.low, block.high):
+        msg = (
+            f"block {block.name} should have rows of the epochs {block.low} to {block.high}, found {extremes}. {REPAIR}"
+        )
+        raise CorruptState(msg)
     return found
 
 

@@ -26,7 +26,7 @@ from headrace.processor import ONLY, Processor
 from headrace.query import nodes
 from headrace.reference.processors import PROCESS, Call, Copy, Rows, TooEarly, calls_of, shown
 from headrace.reference.splitting import EVERYWHERE, split
-from headrace.reference.tables import DictTable, tables_of
+from headrace.reference.tables import DictTable, Tables, tables_of
 from headrace.reference.tuples import in_sequence, one, times_of
 from headrace.stream import Route, Stream, node_of
 from headrace.testing.tables import table_stream
@@ -282,8 +282,8 @@ def _differ(expected: Rows, found: Rows) -> str | None:
     return None
 
 
-def _saved(state: Mapping[str, DictTable]) -> dict[str, DictTable]:
-    return {name: table.copy() for name, table in state.items()}
+def _saved(state: Mapping[str, DictTable]) -> Tables:
+    return Tables({name: table.copy() for name, table in state.items()})
 
 
 def _contents(state: Mapping[str, DictTable]) -> Rows:

@@ -32,7 +32,7 @@ strategy subquery, 2 slots, 1 shuffle
 subquery-1 <- calls, suspects
   router: hash of l.caller = r.phone; slots: 2
   join on l.caller = r.phone within 1 minute, 1 minute
-  map number = phone, reason = reason
+  map number = phone, reason
   aggregate by reason, number window 1 minute every 1 minute: count(*)"""
     )
     assert queries.by_phone().plan(slots=2, strategy="query").shuffles == 2

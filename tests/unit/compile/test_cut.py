@@ -34,7 +34,7 @@ strategy subquery, 4 slots, 2 shuffles
 
 subquery-1 <- calls
   router: whole windows, as they come; slots: 4
-  map caller = caller, length = ended - began
+  map caller, length = ended - began
   filter length > 0
 
 subquery-2 <- subquery-1, suspects
@@ -45,7 +45,7 @@ subquery-2 <- subquery-1, suspects
 subquery-3 <- subquery-2
   router: hash of reason; slots: 4
   aggregate by reason window 1 minute every 1 minute: count(*)
-  map reason = reason, twice = n * 2"""
+  map reason, twice = n * 2"""
     )
 
 

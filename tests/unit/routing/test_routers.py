@@ -28,6 +28,8 @@ from headrace.routing import (
     RangesRouter,
     Rectangles,
     Router,
+    SubstreamGrouping,
+    SubstreamRouter,
     WindowsRouter,
     router_from_json,
 )
@@ -40,6 +42,7 @@ ALL: list[Router] = [
     RangesRouter(("l.x",), (1.0, 2.5, 7.0), points=0),
     OneSlotRouter(),
     ContentRouter(),
+    SubstreamRouter(8, "xway"),
 ]
 LOAD = Load((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
 
@@ -121,3 +124,14 @@ def test_reach_is_how_far_intervals_extend() -> None:
     assert groups.tolist() == [0, 1, 3] and interval.reach(table, groups) == 3
     assert RangeGrouping(("a",), (1.0,)).reach(table, groups) == 0
     assert HashGrouping(("a",)).reach(table, groups) == 0
+
+
+@pytest.mark.parametrize(("q", "total"), [(1, 1), (1, 64), (3, 64), (8, 8), (64, 64), (1000, 64), (7, 5)])
+def test_every_substream_is_in_one_group_and_found_there(q: int, total: int) -> None:
+    grouping = SubstreamGrouping(("__substream",), q)
+    every = pa.table({"__substream": pa.array([*range(q), EVERYWHERE], pa.int32())})
+    groups = grouping.groups(every, total).tolist()
+    assert groups.pop() == EVERYWHERE
+    assert all(0 <= group < total for group in groups) and len(set(groups)) == min(q, total)
+    assert [s for g in range(total) for s in grouping.members([g], total)] == list(range(q))
+    assert all(s in grouping.members([g], total) for s, g in enumerate(groups))

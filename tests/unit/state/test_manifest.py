@@ -59,7 +59,7 @@ HOSTILE_TABLES: list[Any] = [
     {**TABLE, "renewed": [0, True, 1]},
     {**TABLE, "rows": [-1, 0, 1]},
     {**TABLE, "rows": 3},
-    *({**TABLE, "columns": columns} for columns in ({}, ["k"], [["k"]], [["k", "int64"], ["k", "int64"]], [[1, "int64"]])),
+    *({**TABLE, "columns": columns} for columns in ({}, ["k"], [["k"]], [["k", "int64"], ["k", "int64"]], [[1, "int64"]], [["k\ud800", "int64"]])),
     *(
         {**TABLE, "columns": [["k", kind]]}
         for kind in (

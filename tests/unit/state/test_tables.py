@@ -77,7 +77,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.storage, self.reader = MemoryStorage(), None
+        self.storage = MemoryStorage()
         grouping = SimpleNamespace(groups=lambda table, total: self.group(np.asarray(table.column("__substream"))))
         self.operator: Any = SimpleNamespace(name="op", stage=1, tables={"t": self.declared}, groupings=(grouping,))
         self.plan: Any = SimpleNamespace(operators=(), by_name={"op": self.operator})
@@ -98,7 +98,7 @@ class World:
         known = {"op": self.state}
         epoch = Epoch(
             self.plan, self.number, "", slots, self.groups, {}, {}, known,
-            merges_of(self.plan, known, slots), renewals_of(known, self.number - 1),
+            merges_of(self.plan, known, slots), renewals=renewals_of(known, self.number - 1),
         )  # fmt: skip
         after = {key: row for key, row in {**self.rows, **put}.items() if key not in gone}
         counts = Counter(self.group(key[0]) for key in after)
@@ -191,7 +191,7 @@ def updates(world: World, epoch: int) -> tuple[Rows, set[Key]]:
 
 
 def growing(world: World, epoch: int) -> tuple[Rows, set[Key]]:
-    return plain({(k % 40, k): k for k in range(20 * epoch, 20 * epoch + 20)}), set()
+    return plain({(k % 40, k): k for k in range(12 * epoch, 12 * epoch + 12)}), set()
 
 
 def sessions(world: World, epoch: int) -> tuple[Rows, set[Key]]:

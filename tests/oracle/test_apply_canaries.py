@@ -1,0 +1,278 @@
+"""Can the cases of `test_apply` see anything? Each canary breaks what runs processors in one place; a case must notice."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.difference import difference
+from headrace.engine import keeping
+from headrace.engine.keeping import Keeping
+from headrace.errors import HeadraceError
+from headrace.kernels import substreams
+from headrace.operators import apply
+from headrace.reference import reference
+from headrace.state import bases, runs, tables
+from headrace.types import SUBSTREAM
+
+from .driving import drive
+from .strategies import Case, cut, make_case
+from .test_apply import ONE
+
+pytestmark = pytest.mark.thorough
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+CASES = 100  # as many as test_apply has; a canary must be seen by one of them
+EPOCHS = 5
+
+
+class Cases:
+    """The cases of test_apply with their answers, made once, by a sound engine."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[Case, list[dict[str, pa.Table]], pa.Table]] = {}
+
+    def __getitem__(self, seed: int) -> tuple[Case, list[dict[str, pa.Table]], pa.Table]:
+        if seed not in self.made:
+            case = make_case(f"apply-{seed}", ONE, depth=(1,))
+            arrived = cut(case.tables, EPOCHS, seed)
+            self.made[seed] = case, arrived, reference(case.query, epochs=arrived)
+        return self.made[seed]
+
+
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    return Cases()
+
+
+def noticed(cases: Cases, seed: int, *, errors: bool = True) -> str | None:
+    """How a case goes wrong: by its answer, or by an error, if that counts."""
+    case, arrived, expected = cases[seed]
+    try:
+        return difference(expected, drive(case.query, arrived, seed, reopen=0.5, change_slots=0.3))
+    except HeadraceError as error:
+        return f"{type(error).__name__}: {error}" if errors else None
+
+
+class Lives:
+    """Tells whether a slot's operator runs for the first time since a restart: not since state began."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[str, set[tuple[str, int]]] = {}
+
+    def begins(self, turns: Any) -> bool:
+        name, number = turns.operator.name, turns.slot.epoch.number
+        known = self.epochs.setdefault(turns.slot.run, set())
+        known.add((name, number))
+        return number > 0 and min(n for o, n in known if o == name) == number
+
+
+def ticks_are_lost_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """The first one that is due then."""
+    real, lives = apply._Turns._turns, Lives()
+
+    def without(self: Any, known: Any) -> Any:
+        first = lives.begins(self)
+        return [replace(turn, ticks=turn.ticks[1:]) if first else turn for turn in real(self, known)]
+
+    patch.setattr(apply._Turns, "_turns", without)
+
+
+def ticks_come_again_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """As if the last watermark were not known: those of the substream's whole life."""
+    real, lives = apply._Turns._turns, Lives()
+
+    def again(self: Any, known: Any) -> Any:
+        every, first = self.declared.every, lives.begins(self)
+        found = []
+        for turn in real(self, known):
+            ticks = turn.ticks
+            if first and every and ticks:
+                ticks = range((turn.first // every + 1) * every, ticks.stop, every)
+            found.append(replace(turn, ticks=ticks))
+        return found
+
+    patch.setattr(apply._Turns, "_turns", again)
+
+
+def first_times_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """A substream that is silent then has never had a tuple."""
+    real, lives = apply._Turns._turns, Lives()
+
+    def forgetful(self: Any, known: Any) -> Any:
+        return real(self, {} if lives.begins(self) else known)
+
+    patch.setattr(apply._Turns, "_turns", forgetful)
+
+
+def older_rows_win(patch: pytest.MonkeyPatch) -> None:
+    real = tables.newest
+
+    def oldest(declared: Any, parts: Any) -> pa.Table:
+        return _aged(real(declared, [_aged(part) for part in parts]))
+
+    patch.setattr(tables, "newest", oldest)
+
+
+def _aged(rows: pa.Table) -> pa.Table:
+    """The younger a row was, the older it is now."""
+    place = rows.schema.get_field_index(tables.AT)
+    return rows.set_column(place, rows.schema.field(place), pc.negate(rows.column(place)))
+
+
+def tables_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    """The second attempt of a task finds what the first made of the tables: every change is applied twice."""
+    real = substreams.run
+
+    def twice(*given: Any) -> Iterator[Any]:
+        list(real(*given))
+        yield from real(*given)
+
+    patch.setattr(substreams, "run", twice)
+
+
+def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
+    real = apply._replicated
+
+    def doubled(table: pa.Table, members: Any) -> pa.Table:
+        for_all = table.filter(pc.equal(table.column(SUBSTREAM), apply.EVERYWHERE))
+        return real(pa.concat_tables([table, for_all]), members)
+
+    patch.setattr(apply, "_replicated", doubled)
+
+
+def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
+    """Not the last of the substreams that a slot has."""
+    real = apply._replicated
+    patch.setattr(apply, "_replicated", lambda table, members: real(table, members[:-1] or members))
+
+
+def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
+    """Chunks are cut wherever it suits."""
+    real = substreams._called
+
+    def cut_up(call: Any, method: Any, given: Any, state: Any) -> Iterator[Any]:
+        if call.method != "process" or given.num_rows < 2:
+            yield from real(call, method, given, state)
+            return
+        half = given.num_rows // 2
+        yield from real(call, method, given.slice(0, half), state)
+        yield from real(call, method, given.slice(half), state)
+
+    patch.setattr(substreams, "_called", cut_up)
+
+
+def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Tuples at the watermark are handed over already: others of that time may follow in the next epoch."""
+    real = apply._between
+
+    def eager(table: pa.Table, before: int, after: int) -> pa.Table:
+        at = apply.times(table)
+        now = (at >= before) & (at <= after)
+        return table.filter(pa.array(now)) if (at == after).any() else real(table, before, after)
+
+    patch.setattr(apply, "_between", eager)
+
+
+def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:
+    real = substreams.run
+
+    def ending(*given: Any) -> Iterator[Any]:
+        yield from real(*given)
+        processor, declared, substream, tuples, state, _, end = given
+        if end is not None:
+            yield from real(processor, declared, substream, tuples.slice(0, 0), state, (), end)
+
+    patch.setattr(substreams, "run", ending)
+
+
+def copies_are_shared(patch: pytest.MonkeyPatch) -> None:
+    """One opened processor for all substreams of a process."""
+    kept: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+    real = substreams.copy_of
+
+    def shared(processor: Any, owner: str, substream: int, substreams: int) -> Any:
+        return kept.setdefault(owner, kept.get(owner) or real(processor, owner, substream, substreams))
+
+    patch.setattr(substreams, "copy_of", shared)
+
+
+def always_renewed(patch: pytest.MonkeyPatch) -> None:
+    """Bases as often as there can be: what the next canary needs, and sound alone."""
+    patch.setattr(bases, "SMALL", 0)
+    patch.setattr(bases, "WASTE", 0.0)
+
+
+def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
+    """The base of a group that had rows is written without what the epoch changed of them."""
+    always_renewed(patch)
+    real = Keeping._base
+
+    def stale(self: Keeping, table: str, delta: pa.Table, groups: Any) -> pa.Table:
+        return real(self, table, delta.filter(pa.array(~np.isin(self._groups(delta), groups))), groups)
+
+    patch.setattr(Keeping, "_base", stale)
+
+
+def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """A tombstone goes, though what it hides lies in a block that is not merged."""
+    real = keeping.write_merged
+    patch.setattr(runs, "FAN_IN", 2)
+
+    def without(*given: Any) -> Any:
+        found = tables.newest
+
+        def no_tombs(declared: Any, parts: Any) -> pa.Table:
+            rows = found(declared, parts)
+            return rows.filter(pc.invert(rows.column(tables.GONE)))
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(tables, "newest", no_tombs)
+            return real(*given)
+
+    patch.setattr(keeping, "write_merged", without)
+
+
+CANARIES = [
+    ticks_are_lost_at_a_restart,
+    ticks_come_again_after_a_restart,
+    first_times_are_forgotten_at_a_restart,
+    older_rows_win,
+    tables_are_not_rolled_back,
+    broadcast_tuples_are_doubled,
+    broadcast_tuples_reach_some,
+    one_time_is_separated,
+    a_time_is_cut_at_the_watermark,
+    the_end_is_called_twice,
+    copies_are_shared,
+    bases_forget_what_changed,
+    merges_drop_what_is_gone,
+]
+REFUSED = [merges_drop_what_is_gone]  # the engine sees it itself: a table has more rows than its manifest says
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=[canary.__name__ for canary in CANARIES])
+def test_a_broken_engine_is_seen(cases: Cases, canary: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(CASES):
+        _ = cases[seed]  # its answer is made by what is sound
+        with monkeypatch.context() as patch:
+            canary(patch)
+            found = noticed(cases, seed, errors=canary in REFUSED)
+        if found is not None:
+            print(f"seen in case {seed}: {found.splitlines()[0]:.150}")
+            return
+    pytest.fail(f"{CASES} cases did not notice {canary.__name__}")
+
+
+@pytest.mark.parametrize("patch", [None, always_renewed], ids=["as it is", "always renewed"])
+def test_a_sound_engine_is_not_accused(cases: Cases, patch: Patch | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if patch is not None:
+        patch(monkeypatch)
+    assert not [found for seed in range(10) if (found := noticed(cases, seed))]
