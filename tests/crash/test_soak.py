@@ -29,7 +29,7 @@ from .killing import Rows, rows_of
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
-KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "6"))  # of a run over files; a third of it with Spark's own source
+KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "4"))  # of a run over files; a third of it with Spark's own source
 KEYS = int(os.environ.get("HEADRACE_SOAK_KEYS", "300000"))  # of a processor's table, in the long form
 ROOT = Path(__file__).parents[2]  # the tests are no installed package
 

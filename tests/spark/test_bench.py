@@ -51,7 +51,8 @@ def processors(kind: str, out: Path) -> dict:
     return json.loads(out.read_text())["benchmarks"]["processors"]["cases"][0]
 
 
-@pytest.mark.parametrize("kind", ["sessions", pytest.param("count", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["sessions", "count"])
 def test_processors_give_the_answers_of_sparks_transform_with_state(kind: str, tmp_path: Path):
     case = processors(kind, tmp_path / "bench.json")
     found = {s["system"]: s for s in case["systems"]}

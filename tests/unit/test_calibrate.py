@@ -111,7 +111,7 @@ def totals(numbers: Iterator[tuple[float, float]]) -> tuple[float, float]:
     ("make", "strategy"),
     [
         (figure_8, "subquery"),
-        *(pytest.param(q, "subquery", marks=pytest.mark.thorough) for q in QUERIES if q is not figure_8),
+        *(pytest.param(q, "subquery", marks=pytest.mark.long) for q in QUERIES if q is not figure_8),
         pytest.param(figure_8, "operator", marks=pytest.mark.thorough),
     ],
 )

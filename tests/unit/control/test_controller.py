@@ -64,7 +64,7 @@ def reads(policy: str, epochs: int, folder: Path) -> tuple[int, list[int]]:
     return sum(work.sent["join-1"]) + work.read["join-1"], [d.epoch for d in history if d.kind == "shape"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_ragged_reads_less_and_settles_soon(tmp_path: Path) -> None:
     found = {policy: reads(policy, 120, tmp_path / policy) for policy in ("ssp", "adaptive-ssp", "ragged")}
     assert found["ragged"][0] <= 0.6 * found["ssp"][0]
