@@ -16,8 +16,10 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
+import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -33,6 +35,7 @@ from headrace.given import named
 from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
+SECRET = re.compile(r"passw|secret|token|credential|api_?key", re.IGNORECASE)  # names of settings that are
 DECLARED = ("schema", "outputs", "tables", "every", "version")
 
 
@@ -171,12 +174,11 @@ class Declaration:
         return ticks + (f", state: {'; '.join(tables)}" if tables else "")
 
     def describe(self) -> dict[str, Any]:
-        """What state belongs to; version and settings may change and go on with it."""
+        """What state belongs to; version, settings and `every` may change and go on with it."""
         return {
             "processor": self.path,
             "outputs": [[name, describe(schema)] for name, schema in self.outputs],
             "tables": {name: table.describe() for name, table in self.tables},
-            "every": self.every,
         }
 
 
@@ -289,9 +291,16 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
     return tuple(processor.tables.items())
 
 
+def _hidden(name: str, value: Any) -> Any:
+    """What must not be read in a log or a manifest, only compared."""
+    if SECRET.search(name) is None:
+        return value
+    return f"hidden, {hashlib.sha256(repr(value).encode()).hexdigest()[:8]}"
+
+
 def _settings(processor: Processor) -> str:
     name = type(processor).__name__
-    given = {key: value for key, value in vars(processor).items() if key not in DECLARED}
+    given = {key: _hidden(key, value) for key, value in vars(processor).items() if key not in DECLARED}
     return "{" + ", ".join(f"{json.dumps(key)}: {_setting(name, key, given[key])}" for key in sorted(given)) + "}"
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from .strategies import AGGREGATES, SPLITS, STATELESS, make_case
+import datetime
+import random
+from typing import Any
+
+import pyarrow as pa
+
+import headrace as hr
+from headrace.testing import table_stream
+from headrace.types import TS_TYPE
+
+from .strategies import AGGREGATES, SECOND, SPLITS, STATELESS, Case, Table, make_case, make_table
 from .test_local import check, seeds
 
 ONE = ("apply",)
@@ -17,3 +27,32 @@ def test_a_processor_on_every_substream(seed: int) -> None:
 @seeds(60)
 def test_splits_among_other_operators(seed: int) -> None:
     check(make_case(f"splits-{seed}", MIXED), seed, change_slots=0.3)
+
+
+class Ending(hr.Processor):
+    """Puts out what it has when the input ends."""
+
+    schema = pa.schema([("ts", TS_TYPE), ("n", pa.int64())])
+    tables = {"n": hr.StateTable(key=["one"], columns=pa.schema([("one", pa.int64()), ("n", pa.int64())]))}
+
+    def process(self, tuples: pa.Table, state: Any) -> None:
+        known = state["n"].get(pa.table({"one": [1]}))["n"][0].as_py() or 0
+        state["n"].put(pa.table({"one": [1], "n": [known + len(tuples)]}))
+
+    def end(self, time: datetime.datetime, state: Any) -> pa.Table:
+        return pa.table({"ts": pa.array([time], TS_TYPE), "n": state["n"].rows()["n"]})
+
+
+@seeds(12)
+def test_what_the_end_puts_out_is_never_late(seed: int) -> None:
+    """The watermark may be far past what was split: a filter stands before it, and others go on."""
+    r = random.Random(seed)
+    table = Table("a", make_table(seed, 60, lateness=SECOND, span=60 * SECOND), "1 second")
+    first = table_stream(table.rows, lateness=table.lateness, name="a").filter(f"epoch(ts) % 600 < {r.choice([5, 20])}")
+    ended = first.split(r.choice([1, 3]), by=["k"]).apply(Ending())
+    behind = {
+        "aggregate": lambda: ended.aggregate(window="4 seconds", total="sum(n)"),
+        "apply": lambda: ended.split(2, by=["n"]).apply(Ending()),
+        "distinct": lambda: ended.distinct(by=["n"], within="1 second"),
+    }[r.choice(["aggregate", "apply", "distinct"])]()
+    check(Case(behind, {"a": table}, frozenset()), seed, epochs=r.choice([1, 3, 6]), change_slots=0.3)

@@ -148,10 +148,10 @@ WIDER = {"seen": hr.StateTable(key=["user"], columns=TUPLES.schema.append(pa.fie
 GOES_ON = {
     "settings": lambda: STREAM.split(8, by=["user"]).apply(Held(2)),
     "version": lambda: STREAM.split(8, by=["user"]).apply(held(version=2)),
+    "every": lambda: STREAM.split(8, by=["user"]).apply(held(every="1 minute")),
 }
 CHANGED = {
     "tables": lambda: STREAM.split(8, by=["user"]).apply(held(tables=WIDER)),
-    "every": lambda: STREAM.split(8, by=["user"]).apply(held(every="1 minute")),
     "schema": lambda: STREAM.split(8, by=["user"]).apply(held(schema=TUPLES.schema.remove(2))),
     "substreams": lambda: STREAM.split(4, by=["user"]).apply(Held()),
     "by": lambda: STREAM.split(8, by=["n"]).apply(Held()),

@@ -427,3 +427,11 @@ def test_threads_share_copies_that_were_opened_once() -> None:
         thread.join()
     assert len({id(made) for made in found}) == 1
     assert found[0].opened == [(0, 1)]
+
+
+def test_copies_of_runs_that_ended_are_let_go() -> None:
+    """A worker outlives runs, and is not told that one has ended."""
+    copies, given = Copies(owners=2), Opens()
+    for owner in ("one", "one", "two", "three", "two", "one"):
+        copies.copy_of(given, owner, 0, 1)
+    assert len(copies) == 2

@@ -26,11 +26,12 @@ from headrace.errors import DataError, HeadraceError
 from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
-from headrace.moments import FOREVER, NEVER, as_datetime
+from headrace.moments import FOREVER, FURTHEST, NEVER, as_datetime
 from headrace.processor import ONLY, Declaration, Processor, State, Table
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
+MOST_OWNERS = 16  # operators of runs
 MOST_COPIES = 10_000  # opened processors that a process keeps
 FRAMES = 3  # of the innermost calls, shown beside the method itself
 _OWN = str(Path(__file__).parents[1])
@@ -117,7 +118,7 @@ def run(
             start = cut
         if tick is not None:
             yield from _timed(Call(declared, substream, "tick", tick, tick), processor.tick, state)
-    if end is not None:
+    if end is not None and type(processor).end is not Processor.end:
         yield from _timed(Call(declared, substream, "end", end, end), processor.end, state)
 
 
@@ -209,6 +210,10 @@ def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
         msg = f"{what} has no ts (null) in row {row}; every row needs its event time, such as that of its tuple"
         raise DataError(msg)
     found: Numbers = times(rows)
+    if int(found.max()) > FURTHEST:
+        row = int(np.argmax(found))
+        msg = f"{what} has ts {_time(int(found[row]))} in row {row}, which is beyond 73,000 years; no stream has such times"
+        raise DataError(msg)
     if int(found.min()) < call.first:
         row = int(np.argmin(found))
         cause = "the first tuple it was handed" if call.method == "process" else "its own time"
@@ -250,27 +255,40 @@ def _time(micros: int) -> str:
 
 
 class Copies:
-    """Opened copies of processors, one for each substream: those that were used last."""
+    """Opened copies of processors, one for each substream: those that were used last, of few owners.
 
-    def __init__(self, most: int = MOST_COPIES) -> None:
-        self._most = most
+    Python workers outlive runs, and nobody tells them that one has ended.
+    """
+
+    def __init__(self, most: int = MOST_COPIES, owners: int = MOST_OWNERS) -> None:
+        self._most, self._most_owners = most, owners
         self.forget()
 
     def forget(self) -> None:
         """As a process begins; a forked one has copies of its own, and nobody else's lock."""
         self._kept: OrderedDict[tuple[str, int, int], Processor] = OrderedDict()
+        self._owners: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.RLock()
 
     def copy_of(self, processor: Processor, owner: str, substream: int, substreams: int) -> Processor:
         """The copy that a substream has in this process, opened; `owner` tells runs, operators and settings apart."""
         key = (owner, substream, substreams)
         with self._lock:
+            self._use(owner)
             if key not in self._kept:
                 self._kept[key] = _opened(processor, substream, substreams)
                 while len(self._kept) > self._most:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    def _use(self, owner: str) -> None:
+        self._owners[owner] = None
+        self._owners.move_to_end(owner)
+        if len(self._owners) > self._most_owners:
+            gone, _ = self._owners.popitem(last=False)
+            for key in [key for key in self._kept if key[0] == gone]:
+                del self._kept[key]
 
     def __len__(self) -> int:
         return len(self._kept)

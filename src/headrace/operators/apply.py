@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.durations import format_duration
 from headrace.kernels import substreams
 from headrace.kernels.aggregate import times
 from headrace.kernels.keyed import KeyedTable
@@ -72,7 +73,8 @@ class ApplyOperator(Unkeyed, Appended):
     @property
     def code(self) -> str:
         settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
-        return f"{self.declared.path} version {self.declared.version}{settings}"
+        every = "" if self.declared.every is None else f", tick every {format_duration(self.declared.every)}"
+        return f"{self.declared.path} version {self.declared.version}{every}{settings}"
 
     # --- its state -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +154,8 @@ class _Turns:
         self.members = grouping.members(groups, slot.total)
         self.before, self.after = slot.before[0], slot.after[0]
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
-        self.furthest = slot.furthest if self.after == FOREVER else NEVER
+        self.furthest = max(slot.furthest, self.before) if self.after == FOREVER else NEVER
+        self.end = None if self.last is None else max(self.last, self.furthest)  # what it puts out is not late
 
     def run(self) -> Results:
         known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
@@ -186,8 +189,8 @@ class _Turns:
             if first is None:
                 continue  # it never had a tuple
             ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.furthest)
-            if tuples.num_rows or ticks or self.last is not None:
-                found.append(_Turn(number, first, tuples, ticks, self.last))
+            if tuples.num_rows or ticks or self.end is not None:
+                found.append(_Turn(number, first, tuples, ticks, self.end))
         return found
 
     def _handed_over(self) -> pa.Table:

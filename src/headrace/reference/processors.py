@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import DataError
 from headrace.given import named
+from headrace.moments import FURTHEST
 from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
 from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
@@ -94,7 +95,8 @@ def calls_of(
         calls = sorted(
             [*calls, *(Call(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
         )
-    return [*calls, Call(END, last)] if ended else calls
+    ends = last if furthest == -math.inf else max(last, int(furthest))  # nothing comes out below the watermark
+    return [*calls, Call(END, ends)] if ended else calls
 
 
 def _processing(tuples: pa.Table, times: list[int]) -> Iterator[Call]:
@@ -135,6 +137,8 @@ class Copy:
 
     def call(self, call: Call, state: Mapping[str, DictTable]) -> Rows:
         """What it puts out, under the name of every output."""
+        if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
+            return self._checked(None, call)
         given = moment(call.time) if call.tuples is None else call.tuples
         try:
             put = self.made(getattr(self.processor, call.what), given, state)
@@ -178,6 +182,10 @@ def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: Call) ->
     rows = fitting(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
     if rows[TS].null_count:
         raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
+    if rows.num_rows and (latest := pc.max(rows[TS].cast(pa.int64())).as_py()) > FURTHEST:
+        raise DataError(
+            f"a row is put out with ts {shown(latest)}, which is beyond 73,000 years; no stream has such times"
+        )
     if rows.num_rows and (earliest := pc.min(rows[TS].cast(pa.int64())).as_py()) < call.time:
         raise TooEarly(
             f"a row is put out too early: its ts is {shown(earliest)}, before {shown(call.time)}, the time of what caused"
