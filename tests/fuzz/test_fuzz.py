@@ -64,7 +64,7 @@ def endless(*_: Any) -> None:
 def test_canary(target: str, module: Any, name: str, fault: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "LONGEST", 0.3)
     monkeypatch.setattr(module, name, endless if fault == "Endless" else nothing)
-    for number in range(0, 60, 5):
+    for number in range(0, 300, 5):
         found = fuzz(target, 2026, root / "broken", cases=5, first=number)
         if any(fault in trouble for trouble in found.faults):
             return

@@ -210,13 +210,13 @@ def of_one_source(seed: object, operators: tuple[str, ...] = ALL, **options: Any
 # --- exactness -------------------------------------------------------------------------------------------------------
 
 
-@seeds(60)
+@seeds(40)
 def test_a_query_on_each_substream(seed: int) -> None:
     case = of_one_source(f"each-{seed}")
     check(case, random_rule(random.Random(f"rule-{seed}")), seed)
 
 
-@seeds(30)
+@seeds(20)
 @pytest.mark.parametrize(
     "operators", [("count_join",), ("time_join", "count_join", "filter"), (*AGGREGATES, "distinct")]
 )
@@ -298,7 +298,7 @@ def test_the_hidden_column_changes_no_answer_and_no_name(body: Any, tmp_path: Pa
     check(case, rule, 1)
 
 
-@seeds(25)
+@seeds(12)
 def test_the_same_tuples_fail_whatever_the_cut_the_slots_and_the_restarts(seed: int) -> None:
     """In the rules of a split and in what runs behind it; the reference is the judge."""
     query, epochs = failing_case(seed)

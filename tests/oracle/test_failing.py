@@ -172,7 +172,7 @@ def case_of(seed: Any) -> tuple[Stream, list[dict[str, pa.Table]]]:
     raise AssertionError("no query fails")
 
 
-@seeds(60)
+@seeds(36)
 def test_the_same_tuples_fail_whatever_the_cut_the_slots_and_the_restarts(seed: int) -> None:
     query, epochs = case_of(seed)
     failed = failed_tuples(query, epochs)
@@ -191,7 +191,7 @@ def test_the_same_tuples_fail_whatever_the_cut_the_slots_and_the_restarts(seed: 
             drive(query, epochs, seed)
 
 
-@seeds(20)
+@seeds(12)
 def test_the_answer_is_the_same_under_every_strategy(seed: int) -> None:
     query, epochs = case_of(f"strategy-{seed}")
     strategies = STRATEGIES[seed % 3 :] + STRATEGIES[: seed % 3]

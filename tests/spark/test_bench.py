@@ -14,6 +14,7 @@ from headrace_bench.systems import HEADRACE, SPARK_PANDAS, SPARK_ROWS
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_join_runs_both_systems_and_compares_them(tmp_path: Path):
     out = tmp_path / "bench.json"
     done = CliRunner().invoke(app, ["bench", "join", "--quick", "--rounds", "1", "--no-flink", "--json", str(out)])

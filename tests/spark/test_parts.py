@@ -62,7 +62,7 @@ def read(folder: Path) -> pa.Table:
 
 def check(bench: Bench) -> None:
     assert (text := difference(wanted(*range(bench.files)), read(bench.out))) is None, text
-    assert not list(bench.out.glob("_*")), "nothing is left in staging"
+    assert not list(bench.out.glob("_staging*")), "nothing is left in staging"
 
 
 @pytest.mark.parametrize("kind", ["files", "spark"])
