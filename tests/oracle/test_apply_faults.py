@@ -226,6 +226,7 @@ def test_tables_that_outlive_an_attempt_are_seen(monkeypatch: pytest.MonkeyPatch
     pytest.fail("nobody noticed")
 
 
+@pytest.mark.thorough
 def test_every_fate_was_met() -> None:
     if len(MET) > 1:  # not when it runs alone
         assert set(MET) == set(Faults.FATES), MET

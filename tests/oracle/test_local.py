@@ -35,7 +35,7 @@ from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_ca
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
-QUICK = 3  # seeds of each test that `make unit` takes
+QUICK = 2  # seeds of each test that `make unit` takes
 
 
 def seeds(count: int) -> Any:

@@ -19,6 +19,7 @@ SHARED = {
     "headrace.reference.tuples": "itself",
     "headrace.reference.windows": "itself",
     "headrace.arrow": "a limit of Arrow, for the hash",
+    "headrace.moments": "the times that a stream can have",
     "headrace.limits": "numbers that users are told",
     "headrace.processor": "what the user wrote, checked: what a processor says of itself",
     "headrace.routing.hashing": "split(by=...) goes by the hash, and which substream it gives is no matter of meaning; nothing else is made with it",

@@ -102,6 +102,7 @@ def test_a_block_holds_more_text_than_one_batch(monkeypatch: pytest.MonkeyPatch)
     assert opened.slice([1]).equals(table.slice(10, 20))
 
 
+@pytest.mark.thorough
 def test_a_hot_key_with_long_tuples(tmp_path: Path) -> None:
     """2.25 million pairs, 2.7 GB of text if they are all written down."""
     n = 1_500

@@ -221,6 +221,7 @@ def test_a_spread_is_median_least_and_most():
     assert Spread.of([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
 
 
+@pytest.mark.thorough
 def test_a_meter_sees_the_processor_time_of_children_and_end_leaves_none():
     child = "t = __import__('time'); e = t.time() + 30\nwhile t.time() < e: pass"
     root = subprocess.Popen(

@@ -82,6 +82,7 @@ def test_a_watched_run_names_the_epochs_in_which_decisions_took_effect():
 # --- the cases that need no Spark ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_ragged_reads_less_than_a_fixed_master_and_settles():
     ssp, ragged = (diffusion.course(name, diffusion.QUICK) for name in ("ssp", "ragged"))
     assert ragged.total < 0.8 * ssp.total  # of two phases one suits a fixed master

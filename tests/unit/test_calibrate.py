@@ -110,7 +110,7 @@ def totals(numbers: Iterator[tuple[float, float]]) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("make", "strategy"),
     [
-        (figure_8, "subquery"),
+        pytest.param(figure_8, "subquery", marks=pytest.mark.thorough),
         *(pytest.param(q, "subquery", marks=pytest.mark.long) for q in QUERIES if q is not figure_8),
         pytest.param(figure_8, "operator", marks=pytest.mark.thorough),
     ],
@@ -149,6 +149,7 @@ def rising(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("change", [one_value, rising])
+@pytest.mark.thorough
 def test_ranges_that_would_not_spread_the_work_are_not_taken(
     change: Callable[[pa.Table], pa.Table], inputs: tuple[Input, Input], tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows
 from headrace.stream import node_of
 from headrace.testing import table_stream
+from tests.choosing import some
 
 NATIVE = [
     "(l.x - r.x) * (l.x - r.x) + (l.y - r.y) * (l.y - r.y) < 25",
@@ -117,7 +118,7 @@ def compile_always(monkeypatch):
     monkeypatch.setattr(joins, "FEW_PAIRS", 40)  # slices as well
 
 
-@pytest.mark.parametrize("on", NATIVE)
+@pytest.mark.parametrize("on", some(NATIVE))
 def test_oracle_compiled_loop(compile_always, on):
     @settings(max_examples=40, derandomize=True, deadline=None)
     @given(streams(numbers), streams(numbers))
@@ -129,7 +130,7 @@ def test_oracle_compiled_loop(compile_always, on):
     check()
 
 
-@pytest.mark.parametrize("on", NEAR)
+@pytest.mark.parametrize("on", some(NEAR))
 def test_oracle_near(compile_always, on):
     @settings(max_examples=40, derandomize=True, deadline=None)
     @given(streams(numbers), streams(numbers))
@@ -168,7 +169,7 @@ def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
 
 
 @pytest.mark.parametrize("values", [numbers, pytest.param(awkward, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("on", RESIDUAL)
+@pytest.mark.parametrize("on", some(RESIDUAL))
 def test_oracle_residual(compile_always, monkeypatch, on, values):
     monkeypatch.setattr(native, "ROOM", 7)
 

@@ -72,7 +72,7 @@ def write(table: Any, keys: np.ndarray, seed: int) -> None:
     table.touched(n)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(4, 24))])
 def test_both_have_the_same_rows(seed: int) -> None:
     r = random.Random(seed)
     tables: list[Any] = [KeyedTable(DECLARED, "t"), DictTable("t", DECLARED)]

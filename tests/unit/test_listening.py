@@ -98,6 +98,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
     run.close()
 
 
+@pytest.mark.thorough
 def test_two_thousand_epochs_over_restarts_each_once_and_in_order(tmp_path: Path) -> None:
     found: list[EpochRecord] = []
     stream = table_stream(rows(0).slice(0, 0), lateness="5 seconds", name="a").filter("x > 1")

@@ -102,6 +102,7 @@ def test_groups_are_balanced_after_five_reorganisations(begin: str, tmp_path: Pa
 # --- hot keys --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     """Every 20 epochs another key; its group is split within three reorganisations, and the answer stays exact."""
     tables = {n: list(Workload(60, hot=Hot(0.5, every=20), seed=4, name=n).tables(40)) for n in ("left", "right")}

@@ -198,6 +198,7 @@ def test_without_a_lock_exactly_one_commits() -> None:
     check_second_writer_loses(StateStore)
 
 
+@pytest.mark.thorough
 def test_four_threads_commit_the_same_number() -> None:
     storage = MemoryStorage()
     for number in range(50):
