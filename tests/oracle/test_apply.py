@@ -12,8 +12,8 @@ import headrace as hr
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE
 
-from .strategies import AGGREGATES, SECOND, SPLITS, STATELESS, Case, Table, make_case, make_table
-from .test_local import check, seeds
+from .strategies import AGGREGATES, SECOND, SPLITS, STATELESS, Case, Table, cut, make_case, make_table
+from .test_local import check, counters, has_late, seeds
 
 ONE = ("apply",)
 MIXED = (*STATELESS, *SPLITS, *SPLITS, "apply", "time_join", *AGGREGATES, "distinct")
@@ -27,6 +27,22 @@ def test_a_processor_on_every_substream(seed: int) -> None:
 @seeds(60)
 def test_splits_among_other_operators(seed: int) -> None:
     check(make_case(f"splits-{seed}", MIXED), seed, change_slots=0.3)
+
+
+@seeds(24)
+def test_disorder_beyond_the_lateness(seed: int) -> None:
+    """Late tuples are left out, and counted, wherever the epochs are cut."""
+    epochs = 2 + seed % 5
+    operators = ("apply", "apply", "each", *STATELESS)
+    case = make_case(
+        f"late-splits-{seed}",
+        operators,
+        depth=(1, 2, 2),
+        disorder=9 * SECOND,
+        suitable=lambda case: seed % 8 == 0 or has_late(case, epochs, seed, 0),
+    )
+    arrived = cut(case.tables, epochs, seed)
+    check(case, seed, epochs=epochs, reopen=0.5, end=seed % 2 == 0, change_slots=0.3, check=counters(case, arrived))
 
 
 class Ending(hr.Processor):

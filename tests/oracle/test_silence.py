@@ -22,6 +22,7 @@ from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE
 
+from . import processing
 from .driving import SLOTS, driven
 from .test_local import seeds
 
@@ -59,7 +60,13 @@ def nested(a: Stream, b: Stream, c: Stream) -> Stream:
     return found.union(c).aggregate(by=["k"], last=4, every=2, s="sum(v)")
 
 
+def sessions(a: Stream, b: Stream, c: Stream) -> Stream:
+    """A processor whose ticks go on in silence."""
+    return a.union(b, c).split(3, by=["k"]).apply(processing.Sessions("k", pa.int64(), "v"))
+
+
 SHAPES: dict[Callable[..., Stream], list[list[str]]] = {
+    sessions: [["abc"]],
     counted: [["abc"]],
     pairs: [["a", "bc"]],
     last_ones: [["ab", "c"]],
