@@ -1,13 +1,18 @@
-"""Columns whose rows are read and written by number, in any order: what a keyed table is made of.
+"""Where the columns of a keyed table stand in its rows, and how they are read and written.
 
-Invariant: row n of a column is null iff `valid[n]` is false, and what is read of it is bit by bit what was written. Types
-of fixed width are NumPy arrays; the others are arrays of Python objects that hold any value of the type: text as bytes
-and times within nested values as numbers, because Python has neither text that is no UTF-8 nor years beyond 9999.
+A row is some words of 8 bytes. The first holds flags and which values are not null (of many columns, further words too);
+then the values of fixed width, as wide as they are, and a word for each value of variable width, which is in the text:
+the bytes of text, or a nested value as `packing` has it.
+
+Invariant: what is read of a row is bit by bit what was written. Bits that no value has are zero, a null has one form, and
+so have values of the key (see `_one_form`): the keys of two rows are the same iff their bits and their text are.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,38 +20,65 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrow import Numbers
+from headrace.kernels import packing
+from headrace.kernels.packing import Packed
+from headrace.processor import StateTable
 
 Values = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
 
-OBJECT = 50  # bytes, about, that Python takes for a value beside the value itself
+WORD = 8
+FLAGS = 8  # bits of the first word that are not about values
+IN_FIRST = 24  # columns whose validity is in the first word
+CHUNK = 1 << 30  # bytes of text or nested values that are read into one array
+LENGTH_BITS = 31
+LENGTH = (1 << LENGTH_BITS) - 1
+COUNTS, FLOATS, TIMES = range(3)  # kinds of columns that may be written in place
+NEVER = np.iinfo(np.int64).max
 
 
-class Column(Protocol):
+@dataclass(frozen=True)
+class Column:
+    name: str
     kind: pa.DataType
+    is_key: bool
+    dtype: np.dtype[Any] | None  # of the values in a row; None: they are in the text
+    offset: int  # bytes from the beginning of the row
+    valid_word: int
+    valid_bit: int
 
-    def grow(self, rows: int) -> None:
-        """Make room for so many rows."""
+    @property
+    def word(self) -> int:
+        return self.offset // WORD
 
-    def write(self, rows: Numbers, values: pa.ChunkedArray) -> None:
-        """One value per row."""
+    @property
+    def is_face(self) -> bool:
+        """Whether it may be seen as an array: numbers, booleans, dates and times."""
+        return _stored(self.kind) is not None
 
-    def read(self, rows: Numbers) -> pa.Array | pa.ChunkedArray:
-        """The values of these rows; a number below 0 is a row that is not there: null."""
+    @property
+    def counts(self) -> bool:
+        """A number or a boolean: begins at zero."""
+        return self.is_face and not pa.types.is_temporal(self.kind)
 
-    def clear(self, rows: Numbers) -> None:
-        """Make these rows null."""
+    def bits(self) -> Words:
+        """Which bits of the words from `word` on are its value."""
+        width = WORD if self.dtype is None else self.dtype.itemsize
+        marks = np.zeros(-(-(self.offset % WORD + width) // WORD) * WORD, np.uint8)
+        marks[self.offset % WORD : self.offset % WORD + width] = 0xFF
+        return marks.view(np.uint64)
 
-    def nbytes(self, rows: int) -> int:
-        """About what the column takes if so many rows are in use."""
+    def face(self, rows: Words) -> Values:
+        """The values of all rows, to be read and written in place."""
+        assert self.dtype is not None
+        found: Values = rows.view(np.uint8)[:, self.offset : self.offset + self.dtype.itemsize].view(self.dtype)[:, 0]
+        return found
 
-
-def column(kind: pa.DataType) -> Column:
-    return Fixed(kind) if is_fixed(kind) else Loose(kind)
-
-
-def is_fixed(kind: pa.DataType) -> bool:
-    return _stored(kind) is not None
+    def shown(self, rows: Words) -> Values:
+        """As NumPy knows them."""
+        found = self.face(rows)
+        return found.view(f"datetime64[{self.kind.unit}]") if pa.types.is_timestamp(self.kind) else found
 
 
 def _stored(kind: pa.DataType) -> pa.DataType | None:
@@ -59,9 +91,18 @@ def _stored(kind: pa.DataType) -> pa.DataType | None:
     return kind if t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) else None
 
 
+def _dtype(kind: pa.DataType) -> np.dtype[Any] | None:
+    if pa.types.is_decimal(kind):
+        return np.dtype(f"V{kind.byte_width}")
+    stored = _stored(kind)
+    return None if stored is None else np.dtype(stored.to_pandas_dtype())
+
+
 def _no_value(kind: pa.DataType) -> Any:
-    """What stands in the array where there is a null: what can be no value of the type, where it has such a thing."""
+    """What stands in a row where there is a null: what can be no value of the type, where it has such a thing."""
     t = pa.types
+    if t.is_decimal(kind):
+        return np.zeros((), f"V{kind.byte_width}")
     if t.is_floating(kind):
         return np.nan
     if t.is_integer(kind) or t.is_boolean(kind):
@@ -69,133 +110,255 @@ def _no_value(kind: pa.DataType) -> Any:
     return np.iinfo(np.int32 if t.is_date32(kind) else np.int64).min  # of a time: NaT
 
 
-class Fixed:
-    """Numbers, booleans, dates and times."""
-
-    def __init__(self, kind: pa.DataType) -> None:
-        self.kind, self._stored, self._nothing = kind, _stored(kind) or kind, _no_value(kind)
-        self._counts = self._stored is kind  # a number or a boolean: begins at zero
-        self.values: Values = np.zeros(0, self._stored.to_pandas_dtype())
-        self.valid: Mask = np.zeros(0, bool)
-
-    def grow(self, rows: int) -> None:
-        self.values, self.valid = enlarged(self.values, rows, self._nothing), enlarged(self.valid, rows)
-
-    def write(self, rows: Numbers, values: pa.ChunkedArray) -> None:
-        self.values[rows], self.valid[rows] = numpy_of(values)
-
-    def read(self, rows: Numbers) -> pa.Array:
-        if not len(self.values):
-            return pa.nulls(len(rows), self.kind)
-        mask = ~self.valid[rows] | (rows < 0)
-        found = pa.array(self.values[rows], self._stored, mask=mask if mask.any() else None, from_pandas=False)
-        return found if self._counts else found.view(self.kind)
-
-    def clear(self, rows: Numbers) -> None:
-        self.values[rows], self.valid[rows] = self._nothing, False
-
-    def nbytes(self, rows: int) -> int:
-        return self.values.nbytes + self.valid.nbytes
-
-    def begin(self, rows: Numbers) -> None:
-        """Rows that somebody is about to write in place: numbers at zero, times at none."""
-        if self._counts:
-            self.values[rows], self.valid[rows] = 0, True
-
-    def accept(self, rows: Numbers) -> None:
-        """Rows that were written in place. A null that still reads as one stays so; a time that reads as one becomes one."""
-        values = self.values[rows]
-        some = ~np.isnan(values) if values.dtype.kind == "f" else values != self._nothing
-        self.valid[rows] = some | self.valid[rows] if self._counts else some
-
-    @property
-    def face(self) -> Values:
-        """The values as NumPy knows them, to be read and written in place."""
-        return self.values.view(f"datetime64[{self.kind.unit}]") if pa.types.is_timestamp(self.kind) else self.values
+# --- where they stand ------------------------------------------------------------------------------------------------
 
 
-class Loose:
-    """Everything else."""
+class Layout:
+    """The columns of a table in its rows: the key first, then the others, each at the first place where it fits."""
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self.kind, self._plain = kind, _plain(kind)
-        self.values: Values = np.zeros(0, object)
-        self._bytes = self._written = 0
+    def __init__(self, declared: StateTable) -> None:
+        names = [*declared.key, *declared.values]
+        kinds = {name: declared.columns.field(name).type for name in names}
+        further = -(-max(len(names) - IN_FIRST, 0) // (8 * WORD))
+        self._taken = bytearray([1]) * (WORD * (1 + further))
+        offsets = {name: self._place(_width(kinds[name])) for name in _by_width(declared.key, kinds)}
+        self.key_words = -(-len(self._taken) // WORD)
+        offsets |= {name: self._place(_width(kinds[name])) for name in _by_width(declared.values, kinds)}
+        found = {
+            name: Column(name, kinds[name], name in declared.key, _dtype(kinds[name]), offsets[name], *_validity(place))
+            for place, name in enumerate(names)
+        }
+        self.columns = {name: found[name] for name in declared.columns.names}
+        self.bound = self._place(WORD) // WORD if declared.due is not None else None
+        self.due = declared.due
+        self.words = max(-(-len(self._taken) // WORD), 2)
 
-    def grow(self, rows: int) -> None:
-        self.values = enlarged(self.values, rows, None)
+    def _place(self, width: int) -> int:
+        """The first free bytes, aligned as the value must be."""
+        align = min(width, WORD)
+        offset = next(at for at in range(0, len(self._taken) + align, align) if not any(self._taken[at : at + width]))
+        self._taken.extend(bytes(max(offset + width - len(self._taken), 0)))
+        self._taken[offset : offset + width] = b"\1" * width
+        return offset
 
-    def write(self, rows: Numbers, values: pa.ChunkedArray) -> None:
-        self.values[rows] = objects_of(values)
-        self._bytes += values.nbytes
-        self._written += len(rows)
+    def texts(self) -> list[Column]:
+        """Columns of variable width, those of the key first."""
+        found = [column for column in self.columns.values() if column.dtype is None]
+        return sorted(found, key=lambda column: not column.is_key)
 
-    def read(self, rows: Numbers) -> pa.Array | pa.ChunkedArray:
-        if not len(self.values):
-            return pa.nulls(len(rows), self.kind)
-        found = self.values[rows]
-        found[rows < 0] = None
-        made = pa.array(found if self._is_bytes else found.tolist(), self._plain, from_pandas=False)
-        return _as_text(made, self.kind) if self._is_bytes else made.cast(self.kind)
+    def masks(self) -> tuple[Words, Words, Words]:
+        """(which bits are the key, which are values of fixed width or validity, which say where text is)."""
+        key, plain, slots = np.zeros((3, self.words), np.uint64)
+        for column in self.columns.values():
+            bits = column.bits()
+            covered = slice(column.word, column.word + len(bits))
+            (slots if column.dtype is None else plain)[covered] |= bits
+            if column.is_key:
+                key[covered] |= bits if column.dtype is not None else np.uint64(LENGTH)
+            for mask in (plain, key) if column.is_key else (plain,):
+                mask[column.valid_word] |= np.uint64(1 << column.valid_bit)
+        return key, plain, slots
 
-    def clear(self, rows: Numbers) -> None:
-        self.values[rows] = None
+    def made(self) -> Words:
+        """A row that somebody is about to write in place: numbers at zero, anything else null; its key is left out."""
+        row = np.zeros((1, self.words), np.uint64)
+        for column in self.columns.values():
+            if column.is_key or column.dtype is None:
+                continue
+            if column.counts:
+                row[0, column.valid_word] |= np.uint64(1 << column.valid_bit)
+            else:
+                column.face(row)[:] = _no_value(column.kind)
+        if self.bound is not None:
+            row[0, self.bound] = NEVER
+        return row.ravel()
 
-    def nbytes(self, rows: int) -> int:
-        mean = self._bytes / self._written if self._written else 0
-        return self.values.nbytes + int(rows * (mean + OBJECT))
+    def faces(self) -> Numbers:
+        """Columns that may be written in place: word, shift, bits, kind, word and bit of validity."""
+        found = [
+            [c.word, c.offset % WORD * 8, c.dtype.itemsize * 8, _kind(c), c.valid_word, c.valid_bit]
+            for c in self.columns.values()
+            if c.dtype is not None and c.is_face and not c.is_key
+        ]
+        return np.array(found, np.int64).reshape(-1, 6)
 
-    @property
-    def _is_bytes(self) -> bool:
-        return bool(pa.types.is_binary(self._plain))
+    def due_place(self) -> Numbers:
+        """The word of the time that rows are due at, the word and bit of its validity, the word of the bound; or nothing."""
+        if self.due is None or self.bound is None:
+            return np.zeros(0, np.int64)
+        column = self.columns[self.due]
+        return np.array([column.word, column.valid_word, column.valid_bit, self.bound], np.int64)
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def key_text(self, images: Words) -> int:
+        """The words of text that the keys of these rows take."""
+        slots = images[:, [column.word for column in self.texts() if column.is_key]]
+        return int((((slots & np.uint64(LENGTH)) + np.uint64(WORD - 1)) // np.uint64(WORD)).sum())
+
+    def keys(self, images: Words, text: Words) -> list[tuple[bytes, ...]]:
+        """Keys that Python can compare."""
+        key, plain, _ = self.masks()
+        words = images & (key & plain)[: self.key_words]
+        places = [column.word for column in self.texts() if column.is_key]
+        return [
+            (row.tobytes(), *(_text_at(text, int(image[place])) for place in places))
+            for row, image in zip(words, images, strict=True)
+        ]
+
+    # --- from Arrow to rows ------------------------------------------------------------------------------------------
+
+    def images(self, table: pa.Table, words: int) -> tuple[Words, Words]:
+        """(rows as they would be stored, or the first words of them; the text that they speak of)."""
+        images = np.zeros((table.num_rows, words), np.uint64)
+        packed: list[tuple[Column, Packed]] = []
+        for name in table.column_names:
+            column, values = self.columns[name], table.column(name)
+            if column.dtype is None:
+                found = _packed(values)
+                packed.append((column, found))
+                valid = found.valid
+            else:
+                raw, valid = _raw(_one_form(values) if column.is_key else values, column.dtype)
+                column.face(images)[:] = raw
+            images[:, column.valid_word] |= (
+                np.uint64(1 << column.valid_bit)
+                if valid is None
+                else valid.astype(np.uint64) << np.uint64(column.valid_bit)
+            )
+        return images, _texts(images, packed)
+
+    # --- from rows to Arrow ------------------------------------------------------------------------------------------
+
+    def read(
+        self, rows: Words, text: Words, numbers: Numbers, names: Sequence[str]
+    ) -> list[pa.Array | pa.ChunkedArray]:
+        """The columns of these rows; a number below 0 is a row that is not there: null."""
+        found = rows[numbers]
+        there = None if not len(numbers) or numbers.min() >= 0 else numbers >= 0
+        return [_read(self.columns[name], found, text, there) for name in names]
 
 
-def enlarged(values: Values, rows: int, rest: Any = 0) -> Values:
-    """With the same at all further places."""
-    grown = np.full(rows, rest, values.dtype)
-    grown[: len(values)] = values
-    return grown
+def _text_at(text: Words, slot: int) -> bytes:
+    start = (slot >> LENGTH_BITS) * WORD
+    return text.view(np.uint8)[start : start + (slot & LENGTH)].tobytes()
 
 
-def numpy_of(values: pa.ChunkedArray) -> tuple[Values, Mask | bool]:
-    """(values of fixed width, none of them null; which of them count, or simply True)."""
+def _kind(column: Column) -> int:
+    """How a value is told from none: see `records.touch`."""
+    if pa.types.is_floating(column.kind):
+        return FLOATS
+    return COUNTS if column.counts else TIMES
+
+
+def _width(kind: pa.DataType) -> int:
+    dtype = _dtype(kind)
+    return WORD if dtype is None else dtype.itemsize
+
+
+def _by_width(names: Sequence[str], kinds: dict[str, pa.DataType]) -> list[str]:
+    return sorted(names, key=lambda name: -_width(kinds[name]))
+
+
+def _validity(place: int) -> tuple[int, int]:
+    if place < IN_FIRST:
+        return 0, FLAGS + place
+    word, bit = divmod(place - IN_FIRST, 8 * WORD)
+    return 1 + word, bit
+
+
+def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """With one form of each key: doubles have two zeros, and many NaNs."""
+    if not pa.types.is_floating(values.type):
+        return values
+    zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+
+
+def _raw(values: pa.ChunkedArray, dtype: np.dtype[Any]) -> tuple[Values, Mask | None]:
+    """(values of fixed width, which of them are not null, or None: all)."""
     stored, nothing = _stored(values.type), _no_value(values.type)
-    assert stored is not None
+    valid = np.asarray(values.is_valid()) if values.null_count else None
+    if stored is None:
+        pieces = [packing.raw(chunk, dtype) for chunk in values.chunks]
+        found = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
+        if valid is not None:
+            found = np.where(valid, found, nothing)
+        return found, valid
     if not values.type.equals(stored):
         values = pa.chunked_array([chunk.view(stored) for chunk in values.chunks], stored)
-    if not values.null_count:
-        return values.to_numpy(), True
-    nothing = bool(nothing) if pa.types.is_boolean(stored) else nothing
-    return pc.fill_null(values, pa.scalar(nothing, stored)).to_numpy(), np.asarray(values.is_valid())
+    if valid is not None:
+        values = pc.fill_null(values, pa.scalar(bool(nothing) if pa.types.is_boolean(stored) else nothing, stored))
+    return values.to_numpy(), valid
 
 
-def objects_of(values: pa.ChunkedArray) -> Values:
-    """Python objects, one for each value and None for null."""
-    plain = _plain(values.type)
-    if pa.types.is_binary(plain):
-        as_bytes = pa.chunked_array([chunk.view(plain) for chunk in values.chunks], plain)
-        return np.asarray(as_bytes.to_numpy(), dtype=object)
-    return np.fromiter(
-        values.cast(plain).to_pylist(), object, len(values)
-    )  # asarray makes a grid of lists of one length
+def _packed(values: pa.ChunkedArray) -> Packed:
+    if pa.types.is_nested(values.type):
+        return packing.packed(values)
+    chunks = values.cast(pa.large_binary()).chunks
+    found = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
+    ends = packing.offsets(found)
+    valid = np.asarray(found.is_valid()) if found.null_count else None
+    lengths = np.diff(ends) if valid is None else np.where(valid, np.diff(ends), 0)
+    return Packed(packing.bytes_of(found.buffers()[2]), ends[:-1], lengths, valid)
 
 
-def _as_text(found: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Bytes as the text they were; of more than 2 GiB there are several chunks."""
-    if isinstance(found, pa.ChunkedArray):
-        return pa.chunked_array([chunk.view(kind) for chunk in found.chunks], kind)
-    return found.view(kind)
+def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
+    """The values of variable width one behind the other, each from a word on; the rows are told where."""
+    from headrace.kernels import records
+
+    sizes = [(found.lengths + WORD - 1) // WORD for _, found in packed]
+    text = np.zeros(sum(int(size.sum()) for size in sizes), np.uint64)
+    end = 0
+    for (column, found), size in zip(packed, sizes, strict=True):
+        starts = end + np.cumsum(size) - size
+        end += int(size.sum())
+        records.copy(packing.fixed(found.data), found.starts, found.lengths, text.view(np.uint8), starts * WORD)
+        images[:, column.word] = (starts << LENGTH_BITS) | found.lengths
+    return text
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type whose values Python has all of."""
-    t = pa.types
-    if t.is_struct(kind):
-        return pa.struct([pa.field(f.name, _plain(f.type)) for f in kind])
-    if t.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if t.is_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    if t.is_string(kind):
-        return pa.binary()
-    return _stored(kind) or kind
+def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.Array | pa.ChunkedArray:
+    valid = (found[:, column.valid_word] >> np.uint64(column.valid_bit) & np.uint64(1)).astype(np.bool_)
+    if there is not None:
+        valid &= there
+    if column.dtype is None:
+        return _read_text(column, found[:, column.word], text, valid)
+    values, stored = column.face(found), _stored(column.kind)
+    if stored is None:
+        return packing.from_raw(column.kind, np.ascontiguousarray(values), valid)
+    made = pa.array(np.ascontiguousarray(values), stored, mask=None if valid.all() else ~valid, from_pandas=False)
+    return made if made.type.equals(column.kind) else made.view(column.kind)
+
+
+def _read_text(column: Column, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
+    lengths = np.where(valid, (slots & np.uint64(LENGTH)).astype(np.int64), 0)
+    starts = (slots >> np.uint64(LENGTH_BITS)).astype(np.int64) * WORD
+    pieces = [
+        _one_piece(column.kind, starts[some], lengths[some], text.view(np.uint8), valid[some]) for some in _cut(lengths)
+    ]
+    return pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces, column.kind)
+
+
+def _cut(lengths: Numbers) -> Iterator[slice]:
+    """Rows whose bytes fit into one array."""
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < len(ends) or start == 0:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + CHUNK, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _one_piece(kind: pa.DataType, starts: Numbers, lengths: Numbers, text: Values, valid: Mask) -> pa.Array:
+    from headrace.kernels import records
+
+    if pa.types.is_nested(kind):
+        return packing.unpacked(kind, Packed(text, starts, lengths, valid))
+    ends = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    data = np.empty(int(ends[-1]), np.uint8)
+    records.copy(packing.fixed(text), starts, lengths, data, ends[:-1])
+    buffers = [packing.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(starts), buffers)

@@ -1,43 +1,49 @@
 """A keyed table of one substream: what `processor.Table` is when a processor runs.
 
-Rows have numbers. Columns are read and written by number (`columns.py`), an index leads from a key to its number, and the
-numbers of rows that went are given to others. Keys are the same value iff the index finds them so: a null is a value, NaN
-is NaN, and -0.0 is stored as 0.0.
+Rows have numbers. They lie in a few areas of bytes that a `Room` gives (`records.py` says how, `columns.py` what is where
+in a row), an index leads from a key to its number, and the numbers of rows that went are given to others. Keys are the
+same value iff their bits are, as they are stored: a null is a value, NaN is NaN, and -0.0 is 0.0.
 
 Invariant: the rows that were loaded, with the `changes` of every call applied in turn, are the rows that are there now. So
 the number of a row that went stays reserved, with its key, until `changes` has told of it. A call that fails changes
-nothing.
+nothing. After `changes` the areas are the table: another process may `reopen` them. A call looks at the rows that it is
+about and at what leads to them, at no others, and never believes what does not agree with its checksum: that is `Damaged`,
+and then so is every further call.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+import xxhash
 
 from headrace.arrow import Numbers, order
 from headrace.errors import DataError
 from headrace.given import named
-from headrace.kernels.columns import Column, Fixed, column, enlarged, is_fixed, numpy_of, objects_of
-from headrace.kernels.due import Due
+from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
+from headrace.kernels.rooms import Bytes, Damaged, Memory, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.types import shown
 
-Keys = list[Any]  # one value that can be hashed per row: of a column, or a tuple of several
+if TYPE_CHECKING:
+    from headrace.kernels import records
 
-NAN = "nan"  # stands for NaN, which is not equal to itself
-ENTRY = 100  # bytes, about, that the index takes per key
+MAGIC = 0x65636172_64616568
+FORMAT = 1
+HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
+LOADED = 1 << 20  # rows that are loaded at a time
+MEMORY = Memory()
 
 
 @dataclass(frozen=True)
@@ -46,41 +52,82 @@ class Changes:
 
     put: pa.Table  # whole rows, new or replaced
     gone: pa.Table  # keys that were there and are no longer
+    new: npt.NDArray[np.bool_]  # of each row of `put`: whether its key was not there
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What there is room for."""
+
+    rows: int
+    text: int  # words
+
+    def areas(self, layout: Layout) -> dict[str, int]:
+        heap = 2 * self.rows if layout.due is not None else 4
+        sizes = {"head": 8 * HEAD, "rows": 8 * layout.words * self.rows, "index": 8 * self.slots}
+        return {**sizes, "text": 8 * self.text, "heap": 16 * heap}
+
+    @property
+    def slots(self) -> int:
+        """Of the index: never more than four in seven are taken."""
+        return self.rows * 7 // 4 + 1
 
 
 class KeyedTable:
     """The rows of one substream by key."""
 
-    def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None) -> None:
-        self.declared, self.name = declared, name
-        self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
-        self._columns: dict[str, Column] = {f.name: column(f.type) for f in declared.columns}
-        self._index: dict[Any, int] = {}
-        self._gone: dict[Any, int] = {}  # keys that were there, and the rows that still hold them
-        self._free: list[int] = []  # row numbers below `top` that nothing holds
-        self._top = 0
-        self._live = np.zeros(0, bool)  # rows that have a key in the index
-        self._known = np.zeros(0, bool)  # rows whose key was there when changes were last asked for
-        self._changed = np.zeros(0, bool)
-        self._due = Due(self._fixed(declared.due)) if declared.due is not None else None
+    def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None, room: Room = MEMORY) -> None:
+        self._declare(declared, name, room)
+        count = rows.num_rows if rows is not None else 0
+        sizes = _Sizes(max(count + count // 8, SMALLEST), SMALLEST)
+        self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
+        self._areas.entries[:] = self._do.EMPTY
         if rows is not None:
             self._load(rows)
+        self._write_head()
+
+    @classmethod
+    def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Bytes], room: Room) -> KeyedTable:
+        """The table that is in these areas, as it was after `changes`."""
+        table = cls.__new__(cls)
+        table._declare(declared, name, room)
+        table._open(areas, *table._read_head(areas))
+        return table
+
+    def _declare(self, declared: StateTable, name: str, room: Room) -> None:
+        from headrace.kernels import records  # loads the compiler, which takes a while
+
+        self.declared, self.name = declared, name
+        self.damaged: Damaged | None = None  # the first that was met
+        self._do, self._room = records, room
+        self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
+        self._layout, self._shape = _layout(declared)
+
+    def _open(self, areas: Mapping[str, Bytes], sizes: _Sizes, counters: Numbers) -> None:
+        nothing = np.zeros(0, np.int64)
+        self._areas = self._do.Areas(*self._arrays(areas), nothing, nothing.view(np.uint64), counters)
+        self._bytes, self._sizes = areas, sizes
+
+    def _arrays(self, areas: Mapping[str, Bytes]) -> tuple[Words, Words, Words, Numbers]:
+        rows, index, text, heap = (np.asarray(areas[name]) for name in ("rows", "index", "text", "heap"))
+        words = rows.view(np.uint64).reshape(-1, self._layout.words)
+        return words, index.view(np.uint64), text.view(np.uint64), heap.view(np.int64).reshape(-1, 2)
 
     def _load(self, rows: pa.Table) -> None:
         rows = self._fit_rows(rows, "what was loaded")
-        keys = _keys_of(rows.select(self.declared.key).columns)
-        self._index = dict(zip(keys, range(len(keys)), strict=True))
-        if len(self._index) < len(keys):
-            self._refuse_twins(rows, keys, "what was loaded")
-        self._top = len(keys)
-        self._make_room()
-        self._write(np.arange(self._top), rows)
-        self._known[: self._top], self._changed[: self._top] = True, False
+        for start in range(0, rows.num_rows, LOADED):
+            piece = rows.slice(start, LOADED)
+            images, text = self._layout.images(piece, self._layout.words)
+            found, hashes = self._find(images, text)
+            if found.max(initial=-1) >= 0 or _has_twins(hashes):
+                self._refuse_twins(rows, "what was loaded")
+            self._write(images, text, found, hashes)
+            self._seal()
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._index)
+        return int(self._at.head[self._do.ROWS])
 
     def __repr__(self) -> str:
         return f"<table {self.name}: {len(self):,} rows>"
@@ -88,48 +135,46 @@ class KeyedTable:
     def get(self, keys: pa.Table) -> pa.Table:
         """One row per key asked for, in that order: key columns as asked, the others null where there is no row."""
         keys = self._fit_keys(keys, "get")
-        rows = self._numbers_of(_keys_of(keys.columns))
+        rows = self._numbers_of(keys)
+        values = iter(self._columns_of(rows, self.declared.values))
         found = [
-            keys.column(name) if name in self.declared.key else values.read(rows)
-            for name, values in self._columns.items()
+            keys.column(name) if name in self.declared.key else next(values) for name in self.declared.columns.names
         ]
         return pa.Table.from_arrays(found, schema=self.declared.columns)
 
     def has(self, keys: pa.Table) -> pa.BooleanArray:
         """Whether there is a row, for each key."""
-        return pa.array(self._numbers_of(_keys_of(self._fit_keys(keys, "has").columns)) >= 0)
+        return pa.array(self._numbers_of(self._fit_keys(keys, "has")) >= 0)
 
     def put(self, rows: pa.Table) -> None:
         """Insert or replace; a key twice in one call is an error."""
         rows = self._fit_rows(rows, "what was put")
-        keys = _keys_of(rows.select(self.declared.key).columns)
-        if len(set(keys)) < len(keys):
-            self._refuse_twins(rows, keys, "what was put")
-        self._write(self._numbers_for(keys), rows)
+        images, text = self._layout.images(rows, self._layout.words)
+        found, hashes = self._find(images, text)
+        if _has_twins(hashes):
+            self._refuse_twins(rows, "what was put")
+        self._write(images, text, found, hashes)
 
     def delete(self, keys: pa.Table) -> None:
         """Keys that are not there are no error."""
-        asked = _keys_of(self._fit_keys(keys, "delete").columns)
-        found = np.fromiter(map(self._index.pop, asked, repeat(-1)), np.int64, len(asked))
-        places = np.flatnonzero(found >= 0)
-        rows = found[places]
-        known = self._known[rows]
-        self._gone.update(
-            (asked[place], row) for place, row in zip(places[known].tolist(), rows[known].tolist(), strict=True)
-        )
-        self._free += rows[~known].tolist()
-        self._clear(rows)
+        rows = self._numbers_of(self._fit_keys(keys, "delete"))
+        self._make_work(len(rows))
+        self._demand_whole(self._do.delete(self._at, self._shape, rows))
 
     def rows(self) -> pa.Table:
         """All rows in order of the key."""
-        return self._read(self._in_order(self._all(), self.declared.key))
+        top = self._at.head[self._do.TOP]
+        self._demand_whole(self._do.unsound(self._at, self._shape, np.arange(top)))
+        live = np.flatnonzero(self._at.rows[:top, 0] & self._do.LIVE)
+        return self._read(self._in_order(live, self.declared.key))
 
     def due(self, time: dt.datetime) -> pa.Table:
         """The rows whose `due` is not after a time, in order of (due, key)."""
-        if self._due is None or self.declared.due is None:
+        if self.declared.due is None:
             msg = f"table {self.name!r} has no due column; declare one: StateTable(key=..., columns=..., due='closes')"
             raise DataError(msg)
-        rows = self._due.until(self._micros(time), self._live)
+        damage, rows = self._do.until(self._at, self._shape, self._micros(time))
+        self._demand_whole(damage)
         by_due = [self.declared.due, *(key for key in self.declared.key if key != self.declared.due)]
         return self._read(self._in_order(rows, by_due))
 
@@ -140,20 +185,10 @@ class KeyedTable:
 
         A NumPy array will do for a single key of whole numbers.
         """
-        fitted = self._fit_keys(self._as_table(keys), "numbers")
-        found = _keys_of(fitted.columns)
-        rows = self._numbers_of(found)
-        missing = np.flatnonzero(rows < 0)
-        if len(missing):
-            first = {found[place]: place for place in reversed(missing.tolist())}  # a key may be asked for twice
-            made, places = self._numbers_for(list(first)), np.fromiter(first.values(), np.int64, len(first))
-            for name, values in self._columns.items():
-                if name in self.declared.key:
-                    values.write(made, _one_form(fitted.column(name)).take(pa.array(places)))
-                elif isinstance(values, Fixed):
-                    values.begin(made)
-            self._note(made)
-            rows = self._numbers_of(found)
+        images, text = self._images(self._fit_keys(self._as_table(keys), "numbers"))
+        self._make_work(len(images))
+        rows, hashes = self._find(images, text, self._do.HOLD)
+        self._make_missing(images, text, rows, hashes)
         return rows
 
     @property
@@ -167,14 +202,10 @@ class KeyedTable:
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
         rows = np.unique(np.asarray(rows, np.int64))
-        if len(rows) and not (rows[0] >= 0 and rows[-1] < self._top and self._live[rows].all()):
+        self._thin_heap(len(rows))
+        if not self._do.touch(self._at, self._shape, rows):
             msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete"
             raise DataError(msg)
-        for name in self.declared.values:
-            values = self._columns[name]
-            if isinstance(values, Fixed):
-                values.accept(rows)
-        self._note(rows)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
         if isinstance(keys, np.ndarray) and len(self._keys) == 1 and keys.ndim == 1 and keys.dtype.kind in "iu":
@@ -185,65 +216,91 @@ class KeyedTable:
 
     def changes(self) -> Changes:
         """What was put since loading or the last call, and which keys went; in order of the key."""
-        put = np.flatnonzero(self._changed[: self._top])
-        gone = np.fromiter(self._gone.values(), np.int64, len(self._gone))
-        found = Changes(
-            self._read(self._in_order(put, self.declared.key)),
-            self._read(self._in_order(gone, self.declared.key), self._keys),
-        )
-        self._changed[put], self._known[put], self._known[gone] = False, True, False
-        self._free += gone.tolist()
-        for name in self.declared.key:
-            self._columns[name].clear(gone)
-        self._gone = {}
+        do = self._do
+        work = self._at.work[: self._at.head[do.WORK]]
+        flags = self._at.rows[work, 0]
+        put = self._in_order(work[flags & (do.LIVE | do.CHANGED) == do.LIVE | do.CHANGED], self.declared.key)
+        gone = self._in_order(work[flags & (do.LIVE | do.FREE) == 0], self.declared.key)
+        new = self._at.rows[put, 0] & do.NEW != 0
+        found = Changes(self._read(put), self._read(gone, self._keys), new)
+        self._seal()
+        self._write_head()
         return found
 
     @property
     def nbytes(self) -> int:
-        """About what it takes in memory."""
-        rows = len(self._index) + len(self._gone)
-        return sum(values.nbytes(rows) for values in self._columns.values()) + ENTRY * rows + 3 * len(self._known)
+        """What its areas take."""
+        return sum(area.nbytes for area in self._bytes.values())
+
+    def _seal(self) -> None:
+        damage, row = self._do.seal(self._at, self._shape)
+        if damage == self._do.UNTOLD:
+            key = _words(self._read(np.array([row]), self._keys), 0)
+            msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
+            raise DataError(msg)
+        self._demand_whole(damage)
 
     # --- rows by number ----------------------------------------------------------------------------------------------
 
-    def _numbers_of(self, keys: Keys) -> Numbers:
+    @property
+    def _at(self) -> records.Areas:
+        """The areas, unless they are known to be damaged."""
+        if self.damaged is not None:
+            raise self.damaged
+        return self._areas
+
+    def _demand_whole(self, damage: int) -> None:
+        if damage != self._do.WHOLE:
+            place, area = divmod(damage, self._do.AREAS)
+            raise self._remember(
+                f"{('row', 'index entry', 'heap entry')[area]} {place:,} is not what was written there"
+            )
+
+    def _remember(self, what: str) -> Damaged:
+        self.damaged = Damaged(f"table {self.name!r} is damaged: {what}")
+        return self.damaged
+
+    def _images(self, keys: pa.Table) -> tuple[Words, Words]:
+        return self._layout.images(keys, self._layout.key_words)
+
+    def _numbers_of(self, keys: pa.Table) -> Numbers:
         """-1 where there is no row."""
-        return np.fromiter(map(self._index.get, keys, repeat(-1)), np.int64, len(keys))
+        return self._find(*self._images(keys))[0]
 
-    def _numbers_for(self, keys: Keys) -> Numbers:
-        """Row numbers of different keys, given where there are none."""
-        rows = self._numbers_of(keys)
-        missing = np.flatnonzero(rows < 0)
-        if len(missing):
-            new = [keys[place] for place in missing.tolist()]
-            rows[missing] = given = self._given(new)
-            self._index.update(zip(new, given.tolist(), strict=True))
-            self._make_room()
-        return rows
+    def _find(self, images: Words, text: Words, does: int = 0) -> tuple[Numbers, Words]:
+        """(numbers, -1 where there is no row; hashes of the keys)."""
+        numbers, hashes = np.full(len(images), -1), np.zeros(len(images), np.uint64)
+        self._demand_whole(self._do.find(self._at, self._shape, images, text, hashes, numbers, does))
+        return numbers, hashes
 
-    def _given(self, keys: Keys) -> Numbers:
-        """Numbers for keys without a row: the one that is still reserved, or one that is free, or a new one."""
-        rows = np.fromiter(map(self._gone.pop, keys, repeat(-1)), np.int64, len(keys))
-        open_ = np.flatnonzero(rows < 0)
-        free = self._free[-len(open_) :] if len(open_) else []
-        del self._free[len(self._free) - len(free) :]
-        top = self._top + len(open_) - len(free)
-        rows[open_] = [*free, *range(self._top, top)]
-        self._top = top
-        return rows
+    def _write(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
+        """Put rows of different keys."""
+        self._make_room(int(np.count_nonzero(numbers < 0)), len(text))
+        self._make_work(len(numbers))
+        self._make_missing(images, text, numbers, hashes)
+        self._thin_heap(len(numbers))
+        self._do.write(self._at, self._shape, images, text, numbers)
 
-    def _make_room(self) -> None:
-        if self._top <= len(self._known):
+    def _make_missing(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
+        """Make a row for each key that has none; a key may be there more than once."""
+        missing = np.flatnonzero(numbers < 0)
+        if not len(missing):
             return
-        rows = max(SMALLEST, self._top + self._top // 2 if len(self._known) else self._top)
-        for values in self._columns.values():
-            values.grow(rows)
-        self._live, self._known, self._changed = (
-            enlarged(marks, rows) for marks in (self._live, self._known, self._changed)
-        )
+        first = missing[np.unique(hashes[missing], return_index=True)[1]]
+        self._make_room(len(first), self._layout.key_text(images[first]))
+        if self._make(images, text, numbers, hashes) == self._do.FULL:  # different keys of one hash
+            self._make_room(len(missing), len(text))
+            self._make(images, text, numbers, hashes)
 
-    def _all(self) -> Numbers:
-        return np.fromiter(self._index.values(), np.int64, len(self._index))
+    def _make(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> int:
+        self._thin_heap(min(len(images), self._sizes.rows))
+        found: int = self._do.find(self._at, self._shape, images, text, hashes, numbers, self._do.MAKE)
+        if found != self._do.FULL:
+            self._demand_whole(found)
+        return found
+
+    def _columns_of(self, rows: Numbers, names: Sequence[str]) -> list[pa.Array | pa.ChunkedArray]:
+        return self._layout.read(self._at.rows, self._at.text, rows, names)
 
     @functools.cached_property
     def _no_rows(self) -> pa.Table:
@@ -253,40 +310,95 @@ class KeyedTable:
         if not len(rows) and schema is None:
             return self._no_rows  # at most ticks nothing is due
         schema = schema or self.declared.columns
-        return pa.Table.from_arrays([self._columns[name].read(rows) for name in schema.names], schema=schema)
-
-    def _write(self, rows: Numbers, values: pa.Table) -> None:
-        for name, target in self._columns.items():
-            found = values.column(name)
-            target.write(rows, _one_form(found) if name in self.declared.key else found)
-        self._note(rows)
-
-    def _note(self, rows: Numbers) -> None:
-        self._live[rows] = self._changed[rows] = True
-        if self._due is not None:
-            self._due.add(rows)
-
-    def _clear(self, rows: Numbers) -> None:
-        """Rows that went; those whose key must still be told keep it."""
-        self._live[rows] = self._changed[rows] = False
-        freed = rows[~self._known[rows]]
-        for name, values in self._columns.items():
-            values.clear(freed if name in self.declared.key else rows)
+        return pa.Table.from_arrays(self._columns_of(rows, schema.names), schema=schema)
 
     def _in_order(self, rows: Numbers, by: Sequence[str]) -> Numbers:
         """Nulls last, NaN above the numbers, text by its bytes."""
         if len(rows) < 2:
             return rows
-        ordered: Numbers = rows[order([self._columns[name].read(rows) for name in by])]
+        ordered: Numbers = rows[order(self._columns_of(rows, by))]
         return ordered
 
-    def _fixed(self, name: str) -> Fixed:
-        found = self._columns[name]
-        if not isinstance(found, Fixed):
+    def _face(self, name: str) -> Column:
+        found = self._layout.columns[name]
+        if not found.is_face:
             kind = self.declared.columns.field(name).type
             msg = f"column {name!r} of table {self.name!r} is {kind}: no NumPy array holds it; use get and put"
             raise DataError(msg)
         return found
+
+    # --- room --------------------------------------------------------------------------------------------------------
+
+    def _make_work(self, rows: int) -> None:
+        """Room for so many more rows in work."""
+        need = int(self._at.head[self._do.WORK]) + rows
+        if need > len(self._at.work):
+            work, sums = np.empty(2 * need, np.int64), np.empty(2 * need, np.uint64)
+            work[: len(self._at.work)], sums[: len(self._at.sums)] = self._at.work, self._at.sums
+            self._areas = self._at._replace(work=work, sums=sums)
+
+    def _make_room(self, rows: int, text: int) -> None:
+        """Room for so many more rows, and for so many more words of text."""
+        do, head, now = self._do, self._at.head, self._sizes
+        need = int(head[do.TOP] + max(rows - head[do.FREES], 0))
+        used = int(head[do.TEXT_USED])
+        if need <= now.rows and used + text <= now.text:
+            return
+        sparse = 2 * head[do.TEXT_LIVE] < used and used + text > now.text
+        words = int(head[do.TEXT_LIVE] if sparse else used) + text
+        if need >= do.MOST_ROWS or words >= do.MOST_TEXT:
+            msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows and 64 GiB of text; split the stream into more substreams"
+            raise DataError(msg)
+        enough = max(now.text, words + words // 2) if used + text > now.text else now.text
+        self._move(_Sizes(max(now.rows, need + need // 2) if need > now.rows else now.rows, enough), sparse)
+
+    def _move(self, sizes: _Sizes, sparse: bool) -> None:
+        """To new areas; if the text is sparse, without what is dead in it."""
+        do, old = self._do, self._at
+        areas = self._room.areas(sizes.areas(self._layout))
+        new = do.Areas(*self._arrays(areas), *old[4:])
+        top, entries = old.head[do.TOP], old.head[do.HEAP]
+        new.rows[:top], new.heap[:entries] = old.rows[:top], old.heap[:entries]
+        self._demand_whole(do.reindex(old.entries, new.entries))
+        if sparse:
+            self._demand_whole(do.compact(new._replace(text=old.text), self._shape, new.text))
+        else:
+            new.text[: old.head[do.TEXT_USED]] = old.text[: old.head[do.TEXT_USED]]
+        self._areas, self._sizes, self._bytes = new, sizes, areas
+
+    def _thin_heap(self, entries: int) -> None:
+        """Room for so many more entries, not more than rows: by leaving out those that no row has any more."""
+        heap, head = self._at.heap, self._at.head
+        if self.declared.due is None or head[self._do.HEAP] + entries <= len(heap):
+            return
+        self._demand_whole(self._do.thin(self._at, self._shape))
+        left = heap[: head[self._do.HEAP]]
+        left = left[np.lexsort((left[:, 1], left[:, 0]))]  # what is in order is a heap
+        left = left[np.append(True, (left[1:] != left[:-1]).any(axis=1))[: len(left)]]
+        heap[: len(left)], head[self._do.HEAP] = left, len(left)
+
+    # --- the head ----------------------------------------------------------------------------------------------------
+
+    def _write_head(self) -> None:
+        head = self._bytes["head"].view(np.int64)
+        said = [MAGIC, self._fingerprint, self._sizes.rows, self._sizes.text, *self._at.head]
+        head[: len(said)] = said
+        head[-1] = _sum(head[:-1])
+
+    def _read_head(self, areas: Mapping[str, Bytes]) -> tuple[_Sizes, Numbers]:
+        head = np.asarray(areas["head"]).view(np.int64) if len(areas.get("head", ())) == 8 * HEAD else None
+        if head is None or head[0] != MAGIC or head[-1] != _sum(head[:-1]):
+            raise self._remember("its head is not what was written there")
+        if head[1] != self._fingerprint:
+            raise self._remember("its head is that of a table with other columns, or of another version")
+        sizes = _Sizes(int(head[2]), int(head[3]))
+        if sizes.areas(self._layout) != (found := {name: len(area) for name, area in areas.items()}):
+            raise self._remember(f"its areas have {found} bytes; expected {sizes.areas(self._layout)}")
+        return sizes, head[4 : 4 + self._do.COUNTERS].copy()
+
+    @property
+    def _fingerprint(self) -> int:
+        return _sum(json.dumps([FORMAT, self.declared.describe()]).encode())
 
     # --- what is refused ---------------------------------------------------------------------------------------------
 
@@ -299,13 +411,13 @@ class KeyedTable:
             keys = keys.select(self._keys.names)
         return fit(keys, self._keys, f"table {self.name!r}: what {verb} was asked for", "the key columns")
 
-    def _refuse_twins(self, rows: pa.Table, keys: Keys, what: str) -> None:
+    def _refuse_twins(self, rows: pa.Table, what: str) -> None:
         seen: dict[Any, int] = {}
-        for row, key in enumerate(keys):
+        keys = rows.select(self.declared.key)
+        for row, key in enumerate(self._layout.keys(*self._images(keys))):
             first = seen.setdefault(key, row)
             if first < row:
-                parts = ", ".join(f"{name}={shown(rows.column(name)[row]):.100}" for name in self.declared.key)
-                msg = f"table {self.name!r}: {what} has the key ({parts}) more than once, in rows {first} and {row}; a key has one row: decide which counts"
+                msg = f"table {self.name!r}: {what} has the key ({_words(keys, row)}) more than once, in rows {first} and {row}; a key has one row: decide which counts"
                 raise DataError(msg)
 
     def _micros(self, time: Any) -> int:
@@ -325,49 +437,48 @@ class _Faces(Mapping[str, npt.NDArray[Any]]):
         known = self._table.declared.columns.names
         if name not in known:
             raise DataError(f"table {self._table.name!r} has no column {name!r}; it has {', '.join(known)}")
-        found = self._table._fixed(name).face
+        found = self._table._face(name).shown(self._table._at.rows)
         if name in self._table.declared.key:
             found = found.view()
             found.setflags(write=False)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name, values in self._table._columns.items() if isinstance(values, Fixed)])
+        return iter([name for name, column in self._table._layout.columns.items() if column.is_face])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+@functools.lru_cache(maxsize=256)
+def _layout(declared: StateTable) -> tuple[Layout, records.Shape]:
+    from headrace.kernels import records
+
+    layout = Layout(declared)
+    key, plain, slots = layout.masks()
+    texts = layout.texts()
+    shape = records.Shape(
+        key[: layout.key_words].copy(),
+        plain,
+        slots,
+        layout.made(),
+        np.array([column.word for column in texts], np.int64),
+        sum(column.is_key for column in texts),
+        layout.faces(),
+        layout.due_place(),
+    )
+    return layout, shape
 
 
-def _keys_of(columns: Sequence[pa.ChunkedArray]) -> Keys:
-    plain = [_plain(values) for values in columns]
-    return plain[0] if len(plain) == 1 else list(zip(*plain, strict=True))
+def _has_twins(hashes: Words) -> bool:
+    """Whether two keys may be the same; if not, they are not."""
+    ordered = np.sort(hashes)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _plain(values: pa.ChunkedArray) -> Keys:
-    """Values that are equal iff they are the same key."""
-    plain = _plain_numbers(values) if is_fixed(values.type) else objects_of(values)
-    return list(plain.tolist())
+def _words(keys: pa.Table, row: int) -> str:
+    return ", ".join(f"{name}={shown(keys.column(name)[row]):.100}" for name in keys.column_names)
 
 
-def _plain_numbers(values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    found, valid = numpy_of(values)
-    odd = np.isnan(found) if found.dtype.kind == "f" else np.zeros(0, bool)
-    if valid is True and not odd.any():
-        return found
-    plain = found.astype(object)
-    if odd.any():
-        plain[odd] = NAN
-    if valid is not True:
-        plain[~np.asarray(valid)] = None
-    return plain
-
-
-def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """With one form of each key: doubles have two zeros, and many NaNs."""
-    if not pa.types.is_floating(values.type):
-        return values
-    zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
-    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+def _sum(said: Any) -> int:
+    return xxhash.xxh3_64_intdigest(said) >> 1  # a positive number of 64 bits

@@ -1,0 +1,667 @@
+# mypy: disable-error-code="no-untyped-def"
+"""The rows, the index and the heap of a keyed table: compiled loops over its areas.
+
+    a row     word 0: checksum (32 bits), which values are there (24), flags (8); then values, as `columns.Layout` has them
+    index     open addressing by the key: row (30 bits), tag (26), check (8). The tag says where an entry belongs too, so the
+              index is enlarged, and entries are taken out, without a look at a row
+    heap      (time, row and check): every live row that has a time has an entry that is no later. `bound`, a word of the
+              row, is that entry's time; entries of another time, or of a row that went, are left to be dropped
+
+Invariant: whatever is read of an area is held against its check before anything follows from it, and no number read there
+is used as a place before it is known to be one. An entry, or a row at rest, in which one bit is not what was written is
+never taken for another; nor is a page of zeros. Rows in work (written, or handed out to be, since the last `seal`) have
+their place in the list of work instead of a checksum, and count as such only if that list has them there.
+
+All functions that meet damage return where: `whole` or `damage(area, place)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from headrace.kernels.columns import FLOATS, NEVER, TIMES
+
+U = np.uint64
+Words = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+
+# flags of a row; at rest it is LIVE or FREE and nothing else
+LIVE, WORKING, CHANGED, NEW, FREE = U(1), U(2), U(4), U(8), U(16)
+FLAGS, CONTENT, HALF, NO_SUM = U(0xFF), U(0xFFFFFFFF), U(32), U(1 << 32)
+
+# where a value of variable width is: its first word in the text, and its length in bytes
+LENGTH, LENGTH_BITS = U(0x7FFFFFFF), U(31)
+
+ROW_BITS, TAG_BITS = 30, 26
+MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33
+TAG_SHIFT, CHECK_SHIFT, FROM_HASH = U(ROW_BITS), U(ROW_BITS + TAG_BITS), U(64 - TAG_BITS)
+ROW_MASK, TAG_MASK, CHECK_MASK = U(MOST_ROWS - 1), U((1 << TAG_BITS) - 1), U(0xFF << (ROW_BITS + TAG_BITS))
+CHECKED = U(0xA5)
+EMPTY = U(0x5A << (ROW_BITS + TAG_BITS))  # its check is wrong in all of its bits
+
+FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
+    U(0x9E3779B97F4A7C15),
+    U(0x243F6A8885A308D3),
+    U(0x13198A2E03707344),
+    U(0xA4093822299F31D0),
+)
+
+# counters, in the head
+TOP, ROWS, FREE_LIST, FREES, TEXT_USED, TEXT_LIVE, HEAP, WORK = range(8)
+COUNTERS = 8
+
+WHOLE, UNTOLD, FULL = -1, -2, -3
+IN_ROWS, IN_INDEX, IN_HEAP = range(3)
+AREAS = 4
+
+FIND, MAKE, HOLD = 0, 1, 2  # what `find` does beside finding
+
+
+class Areas(NamedTuple):
+    rows: Words  # [row, word]
+    entries: Words  # of the index
+    text: Words
+    heap: Numbers  # [entry, (time, row and check)]
+    work: Numbers  # rows that are no longer at rest
+    sums: Words  # their checksums, as they were
+    head: Numbers
+
+
+class Shape(NamedTuple):
+    """What the loops must know of the columns."""
+
+    key: Words  # in the first words of a row: which bits are the key
+    plain: Words  # in all of them: which bits are copied when a row is put
+    slots: Words  # and which say where a value of variable width is
+    made: Words  # a row that was made by asking for it
+    texts: Numbers  # the words of these, those of the key first
+    key_texts: int
+    faces: (
+        Numbers  # [column that may be written in place, (word, shift, bits, kind, its word of validity, its bit there)]
+    )
+    due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiled at its first call, and kept beside this file, or in the user's cache, for other processes; or for this one."""
+    try:
+        return numba.njit(function, cache=True, nogil=True, error_model="numpy")
+    except RuntimeError:  # there is no folder that may be written
+        return numba.njit(function, nogil=True, error_model="numpy")
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    return numba.njit(function, nogil=True, error_model="numpy")
+
+
+@inner
+def damage(area, place):
+    return place * AREAS + area
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@inner
+def mixed(sum_, word):
+    sum_ = (sum_ ^ word) * FACTOR
+    return sum_ ^ (sum_ >> HALF)
+
+
+@inner
+def words_of(slot):
+    return np.int64(((slot & LENGTH) + U(7)) >> U(3))
+
+
+@inner
+def mixed_text(sum_, text, slot):
+    start = np.int64(slot >> LENGTH_BITS)
+    for place in range(start, start + words_of(slot)):
+        sum_ = mixed(sum_, text[place])
+    return sum_
+
+
+@inner
+def checksum(areas, shape, row, flags):
+    """Of a row with these flags; what can be no checksum if its values cannot be where it says."""
+    rows = areas.rows
+    found = mixed(mixed(SEED_ROW, U(row)), (rows[row, 0] & (CONTENT ^ FLAGS)) | flags)
+    for word in range(1, rows.shape[1]):
+        found = mixed(found, rows[row, word])
+    if not flags & FREE:
+        for word in shape.texts:
+            slot = rows[row, word]
+            if np.int64(slot >> LENGTH_BITS) + words_of(slot) > areas.head[TEXT_USED]:
+                return NO_SUM
+            found = mixed_text(found, areas.text, slot)
+    return found >> HALF
+
+
+@inner
+def is_sound(areas, shape, row):
+    first = areas.rows[row, 0]
+    if first & WORKING:
+        place = np.int64(first >> HALF)
+        return place < areas.head[WORK] and areas.work[place] == row
+    return first >> HALF == checksum(areas, shape, row, first & FLAGS)
+
+
+@inner
+def take_up(areas, row):
+    """From now on the row is in work."""
+    first = areas.rows[row, 0]
+    if not first & WORKING:
+        place = areas.head[WORK]
+        areas.work[place] = row
+        areas.sums[place] = first >> HALF
+        areas.rows[row, 0] = (U(place) << HALF) | (first & CONTENT) | WORKING
+        areas.head[WORK] = place + 1
+
+
+@inner
+def lay_down(areas, shape, row, flags):
+    """From now on the row is at rest, with these flags."""
+    first = (areas.rows[row, 0] & (CONTENT ^ FLAGS)) | flags
+    areas.rows[row, 0] = first
+    areas.rows[row, 0] = first | (checksum(areas, shape, row, flags) << HALF)
+
+
+@inner
+def stored(areas, old, new, text):
+    """Where a value is stored that is `new` in another text; in place of `old` if it is as long."""
+    size, head = words_of(new), areas.head
+    start = np.int64(old >> LENGTH_BITS)
+    if size != words_of(old):
+        head[TEXT_LIVE] += size - words_of(old)
+        start = head[TEXT_USED]
+        head[TEXT_USED] += size
+    if size == 0:
+        return U(0)
+    source = np.int64(new >> LENGTH_BITS)
+    for place in range(size):
+        areas.text[start + place] = text[source + place]
+    return (U(start) << LENGTH_BITS) | (new & LENGTH)
+
+
+@inner
+def free(areas, shape, row):
+    """A row in work that nothing leads to any more."""
+    rows, head = areas.rows, areas.head
+    for word in shape.texts:
+        head[TEXT_LIVE] -= words_of(rows[row, word])
+    for word in range(1, rows.shape[1]):
+        rows[row, word] = U(0)
+    rows[row, 0] = (rows[row, 0] >> HALF << HALF) | WORKING | FREE
+    rows[row, 1] = U(head[FREE_LIST])
+    head[FREE_LIST] = row + 1
+    head[FREES] += 1
+
+
+@inner
+def taken(areas, shape):
+    """A row that nothing has; below 0 if the next free one is damaged."""
+    head = areas.head
+    row = head[FREE_LIST] - 1
+    if row < 0:
+        head[TOP] += 1
+        return head[TOP] - 1
+    if row >= head[TOP] or not is_sound(areas, shape, row) or not areas.rows[row, 0] & FREE:
+        return np.int64(-1)
+    head[FREE_LIST] = np.int64(areas.rows[row, 1])
+    head[FREES] -= 1
+    return row
+
+
+@inner
+def has_room(areas, shape, key):
+    """Whether there is a row left, and text enough for a key."""
+    size = areas.head[TEXT_USED]
+    for place in range(shape.key_texts):
+        size += words_of(key[shape.texts[place]])
+    return size <= len(areas.text) and (areas.head[TOP] < len(areas.rows) or areas.head[FREE_LIST] > 0)
+
+
+@inner
+def begin(areas, shape, row, key, text, revived):
+    """Make a row of a key: zeros and nulls. One that is revived has its key already."""
+    rows = areas.rows
+    take_up(areas, row)
+    first = rows[row, 0]
+    flags = LIVE | WORKING | CHANGED | (first & NEW if revived else NEW)
+    for place in range(len(shape.texts)):
+        word = shape.texts[place]
+        if place < shape.key_texts and not revived:
+            rows[row, word] = stored(areas, U(0), key[word], text)
+        elif place >= shape.key_texts:
+            if revived:
+                areas.head[TEXT_LIVE] -= words_of(rows[row, word])
+            rows[row, word] = U(0)
+    for word in range(rows.shape[1]):
+        value = (rows[row, word] & shape.slots[word]) | shape.made[word]
+        if word < len(key):
+            value |= key[word] & shape.key[word] & shape.plain[word]
+        rows[row, word] = value
+    rows[row, 0] |= (first >> HALF << HALF) | flags
+    areas.head[ROWS] += 1
+
+
+@compiled
+def unsound(areas, shape, numbers):
+    """Damage, if one of these rows has any."""
+    for row in numbers:
+        if not is_sound(areas, shape, row):
+            return damage(IN_ROWS, row)
+    return WHOLE
+
+
+@compiled
+def write(areas, shape, images, text, numbers):
+    """Put the values of rows that there are; a row's image has them where the row has them, and text elsewhere."""
+    rows = areas.rows
+    for place in range(len(numbers)):
+        row = numbers[place]
+        take_up(areas, row)
+        for word in shape.texts[shape.key_texts :]:
+            rows[row, word] = stored(areas, rows[row, word], images[place, word], text)
+        for word in range(rows.shape[1]):
+            rows[row, word] = (rows[row, word] & ~shape.plain[word]) | (images[place, word] & shape.plain[word])
+        rows[row, 0] |= CHANGED
+        schedule(areas, shape, row)
+
+
+@compiled
+def touch(areas, shape, numbers):
+    """Rows that were written in place. False, and nothing was done, if one of them is no row in work.
+
+    A null that still reads as one stays so; a time that reads as one becomes one.
+    """
+    rows, head = areas.rows, areas.head
+    for row in numbers:
+        if row < 0 or row >= head[TOP] or rows[row, 0] & (LIVE | WORKING) != LIVE | WORKING:
+            return False
+    for row in numbers:
+        for face in range(len(shape.faces)):
+            word, shift, bits, kind, valid_word, valid_bit = shape.faces[face]
+            value = (rows[row, word] >> U(shift)) & (U(0xFFFFFFFFFFFFFFFF) >> U(64 - bits))
+            sign = U(1) << U(bits - 1)
+            valid = U(1) << U(valid_bit)
+            if kind == TIMES:
+                some = value != sign
+                rows[row, valid_word] &= ~valid
+            elif kind == FLOATS:
+                some = value & (sign - U(1)) <= (U(0x7F800000) if bits == 32 else U(0x7FF0000000000000))
+            else:
+                some = value != U(0)
+            if some:
+                rows[row, valid_word] |= valid
+        rows[row, 0] |= CHANGED
+        schedule(areas, shape, row)
+    return True
+
+
+@compiled
+def delete(areas, shape, numbers):
+    """Rows whose key was there at the last `seal` keep it until the next."""
+    rows = areas.rows
+    for row in numbers:
+        if row < 0 or not rows[row, 0] & LIVE:  # asked for twice
+            continue
+        take_up(areas, row)
+        rows[row, 0] &= ~(LIVE | CHANGED)
+        areas.head[ROWS] -= 1
+        if rows[row, 0] & NEW:
+            found = dismiss(areas, shape, row)
+            if found != WHOLE:
+                return found
+    return WHOLE
+
+
+@compiled
+def seal(areas, shape):
+    """Lay all work down. (UNTOLD, row) and nothing is done if a row was written in place and not told."""
+    rows, head = areas.rows, areas.head
+    for place in range(head[WORK]):
+        row = areas.work[place]
+        if rows[row, 0] & (LIVE | CHANGED) == LIVE and checksum(areas, shape, row, LIVE) != areas.sums[place]:
+            return UNTOLD, row
+    for place in range(head[WORK]):
+        row = areas.work[place]
+        if not rows[row, 0] & (LIVE | FREE):
+            found = dismiss(areas, shape, row)
+            if found != WHOLE:
+                return found, row
+    for place in range(head[WORK]):
+        row = areas.work[place]
+        lay_down(areas, shape, row, rows[row, 0] & (LIVE | FREE))
+    head[WORK] = 0
+    return WHOLE, np.int64(0)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def copy(source, starts, lengths, target, places):
+    """Bytes from some places to others."""
+    for value in range(len(starts)):
+        start, place = starts[value], places[value]
+        for byte in range(lengths[value]):
+            target[place + byte] = source[start + byte]
+
+
+@compiled
+def compact(areas, shape, text):
+    """Leave out what nothing has any more: move the values of all rows to another text, which is large enough."""
+    rows, head, sums = areas.rows, areas.head, areas.sums
+    for row in range(head[TOP]):
+        if not is_sound(areas, shape, row):
+            return damage(IN_ROWS, row)
+        first = rows[row, 0]
+        if first & (LIVE | WORKING | CHANGED) == LIVE | WORKING:
+            place = np.int64(first >> HALF)
+            if checksum(areas, shape, row, LIVE) != sums[place]:
+                sums[place] = NO_SUM  # written, and not told so far
+    head[TEXT_USED] = head[TEXT_LIVE] = 0
+    moved = Areas(rows, areas.entries, text, areas.heap, areas.work, sums, head)
+    for row in range(head[TOP]):
+        first = rows[row, 0]
+        if first & FREE:
+            continue
+        for word in shape.texts:
+            rows[row, word] = stored(moved, U(0), rows[row, word], areas.text)
+        if not first & WORKING:
+            lay_down(moved, shape, row, first & FLAGS)
+        elif sums[np.int64(first >> HALF)] != NO_SUM:
+            sums[np.int64(first >> HALF)] = checksum(moved, shape, row, LIVE)
+    return WHOLE
+
+
+# --- the index -------------------------------------------------------------------------------------------------------
+
+
+@inner
+def folded(entry):
+    entry ^= entry >> HALF
+    entry ^= entry >> U(16)
+    return (entry ^ (entry >> U(8))) & U(0xFF)
+
+
+@inner
+def entry_of(tag, row):
+    entry = (tag << TAG_SHIFT) | U(row)
+    return entry | ((folded(entry) ^ CHECKED) << CHECK_SHIFT)
+
+
+@inner
+def is_entry(entry):
+    return folded(entry) == CHECKED
+
+
+@inner
+def home(tag, slots):
+    return np.int64((tag * U(slots)) >> U(TAG_BITS))
+
+
+@inner
+def following(place, slots):
+    return place + 1 if place + 1 < slots else 0
+
+
+@inner
+def hash_of(shape, image, text):
+    found = SEED_KEY
+    for word in range(len(shape.key)):
+        found = mixed(found, image[word] & shape.key[word])
+    for place in range(shape.key_texts):
+        found = mixed_text(found, text, image[shape.texts[place]])
+    return mixed(found, FACTOR)
+
+
+@inner
+def is_key(areas, shape, row, image, text):
+    for word in range(len(shape.key)):
+        if (areas.rows[row, word] ^ image[word]) & shape.key[word]:
+            return False
+    for place in range(shape.key_texts):
+        word = shape.texts[place]
+        one, other = np.int64(areas.rows[row, word] >> LENGTH_BITS), np.int64(image[word] >> LENGTH_BITS)
+        for part in range(words_of(image[word])):
+            if areas.text[one + part] != text[other + part]:
+                return False
+    return True
+
+
+@compiled
+def find(areas, shape, keys, text, hashes, numbers, does):
+    """The row of each key, or -1. MAKE: of those that have none yet, make one; HOLD: take them up."""
+    index, head = areas.entries, areas.head
+    slots = len(index)
+    for key in range(len(keys)):
+        if does & MAKE and numbers[key] >= 0:
+            continue
+        numbers[key] = -1
+        hashes[key] = hash_of(shape, keys[key], text)
+        tag = hashes[key] >> FROM_HASH
+        place, row, met = home(tag, slots), np.int64(-1), 0
+        while index[place] != EMPTY:
+            entry = index[place]
+            if not is_entry(entry) or met == slots:
+                return damage(IN_INDEX, place)
+            if (entry >> TAG_SHIFT) & TAG_MASK == tag:
+                row = np.int64(entry & ROW_MASK)
+                if row >= head[TOP] or not is_sound(areas, shape, row) or areas.rows[row, 0] & FREE:
+                    return damage(IN_ROWS, row)
+                if is_key(areas, shape, row, keys[key], text):
+                    break
+                row = np.int64(-1)
+            place, met = following(place, slots), met + 1
+        if row >= 0 and areas.rows[row, 0] & LIVE:
+            numbers[key] = row
+            if does & HOLD:
+                take_up(areas, row)
+        elif does & MAKE:
+            revived = row >= 0
+            if not revived:
+                if not has_room(areas, shape, keys[key]):
+                    return FULL
+                row = taken(areas, shape)
+                if row < 0:
+                    return damage(IN_ROWS, head[FREE_LIST] - 1)
+                index[place] = entry_of(tag, row)
+            begin(areas, shape, row, keys[key], text, revived)
+            schedule(areas, shape, row)
+            numbers[key] = row
+    return WHOLE
+
+
+@inner
+def dismiss(areas, shape, row):
+    """Take a row in work out of the index, and free it."""
+    index, slots = areas.entries, len(areas.entries)
+    tag = hash_of(shape, areas.rows[row], areas.text) >> FROM_HASH
+    place, met = home(tag, slots), 0
+    while index[place] != entry_of(tag, row):
+        if not is_entry(index[place]) or met == slots:
+            return damage(IN_INDEX, place)
+        place, met = following(place, slots), met + 1
+    gap = place
+    while True:  # what belongs at the gap, or before it, moves up
+        place = following(place, slots)
+        entry = index[place]
+        if entry == EMPTY:
+            break
+        if not is_entry(entry):
+            return damage(IN_INDEX, place)
+        away = place - home((entry >> TAG_SHIFT) & TAG_MASK, slots)
+        if (away if away >= 0 else away + slots) >= (place - gap if place >= gap else place - gap + slots):
+            index[gap] = entry
+            gap = place
+    index[gap] = EMPTY
+    free(areas, shape, row)
+    return WHOLE
+
+
+@compiled
+def reindex(old, index):
+    """The same entries in an index of another size."""
+    slots = len(index)
+    index[:] = EMPTY
+    for place in range(len(old)):
+        entry = old[place]
+        if entry == EMPTY:
+            continue
+        if not is_entry(entry):
+            return damage(IN_INDEX, place)
+        target = home((entry >> TAG_SHIFT) & TAG_MASK, slots)
+        while index[target] != EMPTY:
+            target = following(target, slots)
+        index[target] = entry
+    return WHOLE
+
+
+# --- the heap --------------------------------------------------------------------------------------------------------
+
+
+@inner
+def packed(time, row):
+    return np.int64((U(row) << HALF) | (mixed(mixed(SEED_HEAP, U(time)), U(row)) >> HALF))
+
+
+@inner
+def row_at(heap, place):
+    return heap[place, 1] >> 32
+
+
+@inner
+def is_sound_entry(heap, place):
+    return heap[place, 1] >= 0 and heap[place, 1] == packed(heap[place, 0], heap[place, 1] >> 32)
+
+
+@inner
+def is_before(heap, one, other):
+    if heap[one, 0] != heap[other, 0]:
+        return heap[one, 0] < heap[other, 0]
+    return heap[one, 1] < heap[other, 1]
+
+
+@inner
+def swap(heap, one, other):
+    for part in range(2):
+        heap[one, part], heap[other, part] = heap[other, part], heap[one, part]
+
+
+@inner
+def push(areas, time, row):
+    heap, place = areas.heap, areas.head[HEAP]
+    heap[place, 0], heap[place, 1] = time, packed(time, row)
+    areas.head[HEAP] += 1
+    while place > 0 and is_before(heap, place, (place - 1) // 2):
+        swap(heap, place, (place - 1) // 2)
+        place = (place - 1) // 2
+
+
+@inner
+def sink(heap, size, place):
+    """Move an entry down to where it belongs; damage among those it meets."""
+    while True:
+        least = place
+        for child in range(2 * place + 1, min(2 * place + 3, size)):
+            if not is_sound_entry(heap, child):
+                return damage(IN_HEAP, child)
+            if is_before(heap, child, least):
+                least = child
+        if least == place:
+            return WHOLE
+        swap(heap, place, least)
+        place = least
+
+
+@inner
+def has_time(areas, shape, row):
+    return areas.rows[row, shape.due[1]] >> U(shape.due[2]) & U(1)
+
+
+@inner
+def schedule(areas, shape, row):
+    """See that a row in work has an entry that is no later than its time."""
+    if len(shape.due) and has_time(areas, shape, row):
+        time = np.int64(areas.rows[row, shape.due[0]])
+        if time < np.int64(areas.rows[row, shape.due[3]]):
+            areas.rows[row, shape.due[3]] = U(time)
+            push(areas, time, row)
+
+
+@inner
+def rebound(areas, shape, row, time):
+    """A row that was found sound has an entry of another time now."""
+    first = areas.rows[row, 0]
+    areas.rows[row, shape.due[3]] = U(time)
+    if not first & WORKING:
+        lay_down(areas, shape, row, first & FLAGS)
+
+
+@inner
+def is_current(areas, shape, row, time):
+    return areas.rows[row, 0] & LIVE != U(0) and np.int64(areas.rows[row, shape.due[3]]) == time
+
+
+@compiled
+def until(areas, shape, time):
+    """(damage, the rows whose time is not after this one).
+
+    What was taken from the heap and stays due is put aside behind its end, and then back.
+    """
+    heap, head = areas.heap, areas.head
+    end, kept, last_at, last = head[HEAP], 0, np.int64(0), np.int64(-1)
+    nothing = np.empty(0, np.int64)
+    if end and not is_sound_entry(heap, 0):
+        return damage(IN_HEAP, 0), nothing
+    while head[HEAP] and heap[0, 0] <= time:
+        at, row = heap[0, 0], row_at(heap, 0)
+        head[HEAP] -= 1
+        if head[HEAP]:
+            if not is_sound_entry(heap, head[HEAP]):
+                return damage(IN_HEAP, head[HEAP]), nothing
+            swap(heap, 0, head[HEAP])
+            found = sink(heap, head[HEAP], 0)
+            if found != WHOLE:
+                return found, nothing
+        if row >= head[TOP] or not is_sound(areas, shape, row):
+            return damage(IN_ROWS, row), nothing
+        if (at == last_at and row == last) or not is_current(areas, shape, row, at):
+            continue
+        due = np.int64(areas.rows[row, shape.due[0]]) if has_time(areas, shape, row) else NEVER
+        if due != at:
+            rebound(areas, shape, row, due)
+            if due != NEVER:
+                push(areas, due, row)  # and meet it again, if it is due
+            continue
+        kept, last_at, last = kept + 1, at, row
+        heap[end - kept, 0], heap[end - kept, 1] = at, row
+    rows = heap[end - kept : end, 1].copy()
+    for place in range(end - kept, end):
+        push(areas, heap[place, 0], heap[place, 1])
+    return WHOLE, rows
+
+
+@compiled
+def thin(areas, shape):
+    """Leave out entries that no row has any more; what is left must be put in order."""
+    heap, head = areas.heap, areas.head
+    size = 0
+    for place in range(head[HEAP]):
+        row = row_at(heap, place)
+        if not is_sound_entry(heap, place):
+            return damage(IN_HEAP, place)
+        if row >= head[TOP] or not is_sound(areas, shape, row):
+            return damage(IN_ROWS, row)
+        if is_current(areas, shape, row, heap[place, 0]):
+            swap(heap, size, place)
+            size += 1
+    head[HEAP] = size
+    return WHOLE

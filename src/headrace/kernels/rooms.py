@@ -1,0 +1,49 @@
+"""Where the bytes of a table are: in memory, or wherever a `Room` puts them, such as a file that is mapped.
+
+Invariant: a table keeps nothing beyond the end of an epoch but what lies in its areas, so whoever has the areas has the
+table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+ALIGNED = 64
+
+
+class Damaged(Exception):
+    """What is in the areas cannot be what a table wrote there; says where."""
+
+
+class Room(Protocol):
+    """Where the bytes of a table are."""
+
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Bytes]:
+        """New areas of so many bytes, all zero, multiple-of-64 aligned: always all areas of the table, at any later time too.
+
+        Earlier ones stay readable until the next call returns and the caller has copied.
+        """
+
+
+class Memory:
+    """Plain memory."""
+
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Bytes]:
+        starts = list(accumulate((_rounded(size) for size in sizes.values()), initial=0))
+        whole = np.zeros(starts[-1] + ALIGNED, np.uint8)
+        first = -whole.ctypes.data % ALIGNED
+        return {
+            name: whole[first + start : first + start + size]
+            for (name, size), start in zip(sizes.items(), starts, strict=False)
+        }
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
