@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from headrace.errors import DataError
 from headrace.kernels import keyed
 from headrace.kernels.keyed import KeyedTable
+from headrace.kernels.rooms import Area, Damaged, Memory
 from headrace.moments import as_datetime
 from headrace.processor import StateTable
 from headrace.values import comparable, key_of
@@ -77,6 +78,21 @@ def counts(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
+class Kept(Memory):
+    """Memory that another process would find again."""
+
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
+        self.last = super().areas(sizes)
+        return self.last
+
+    def found(self) -> Kept:
+        """The same bytes elsewhere."""
+        before, after = self.last, Kept()
+        for name, area in after.areas({name: len(area) for name, area in before.items()}).items():
+            area[:] = before[name]
+        return after
+
+
 class Walk:
     """Random calls, and what a dict says of them."""
 
@@ -92,7 +108,8 @@ class Walk:
         self.declared = StateTable(self.names, self.schema, due="due")
         self.key_schema = pa.schema([self.schema.field(name) for name in self.names])
         first = self.draw(self.some_keys(distinct=True))
-        self.table = KeyedTable(self.declared, "t", first if self.r.random() < 0.8 else None)
+        self.room = Kept()
+        self.table = KeyedTable(self.declared, "t", first if self.r.random() < 0.8 else None, self.room)
         self.model = self.by_key(first) if len(self.table) else {}
         self.stored = dict(self.model)
 
@@ -142,7 +159,7 @@ class Walk:
         return {tuple(row[name] for name in self.names): row for row in plain(table)}
 
     def step(self) -> None:
-        getattr(self, self.r.choice(["put", "put", "delete", "get", "rows", "due", "changes", "face"]))()
+        getattr(self, self.r.choice(["put", "put", "delete", "get", "rows", "due", "changes", "face", "reopen"]))()
         assert len(self.table) == len(self.model)
 
     def put(self) -> None:
@@ -177,16 +194,23 @@ class Walk:
         assert plain(self.table.due(as_datetime(time))) == expected
 
     def changes(self) -> None:
-        found = self.table.changes()
+        found, before = self.table.changes(), set(self.stored)
         assert (found.put.schema, found.gone.schema) == (self.schema, self.key_schema)
         put, gone = self.by_key(found.put), [tuple(k.values()) for k in plain(found.gone)]
         assert list(put) == sorted(put) and gone == sorted(gone)
         for k in gone:
             del self.stored[k]
         assert not set(put) & set(gone)
+        assert found.new.tolist() == [k not in before for k in put]
         self.stored |= put
         assert self.stored == self.model
         assert self.table.changes().put.num_rows == self.table.changes().gone.num_rows == 0
+
+    def reopen(self) -> None:
+        """As another process does in the next epoch."""
+        self.changes()
+        self.room = self.room.found()
+        self.table = KeyedTable.reopen(self.declared, "t", self.room.last, self.room)
 
     def face(self) -> None:
         """Rows made by number, and times written in place."""
@@ -225,6 +249,201 @@ def test_a_table_is_a_dict(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
 def test_a_table_is_a_dict_for_long(kind: str) -> None:
     for seed in range(100, 100 + 20 * MORE):
         walk(kind, seed, 100)
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def damaged_walk(kind: str, seed: int) -> bool:
+    """Whether damage was met; if not, answers are as if there were none."""
+    found = Walk(kind, seed)
+    for _ in range(25):
+        found.step()
+    found.changes()
+    found.room = found.room.found()
+    area = found.room.last[found.r.choice(sorted(found.room.last))]
+    area[found.r.randrange(len(area))] ^= 1 << found.r.randrange(8)
+    try:
+        found.table = KeyedTable.reopen(found.declared, "t", found.room.last, found.room)
+        for _ in range(25):
+            found.step()
+        found.rows()
+    except Damaged as error:
+        if error is not found.table.damaged:
+            assert "its head is not" in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_bit_that_is_flipped_is_met_or_does_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    met = [damaged_walk(kind, seed) for seed in range(12 * MORE)]
+    assert any(met)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_bit_that_is_flipped_is_met_for_long(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    met = [damaged_walk(kind, seed) for seed in range(100, 100 + 150 * MORE)]
+    assert sum(met) > len(met) // 4
+
+
+def answers(table: KeyedTable) -> list[Any]:
+    """What a table says of everything; it is changed by that."""
+    asked = pa.table({"vid": range(-2, 14)})
+    said = [len(table), plain(table.get(asked)), plain(table.rows()), plain(table.due(as_datetime(6)))]
+    table.put(cars(3, 20, 21, 22))
+    table.delete(cars(5, 7, 21))
+    numbers = table.numbers(np.arange(-3, 9))
+    table.columns["n"][numbers] += 1
+    table.touched(numbers)
+    changes = table.changes()
+    return [*said, plain(changes.put), plain(changes.gone), plain(table.due(as_datetime(99))), plain(table.rows())]
+
+
+def some_cars() -> Kept:
+    room = Kept()
+    table = KeyedTable(CARS, "cars", cars(*range(10)), room)
+    table.put(pa.concat_tables([car(i, closes=as_datetime(i), name="x" * 3 * i) for i in range(8)]))
+    table.delete(cars(2, 4, 9))
+    table.changes()
+    return room
+
+
+def reopened(room: Kept) -> KeyedTable:
+    return KeyedTable.reopen(CARS, "cars", room.last, room)
+
+
+@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.thorough)])
+def test_every_bit_is_looked_at_or_does_not_matter(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    before, met = some_cars(), 0
+    expected, size = answers(reopened(before.found())), 8 * sum(map(len, before.last.values()))
+    bits = [(name, bit) for name, area in before.last.items() for bit in range(8 * len(area))]
+    for name, bit in bits[::step]:
+        room = before.found()
+        room.last[name][bit // 8] ^= 1 << bit % 8
+        try:
+            assert answers(reopened(room)) == expected, (name, bit)
+        except Damaged:
+            met += 1
+    assert met * step > size // 3
+
+
+def test_a_part_that_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had never been written."""
+    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    before, met = some_cars(), 0
+    expected = answers(reopened(before.found()))
+    for name, area in before.last.items():
+        for start in range(0, len(area), 64):
+            room = before.found()
+            room.last[name][start : start + 64] = 0
+            try:
+                assert answers(reopened(room)) == expected, (name, start)
+            except Damaged:
+                met += 1
+    assert met > 12
+
+
+def test_a_head_that_does_not_fit_is_refused() -> None:
+    room = some_cars()
+    with pytest.raises(Damaged, match="'cars' is damaged: its head is that of a table with other columns"):
+        KeyedTable.reopen(StateTable(["vid"], CARS.columns), "cars", room.last, room)
+    with pytest.raises(Damaged, match=r"its areas have .* bytes; expected"):
+        KeyedTable.reopen(CARS, "cars", {**room.last, "text": room.last["text"][:-8]}, room)
+    with pytest.raises(Damaged, match="its head is not what was written there"):
+        KeyedTable.reopen(CARS, "cars", {}, room)
+
+
+def test_damage_is_remembered() -> None:
+    room = some_cars()
+    room.last["rows"][:] = 0
+    table = reopened(room)
+    with pytest.raises(Damaged, match=r"'cars' is damaged: row .* is not what was written there") as caught:
+        table.get(cars(1))
+    assert table.damaged is caught.value
+    for call in (table.rows, table.changes, table.__len__, lambda: table.put(cars(50)), lambda: table.columns["n"]):
+        with pytest.raises(Damaged):
+            call()
+
+
+# --- room ------------------------------------------------------------------------------------------------------------
+
+
+def test_text_that_nobody_has_any_more_makes_room() -> None:
+    room = Kept()
+    table = KeyedTable(CARS, "cars", cars(*range(50)), room)
+    for round_ in range(200):
+        table.put(pa.concat_tables([car(i, name=str(round_ % 10) * (100 + 8 * (round_ % 7))) for i in range(50)]))
+        if round_ % 3 == 0:
+            table.changes()
+    assert len(room.last["text"]) < 50 * 160 * 4
+    assert table.rows()["name"].to_pylist() == ["9" * (100 + 8 * (199 % 7))] * 50
+    table.changes()
+    assert reopened(room).rows().equals(table.rows())
+
+
+def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
+    table = KeyedTable(CARS, "cars", cars(*range(50)))
+    numbers = table.numbers(np.array([1, 2]))
+    table.columns["n"][numbers[:1]] = 99
+    for round_ in range(20):
+        table.put(pa.concat_tables([car(i, name="x" * (100 + 8 * (round_ % 7))) for i in range(10, 50)]))
+    with pytest.raises(DataError, match=r"the row of \(vid=1\) was written in place, and not told; call touched"):
+        table.changes()
+    table.touched(numbers)
+    assert table.changes().put.num_rows == 42
+
+
+def test_entries_of_rows_that_went_make_room() -> None:
+    room = Kept()
+    table = KeyedTable(CARS, "cars", None, room)
+    for round_ in range(2000):
+        table.put(car(round_ % 5, closes=as_datetime(10_000 - round_)))  # earlier, each time
+        if round_ % 2:
+            table.delete(cars(1))
+    assert len(room.last["heap"]) == 16 * 2 * keyed.SMALLEST
+    assert table.due(as_datetime(8003))["vid"].to_pylist() == [4, 3, 2]
+
+
+def test_a_new_key_that_is_asked_for_often_takes_one_row() -> None:
+    table = KeyedTable(CARS, "cars")
+    before = table.nbytes
+    table.numbers(np.repeat(np.arange(60), 1000))
+    assert (len(table), table.nbytes) == (60, before)
+
+
+def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room was made for fewer keys than there are."""
+    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    table = KeyedTable(CARS, "cars")
+    find = table._do.find
+
+    def of_one_hash(areas: Any, shape: Any, keys: Any, text: Any, hashes: Any, *rest: Any) -> int:
+        found: int = find(areas, shape, keys, text, hashes, *rest)
+        hashes[:] = 7
+        return found
+
+    monkeypatch.setattr(table._do, "find", of_one_hash)
+    assert len(set(table.numbers(np.arange(100)).tolist())) == 100
+    table.put(cars(*range(90, 120)))
+    assert len(table) == 120
+    with pytest.raises(DataError, match="more than once"):
+        table.put(cars(7, 7))
+
+
+def test_many_columns() -> None:
+    names = [f"c{i}" for i in range(100)]
+    declared = StateTable(["c50", "c99"], pa.schema([(name, pa.int16()) for name in names]))
+    rows = pa.table({name: pa.array([i, None, 2], pa.int16()) for i, name in enumerate(names)})
+    room = Kept()
+    table = KeyedTable(declared, "t", rows.slice(0, 2), room)
+    table.put(rows.slice(2))
+    table.changes()
+    assert KeyedTable.reopen(declared, "t", room.last, room).get(rows).equals(rows)
 
 
 # --- the rest is said one by one -------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
-from headrace.kernels.rooms import Bytes, Damaged, Memory, Room
+from headrace.kernels.rooms import MEMORY, Area, Damaged, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.types import shown
@@ -43,7 +43,6 @@ FORMAT = 1
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
-MEMORY = Memory()
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class KeyedTable:
         self._write_head()
 
     @classmethod
-    def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Bytes], room: Room) -> KeyedTable:
+    def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Area], room: Room) -> KeyedTable:
         """The table that is in these areas, as it was after `changes`."""
         table = cls.__new__(cls)
         table._declare(declared, name, room)
@@ -103,12 +102,12 @@ class KeyedTable:
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
         self._layout, self._shape = _layout(declared)
 
-    def _open(self, areas: Mapping[str, Bytes], sizes: _Sizes, counters: Numbers) -> None:
+    def _open(self, areas: Mapping[str, Area], sizes: _Sizes, counters: Numbers) -> None:
         nothing = np.zeros(0, np.int64)
         self._areas = self._do.Areas(*self._arrays(areas), nothing, nothing.view(np.uint64), counters)
         self._bytes, self._sizes = areas, sizes
 
-    def _arrays(self, areas: Mapping[str, Bytes]) -> tuple[Words, Words, Words, Numbers]:
+    def _arrays(self, areas: Mapping[str, Area]) -> tuple[Words, Words, Words, Numbers]:
         rows, index, text, heap = (np.asarray(areas[name]) for name in ("rows", "index", "text", "heap"))
         words = rows.view(np.uint64).reshape(-1, self._layout.words)
         return words, index.view(np.uint64), text.view(np.uint64), heap.view(np.int64).reshape(-1, 2)
@@ -385,7 +384,7 @@ class KeyedTable:
         head[: len(said)] = said
         head[-1] = _sum(head[:-1])
 
-    def _read_head(self, areas: Mapping[str, Bytes]) -> tuple[_Sizes, Numbers]:
+    def _read_head(self, areas: Mapping[str, Area]) -> tuple[_Sizes, Numbers]:
         head = np.asarray(areas["head"]).view(np.int64) if len(areas.get("head", ())) == 8 * HEAD else None
         if head is None or head[0] != MAGIC or head[-1] != _sum(head[:-1]):
             raise self._remember("its head is not what was written there")

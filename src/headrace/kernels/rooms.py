@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+Area = npt.NDArray[np.uint8]
 
 ALIGNED = 64
 
@@ -25,7 +25,7 @@ class Damaged(Exception):
 class Room(Protocol):
     """Where the bytes of a table are."""
 
-    def areas(self, sizes: Mapping[str, int]) -> dict[str, Bytes]:
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         """New areas of so many bytes, all zero, multiple-of-64 aligned: always all areas of the table, at any later time too.
 
         Earlier ones stay readable until the next call returns and the caller has copied.
@@ -35,7 +35,7 @@ class Room(Protocol):
 class Memory:
     """Plain memory."""
 
-    def areas(self, sizes: Mapping[str, int]) -> dict[str, Bytes]:
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         starts = list(accumulate((_rounded(size) for size in sizes.values()), initial=0))
         whole = np.zeros(starts[-1] + ALIGNED, np.uint8)
         first = -whole.ctypes.data % ALIGNED
@@ -43,6 +43,9 @@ class Memory:
             name: whole[first + start : first + start + size]
             for (name, size), start in zip(sizes.items(), starts, strict=False)
         }
+
+
+MEMORY = Memory()
 
 
 def _rounded(size: int) -> int:
