@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrow import Numbers, order
+from headrace.arrow import Numbers
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Fixed, column, enlarged, is_fixed, numpy_of, objects_of
@@ -31,6 +31,7 @@ from headrace.kernels.due import Due
 from headrace.kernels.fitting import fit
 from headrace.moments import micros
 from headrace.processor import StateTable
+from headrace.sorting import order
 from headrace.types import shown
 
 Keys = list[Any]  # one value that can be hashed per row: of a column, or a tuple of several

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace import arrow, duck
 from headrace.kernels.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep
+from headrace.sorting import order
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason
@@ -132,7 +133,7 @@ def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     if table.num_rows < 2:
         return table
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
-        return arrow.take(table, arrow.order([table.column(name) for name in columns]))
-    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
+        return arrow.take(table, order([table.column(name) for name in columns]))
+    by = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
     names = ", ".join(duck.quote(name) for name in table.column_names)
-    return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)
+    return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {by}", {duck.TUPLES: table}), table.schema)
