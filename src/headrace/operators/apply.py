@@ -24,7 +24,7 @@ from headrace.kernels import substreams
 from headrace.kernels.handover import Sequences
 from headrace.kernels.keyed import KeyedTable
 from headrace.moments import FOREVER, NEVER
-from headrace.operators.base import Appended, Results, Slot, Unkeyed
+from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
@@ -86,8 +86,8 @@ class ApplyOperator(Unkeyed, Appended):
         return TS
 
     @property
-    def sorted_by_hash(self) -> bool:
-        return False
+    def arranged(self) -> Arranged:
+        return Arranged.ANYHOW
 
     @property
     def holds_tuples(self) -> bool:
