@@ -1,4 +1,4 @@
-"""What Arrow's own operations do not do: rows by number, pieces of a table, whatever the length of their text, and order.
+"""What Arrow's own operations do not do: rows by number, pieces of a table, whatever the length of their text.
 
 Invariant: a column of text or bytes has at most 2 GiB in one chunk, because its offsets are 32-bit numbers. `take` of
 pyarrow makes one chunk and fails beyond that; what is here makes as many as it takes.
@@ -12,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
 
@@ -52,20 +51,6 @@ def take(table: pa.Table, rows: Numbers) -> pa.Table:
     pieces = pairwise(_bounds(len(rows), PIECE // row_bytes(table)))
     found = [part for start, stop in pieces for part in _gathered(batches, starts, rows[start:stop])]
     return pa.concat_tables(found).cast(table.schema) if found else table.slice(0, 0)
-
-
-def order(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
-    """Row numbers by these columns, none of them nested: nulls last, NaN above the numbers, text by its bytes."""
-    names = [str(place) for place in range(len(columns))]  # a name may look like a path
-    table = pa.Table.from_arrays([_sortable(column) for column in columns], names=names)
-    found: Numbers = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
-    return found
-
-
-def _sortable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Arrow does not sort the small decimals."""
-    small = pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type)
-    return values.cast(pa.decimal128(38, values.type.scale)) if small else values
 
 
 def _is_safe(table: pa.Table, rows: int) -> bool:

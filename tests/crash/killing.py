@@ -135,11 +135,11 @@ class KillingStorage:
         self.inner, self.moment = inner, moment
         self.root, self.uri = inner.root, inner.uri
 
-    def write(self, name: str, data: Any) -> None:
+    def write(self, name: str, *data: Any) -> None:
         now = self._begin(f"write {name}")
         if now("torn"):
-            self._torn(self.root / name, data)
-        self.inner.write(name, data)
+            self._torn(self.root / name, b"".join(map(memoryview, data)))
+        self.inner.write(name, *data)
         self._end(now)
 
     def sync(self, names: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from headrace.difference import difference
 from headrace.engine import keeping
 from headrace.engine.keeping import Keeping
 from headrace.errors import HeadraceError
-from headrace.kernels import substreams
+from headrace.kernels import handover, substreams
+from headrace.kernels.handover import Sequences
 from headrace.operators import apply
 from headrace.reference import reference
+from headrace.routing import EVERYWHERE
 from headrace.state import bases, runs, tables
 from headrace.types import SUBSTREAM
 
@@ -139,19 +141,24 @@ def tables_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
-    real = apply._replicated
+    real = Sequences.__init__
 
-    def doubled(table: pa.Table, members: Any) -> pa.Table:
-        for_all = table.filter(pc.equal(table.column(SUBSTREAM), apply.EVERYWHERE))
-        return real(pa.concat_tables([table, for_all]), members)
+    def doubled(self: Sequences, given: Sequence[pa.Table], *others: Any) -> None:
+        for_all = [each.filter(pc.equal(each.column(SUBSTREAM), EVERYWHERE)) for each in given]
+        real(self, [*given, *for_all], *others)
 
-    patch.setattr(apply, "_replicated", doubled)
+    patch.setattr(Sequences, "__init__", doubled)
 
 
 def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
-    """Not the last of the substreams that a slot has."""
-    real = apply._replicated
-    patch.setattr(apply, "_replicated", lambda table, members: real(table, members[:-1] or members))
+    """Those substreams that have tuples of their own, and of them not the one that has the first."""
+    real = Sequences.tuples
+
+    def own(self: Sequences, substream: int) -> pa.Table:
+        start, stop = self._span(substream)
+        return real(self, substream) if start else self._tuples.slice(start, stop - start)
+
+    patch.setattr(Sequences, "tuples", own)
 
 
 def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
@@ -171,14 +178,8 @@ def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
 
 def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     """Tuples at the watermark are handed over already: others of that time may follow in the next epoch."""
-    real = apply._between
-
-    def eager(table: pa.Table, before: int, after: int) -> pa.Table:
-        at = apply.times(table)
-        now = (at >= before) & (at <= after)
-        return table.filter(pa.array(now)) if (at == after).any() else real(table, before, after)
-
-    patch.setattr(apply, "_between", eager)
+    real = handover._between
+    patch.setattr(handover, "_between", lambda at, before, after: real(at, before, after + 1))
 
 
 def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:

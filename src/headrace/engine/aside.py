@@ -49,13 +49,16 @@ class Aside:
     def _put(self, result: str, table: pa.Table) -> None:
         self.report.put_aside(result, write_out(self.epoch, self.task, result, table))
 
-    def run_step(self, table: pa.Table, step: p.Step) -> tuple[pa.Table, Sequence[Failed]]:
-        """What comes out of a step, counted, and who failed in it; they stop the run unless it keeps them."""
+    def run_step(self, table: pa.Table, step: p.Step, *, last: bool = False) -> tuple[pa.Table, Sequence[Failed]]:
+        """What comes out of a step, counted, and who failed in it; they stop the run unless it keeps them.
+
+        last: what goes nowhere may stay among the tuples of a split, since whoever writes them leaves it out.
+        """
         keep = self.epoch.keep_failed and not p.is_pushed(step)  # a pushed one is part of a join's predicate
         if isinstance(step, p.SplitStep):
             found = split(table, step, keep=keep)
             self.report.split(step.name, found.counts, found.largest)
-            return found.tuples, found.failed
+            return found.marked if last and not step.replicate else found.tuples, found.failed
         tuples, failed = run_step(table, step, keep=keep)
         return tuples, [failed] if failed else []
 
@@ -69,7 +72,8 @@ class Aside:
 
 
 class Walk:
-    """One table along the edges of its producer: what comes out of the steps of each, and at last who failed where.
+    """One table along the edges of its producer: what comes out of the steps of each, and at last who failed where. Where
+    the last step is a split, tuples that go nowhere may be among them.
 
     Steps that edges have in common, from the first on, are run once: what is counted there is counted once. What no
     other edge needs is not kept.
@@ -85,10 +89,12 @@ class Walk:
         begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
         table = self._done[edge.steps[:begun]]
         for depth in range(begun, len(edge.steps)):
-            table, failed = self.aside.run_step(table, edge.steps[depth])
+            again = self._wanted[edge.steps[: depth + 1]] > 1
+            last = depth + 1 == len(edge.steps) and not again
+            table, failed = self.aside.run_step(table, edge.steps[depth], last=last)
             if failed:
                 self._keep(key_of(edge, depth), failed)
-            if self._wanted[edge.steps[: depth + 1]] > 1:
+            if again:
                 self._done[edge.steps[: depth + 1]] = table
         return table
 

@@ -1,6 +1,6 @@
 """The way out of a task: tuples are put in by producer, and leave as blocks, rows, results and one report.
 
-Exchange by reference for what becomes window state: the block that is written, sorted by (group, position), is both
+Exchange by reference for what becomes window state: the block that is written, sorted by group, is both
 the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
 Both carry the columns of the edge and no others. Two inputs that want the same tuples in the same groups (a self-join)
 share one block. What an operator of the same stage wants, whose slots are shared, is handed over within this slot.
@@ -29,7 +29,8 @@ from headrace.engine.writing import (
     write_grouped,
     write_out,
 )
-from headrace.operators.base import Appended, Operator
+from headrace.kernels.split import going_somewhere
+from headrace.operators.base import Appended, Arranged, Operator
 from headrace.routing import Adapts
 from headrace.routing.hashing import hashes
 from headrace.types import shown
@@ -81,8 +82,9 @@ class Outlet:
         walk = Walk(self.aside, table, edges)
         for edge in edges:
             found = walk.along(edge)
-            self.work.passed(edge.name, table.num_rows, found.num_rows)
-            if found.num_rows:
+            rows = going_somewhere(found)
+            self.work.passed(edge.name, table.num_rows, rows)
+            if rows:
                 yield from self._send(edge, found, shared)
         walk.finish()
 
@@ -165,7 +167,7 @@ class Outlet:
 
 def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
     """Keys that a sample of the rows shows to be heavy."""
-    if not operator.sorted_by_hash or held.num_rows < FEW:
+    if operator.arranged is not Arranged.HASH or held.num_rows < FEW:
         return []
     step = max(1, held.num_rows // SAMPLE)
     rows = np.arange(0, held.num_rows, step)

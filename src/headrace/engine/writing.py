@@ -1,8 +1,7 @@
 """What tasks write: blocks of grouped state, blocks of plain rows, and parts of results for sinks that take them.
 
-Invariant: a grouped block is sorted by group, and within it by position, or for a join with an equality by the hash of
-the key; rows of group g are offsets[g] .. offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the
-blocks that have some. The tuples of a join have the hash that gave them their
+Invariant: a grouped block is sorted by group, and within it as its operator wants it; rows of group g are
+offsets[g] .. offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the blocks that have some. The tuples of a join have the hash that gave them their
 group beside them: it is taken once, before columns are dropped. The position is what an operator's state expires by: event
 time, the start of a pane, or a rank.
 """
@@ -22,7 +21,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, SinkError
-from headrace.operators.base import Appended, Operator, Replaced
+from headrace.operators.base import Appended, Arranged, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
 from headrace.sinks import Part, PartSink
@@ -118,15 +117,25 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     """State of one input of an operator; tuples whose group is nowhere are left out, those of all groups come last."""
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
+    groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
+    if operator.arranged is Arranged.ANYHOW:
+        positions = np.asarray(table.column(operator.position).cast(pa.int64()))
+        return _write_ordered(epoch, task, table, groups, positions, _by_group(groups, epoch.groups), 0)
     if len(groups) and groups.min() < 0:
-        groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
-    order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
+    by_hash = operator.arranged is Arranged.HASH
+    order = np.argsort(hashes(table), kind="stable") if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
     return _write_ordered(epoch, task, table, groups, positions, order, far)
+
+
+def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
+    """Rows by group, those of none left out: in numbers of one or two bytes if that is enough, which are sorted by counting."""
+    counted = (groups + 1).astype(np.min_scalar_type(total + 1))
+    return np.argsort(counted, kind="stable")[int(np.count_nonzero(groups < 0)) :]
 
 
 def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
@@ -138,12 +147,14 @@ def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -
 def _write_ordered(
     epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
 ) -> Written:
-    regions = epoch.groups + int(len(groups) and groups.max() == epoch.groups)
-    offsets = np.searchsorted(groups[order], np.arange(regions + 1)).astype(np.int64)
+    """Rows in an order that puts groups one after the other; it may leave out some that are in none."""
+    if len(order) < len(groups):
+        positions, groups = positions[groups >= 0], groups[groups >= 0]
+    rows = np.bincount(groups, minlength=epoch.groups).astype(np.int64)
+    offsets = np.append(0, np.cumsum(rows))
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
     block = write_block(task.storage, name, arrow.take(table, order), offsets, low, high)
-    rows = np.diff(offsets)
     return Written(block, rows[: epoch.groups], int(rows[epoch.groups :].sum()), far)
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from headrace.arrow import Numbers, order
+from headrace.arrow import Numbers
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Layout, Words
@@ -33,6 +33,7 @@ from headrace.kernels.fitting import fit
 from headrace.kernels.rooms import MEMORY, Area, Damaged, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
+from headrace.sorting import order
 from headrace.types import shown
 
 if TYPE_CHECKING:

@@ -18,16 +18,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
+from headrace import arrow, duck
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.given import named
 from headrace.kernels.aggregate import times
-from headrace.kernels.evaluate import show
+from headrace.kernels.evaluate import attempt, show
 from headrace.kernels.stateless import Failed, evaluated
 from headrace.plan import MapStep, SplitStep
 from headrace.processor import Function
-from headrace.routing.base import EVERYWHERE
+from headrace.routing.base import EVERYWHERE, NOWHERE
 from headrace.routing.hashing import hash_rows, scale
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
@@ -49,12 +49,37 @@ class Counts:
 
 @dataclass(frozen=True)
 class Divided:
-    """tuples: with their substream; largest: the latest time of all that came, those that go nowhere included."""
+    """asked: the tuples that did not fail, and where each goes: to a substream, `EVERYWHERE` or `NOWHERE`.
 
-    tuples: pa.Table
+    largest: the latest time of all that came, those that go nowhere included.
+    """
+
+    asked: pa.Table
+    targets: Substreams
+    step: SplitStep
     counts: Counts
     largest: int | None
     failed: Sequence[Failed]
+
+    @property
+    def marked(self) -> pa.Table:
+        """All of them with their target beside them, those that go nowhere included: nothing is moved."""
+        return _with(self.asked, self.targets)
+
+    @property
+    def tuples(self) -> pa.Table:
+        """Those that go somewhere with their substream; those for all are marked so, or made one for each."""
+        if not self.counts.omitted and not (self.step.replicate and self.counts.broadcast):
+            return self.marked
+        copies = np.where(self.targets == NOWHERE, 0, 1)
+        if self.step.replicate:
+            copies[self.targets == EVERYWHERE] = self.step.substreams
+        rows = np.repeat(np.arange(len(copies)), copies)
+        targets = self.targets[rows]
+        if self.step.replicate:
+            every = np.arange(self.step.substreams, dtype=np.int32)
+            targets[targets == EVERYWHERE] = np.tile(every, self.counts.broadcast)
+        return _with(arrow.take(self.asked, rows), targets)
 
 
 @dataclass(frozen=True)
@@ -73,33 +98,50 @@ _BROADCAST = _Kind("broadcast", pa.types.is_boolean, pa.bool_(), "booleans", "bo
 
 
 def split(table: pa.Table, step: SplitStep, *, keep: bool) -> Divided:
-    """The tuples of a window with the substream that each goes to; those that go nowhere are left out."""
-    to_all, others, failed = _broadcast(table, step, keep)
-    asked, targets, more = _routed(others, step, keep)
-    somewhere = targets >= 0
-    routed, omitted = int(np.count_nonzero(somewhere)), int(np.count_nonzero(~somewhere))
-    if omitted:
-        asked, targets = asked.filter(pa.array(somewhere)), targets[somewhere]
-    parts = [_with(asked, targets), _everywhere(to_all, step)]
-    return Divided(
-        pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]),
-        Counts(routed, to_all.num_rows, omitted),
-        int(times(table).max()) if table.num_rows else None,
-        [each for each in (failed, more) if each],
-    )
+    """Where the tuples of a window go."""
+    asked, targets, failed = _at_once(table, step) or _one_by_one(table, step, keep)
+    broadcast, omitted = (int(np.count_nonzero(targets == special)) for special in (EVERYWHERE, NOWHERE))
+    counts = Counts(len(targets) - broadcast - omitted, broadcast, omitted)
+    return Divided(asked, targets, step, counts, int(times(table).max()) if table.num_rows else None, failed)
+
+
+def going_somewhere(tuples: pa.Table) -> int:
+    """How many tuples do, of a table that may have been split."""
+    if SUBSTREAM not in tuples.column_names:
+        return int(tuples.num_rows)
+    return int(np.count_nonzero(np.asarray(tuples.column(SUBSTREAM)) != NOWHERE))
 
 
 def _with(table: pa.Table, targets: Substreams) -> pa.Table:
     return table.append_column(pa.field(SUBSTREAM, pa.int32()), pa.array(targets, pa.int32()))
 
 
-def _everywhere(table: pa.Table, step: SplitStep) -> pa.Table:
-    """Tuples for all substreams: marked so, or one for each."""
-    rows, copies = table.num_rows, step.substreams
-    if not step.replicate:
-        return _with(table, np.full(rows, EVERYWHERE, np.int32))
-    repeated = arrow.take(table, np.repeat(np.arange(rows), copies))
-    return _with(repeated, np.tile(np.arange(copies, dtype=np.int32), rows))
+Found = tuple[
+    pa.Table, Substreams, Sequence[Failed]
+]  # the tuples that did not fail, where each goes; those that failed
+
+
+def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
+    """Both rules in one query, if they are SQL and nothing fails: what almost always happens."""
+    route, broadcast = step.route, step.broadcast
+    if not isinstance(route, Expression) or isinstance(broadcast, Function) or not table.num_rows:
+        return None
+    everywhere = f"coalesce({broadcast.sql}, false)" if broadcast else "false"
+    sql = f"SELECT {everywhere} AS everywhere, CASE WHEN NOT {everywhere} THEN {route.sql} END AS route FROM __tuples"
+    found = attempt(sql, {duck.TUPLES: table}, step.text)
+    if not isinstance(found, pa.Table) or not _in_range(found.column("route"), step):
+        return None
+    somewhere = np.asarray(pc.fill_null(found.column("route").cast(pa.int32()), NOWHERE))
+    return table, np.where(np.asarray(found.column("everywhere")), np.int32(EVERYWHERE), somewhere), []
+
+
+def _one_by_one(table: pa.Table, step: SplitStep, keep: bool) -> Found:
+    """Rule by rule, to find the tuples that fail, or to say what is wrong with which."""
+    to_all, others, failed = _broadcast(table, step, keep)
+    asked, targets, more = _routed(others, step, keep)
+    everywhere = np.full(to_all.num_rows, EVERYWHERE, np.int32)
+    both = pa.concat_tables([asked, to_all]) if to_all.num_rows else asked
+    return both, np.concatenate([targets, everywhere]), [each for each in (failed, more) if each]
 
 
 def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, pa.Table, Failed | None]:
@@ -112,7 +154,7 @@ def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, 
 
 
 def _routed(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, Substreams, Failed | None]:
-    """(the tuples that did not fail, where each goes, below zero: nowhere; those that failed)."""
+    """(the tuples that did not fail, where each goes; those that failed)."""
     if step.by is not None:
         return table, scale(hash_rows(table, step.by), step.substreams), None
     if not table.num_rows:
@@ -120,13 +162,17 @@ def _routed(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, Sub
     assert step.route is not None
     rest, values, failed = _values(table, step, step.route, _ROUTE, keep)
     _check_range(rest, values, step)
-    return rest, np.asarray(pc.fill_null(values.cast(pa.int32()), -1)), failed
+    return rest, np.asarray(pc.fill_null(values.cast(pa.int32()), NOWHERE)), failed
+
+
+def _in_range(values: Values, step: SplitStep) -> bool:
+    found = pc.min_max(values).as_py()
+    return found["min"] is None or (found["min"] >= 0 and found["max"] < step.substreams)
 
 
 def _check_range(table: pa.Table, values: Values, step: SplitStep) -> None:
-    found = pc.min_max(values).as_py()
     last = step.substreams - 1
-    if found["min"] is None or (found["min"] >= 0 and found["max"] <= last):
+    if _in_range(values, step):
         return
     row, value = next((row, v) for row, v in enumerate(values.to_pylist()) if v is not None and not 0 <= v <= last)
     msg = f"gave {value} for the tuple {show(table.slice(row, 1))}; substreams are 0 .. {last}, and null for a tuple that goes nowhere"

@@ -18,9 +18,11 @@ import pyarrow as pa
 from headrace import arrow, duck
 from headrace.kernels.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep
+from headrace.sorting import order
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason
+ROW = "__row"
 Plain = MapStep | FilterStep
 
 
@@ -129,10 +131,15 @@ def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
-    if table.num_rows < 2:
-        return table
+    return table if table.num_rows < 2 else arrow.take(table, row_order(table, columns))
+
+
+def row_order(table: pa.Table, columns: Sequence[str], among: arrow.Numbers | None = None) -> arrow.Numbers:
+    """Row numbers by some columns, of all rows or of those that are given."""
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
-        return arrow.take(table, arrow.order([table.column(name) for name in columns]))
-    order = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in columns)
-    names = ", ".join(duck.quote(name) for name in table.column_names)
-    return in_schema(duck.run(f"SELECT {names} FROM __tuples ORDER BY {order}", {duck.TUPLES: table}), table.schema)
+        return order([table.column(name) for name in columns], among)
+    rows = np.arange(table.num_rows) if among is None else among
+    some = (table if among is None else arrow.take(table, among)).append_column(ROW, pa.array(rows))
+    by = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*columns, ROW))
+    found: arrow.Numbers = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: some})[ROW].to_numpy()
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.durations import format_duration
 from headrace.moments import FOREVER, NEVER, minus
-from headrace.operators.base import Appended
+from headrace.operators.base import Appended, Arranged
 from headrace.operators.keyed import Keyed
 from headrace.plan import Named
 from headrace.plan.figures import Counted, Figures, Load, Pace
@@ -31,8 +31,8 @@ class WindowAggregate(GroupedOperator, Appended):
     every: int
 
     @property
-    def sorted_by_hash(self) -> bool:
-        return False
+    def arranged(self) -> Arranged:
+        return Arranged.POSITION
 
     def watermark(self, inputs: Sequence[int]) -> int:
         return minus(inputs[0], self.window)

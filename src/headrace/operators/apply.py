@@ -21,17 +21,16 @@ import pyarrow as pa
 
 from headrace.durations import format_duration
 from headrace.kernels import substreams
-from headrace.kernels.aggregate import times
+from headrace.kernels.handover import Sequences
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.stateless import ordered
 from headrace.moments import FOREVER, NEVER
-from headrace.operators.base import Appended, Results, Slot, Unkeyed
+from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable
 from headrace.query import nodes
-from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
+from headrace.routing import Router, SubstreamGrouping, SubstreamRouter
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 FIRST = "__first"  # the first `ts` of every substream that has had a tuple
@@ -87,8 +86,8 @@ class ApplyOperator(Unkeyed, Appended):
         return TS
 
     @property
-    def sorted_by_hash(self) -> bool:
-        return False
+    def arranged(self) -> Arranged:
+        return Arranged.ANYHOW
 
     @property
     def holds_tuples(self) -> bool:
@@ -138,9 +137,13 @@ class _Turn:
 
     substream: int
     first: int  # its first `ts`, now or long ago
-    tuples: pa.Table
+    handed: Sequences
     ticks: range
     end: int | None
+
+    @property
+    def tuples(self) -> pa.Table:
+        return self.handed.tuples(self.substream)
 
 
 class _Turns:
@@ -180,28 +183,19 @@ class _Turns:
     # --- what is handed over -------------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_Turn]:
-        handed = _by_substream(self._handed_over())
-        nothing = self.operator.schemas[0].empty_table().drop_columns([SUBSTREAM])
+        blocks = [*self.slot.old(0), *self.slot.new(0)]
+        tables = self.slot.tables([b for b in blocks if b.low is not None and b.low < self.after], 0)
+        handed = Sequences(tables, self.operator.schemas[0], self.before, self.after)
         found = []
         for number in self.members:
-            tuples = handed.get(number, nothing)
-            first = known.get(number, int(times(tuples)[0]) if tuples.num_rows else None)
+            now = handed.first(number)
+            first = known.get(number, now)
             if first is None:
                 continue  # it never had a tuple
             ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.furthest)
-            if tuples.num_rows or ticks or self.end is not None:
-                found.append(_Turn(number, first, tuples, ticks, self.end))
+            if now is not None or ticks or self.end is not None:
+                found.append(_Turn(number, first, handed, ticks, self.end))
         return found
-
-    def _handed_over(self) -> pa.Table:
-        """Tuples that the watermark has passed in this epoch, by substream and in sequence; those for all, in each."""
-        blocks = [*self.slot.old(0), *self.slot.new(0)]
-        tables = self.slot.tables([b for b in blocks if b.low is not None and b.low < self.after], 0)
-        schema = self.operator.schemas[0]
-        ready = [_between(table, self.before, self.after).select(schema.names) for table in tables]
-        routed = _replicated(pa.concat_tables(ready) if ready else schema.empty_table(), self.members)
-        visible = [name for name in schema.names if name != SUBSTREAM]
-        return ordered(routed, [SUBSTREAM, TS, *visible])
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +204,7 @@ class _Turns:
         touched = sorted(set(self._groups_of([turn.substream for turn in turns])))
         found: dict[str, dict[int, KeyedTable]] = {}
         for name, declared in self.declared.tables:
-            rows = _by_substream(self.slot.keyed(name, touched), in_order=False)
+            rows = _by_substream(self.slot.keyed(name, touched))
             members = self.grouping.members(touched, self.slot.total)
             found[name] = {number: KeyedTable(declared, name, rows.get(number)) for number in members}
         return found
@@ -245,32 +239,11 @@ def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:
     return list(zip(firsts.column("of").to_pylist(), firsts.column("first").cast(pa.int64()).to_pylist(), strict=True))
 
 
-def _between(table: pa.Table, before: int, after: int) -> pa.Table:
-    at = times(table)
-    mine = (at >= before) & (at < after)
-    return table if mine.all() else table.filter(pa.array(mine))
-
-
-def _replicated(table: pa.Table, members: Sequence[int]) -> pa.Table:
-    """A tuple for all substreams becomes one for each of these."""
-    for_all = np.asarray(table.column(SUBSTREAM)) == EVERYWHERE
-    if not for_all.any():
-        return table
-    shared = table.filter(pa.array(for_all))
-    copies = shared.take(pa.array(np.tile(np.arange(shared.num_rows), len(members))))
-    numbers = pa.array(np.repeat(np.asarray(members, np.int32), shared.num_rows))
-    place = table.schema.get_field_index(SUBSTREAM)
-    copies = copies.set_column(place, table.schema.field(place), numbers)
-    return pa.concat_tables([table.filter(pa.array(~for_all)), copies])
-
-
-def _by_substream(table: pa.Table, *, in_order: bool = True) -> dict[int, pa.Table]:
-    """The rows of each, without the column that says which; they lie together already, unless that is said."""
+def _by_substream(table: pa.Table) -> dict[int, pa.Table]:
+    """The rows of each, without the column that says which."""
     numbers = np.asarray(table.column(SUBSTREAM))
-    rows = table.drop_columns([SUBSTREAM])
-    if not in_order:
-        order = np.argsort(numbers, kind="stable")
-        numbers, rows = numbers[order], rows.take(pa.array(order))
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], table.drop_columns([SUBSTREAM]).take(pa.array(order))
     found, starts = np.unique(numbers, return_index=True)
     pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
     return {number: rows.slice(start, stop - start) for number, start, stop in pieces}

@@ -42,6 +42,14 @@ class State(Enum):
     NONE = "nothing"
 
 
+class Arranged(Enum):
+    """How the rows of a group lie in a block of state."""
+
+    HASH = "by the hash of the key, which groups are ranges of"
+    POSITION = "by position"
+    ANYHOW = "as they came: whoever reads them puts them in order"
+
+
 class Slot(Protocol):
     """One slot in one epoch, as an operator sees it."""
 
@@ -264,12 +272,12 @@ class Appended(Operator):
     @property
     @abstractmethod
     def position(self) -> str:
-        """The column by which its state is ordered and expires."""
+        """The column by which its state expires."""
 
     @property
     @abstractmethod
-    def sorted_by_hash(self) -> bool:
-        """Whether a block is sorted by the hash of the key instead of by group and position."""
+    def arranged(self) -> Arranged:
+        """How the rows of a group lie in a block."""
 
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
@@ -286,7 +294,7 @@ class Replaced(Operator):
 
     state: ClassVar[State] = State.REPLACED
     position: ClassVar[str] = "ts"
-    sorted_by_hash: ClassVar[bool] = False
+    arranged: ClassVar[Arranged] = Arranged.POSITION
 
     @property
     def holds_tuples(self) -> bool:

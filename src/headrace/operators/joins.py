@@ -19,7 +19,7 @@ from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join
-from headrace.operators.base import NO_TABLES, Appended, Results, Slot
+from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, paths
 from headrace.plan.figures import Figures
@@ -190,8 +190,8 @@ class JoinOperator(Appended):
     # --- state -----------------------------------------------------------------------------------------------------------
 
     @property
-    def sorted_by_hash(self) -> bool:
-        return bool(self.keys)
+    def arranged(self) -> Arranged:
+        return Arranged.HASH if self.keys else Arranged.POSITION
 
     @property
     def holds_tuples(self) -> bool:

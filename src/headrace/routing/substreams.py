@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import form
-from headrace.routing.base import EVERYWHERE, GROUPS, Adapts, Grouping, Groups
+from headrace.routing.base import GROUPS, Adapts, Grouping, Groups
 from headrace.routing.by_hash import Spread
 
 SEPARATE = 1024  # substreams that get a group each; a manifest names every group
@@ -23,7 +23,7 @@ SEPARATE = 1024  # substreams that get a group each; a manifest names every grou
 
 @dataclass(frozen=True)
 class SubstreamGrouping(Grouping):
-    """By one column: the number of a substream, or `EVERYWHERE`."""
+    """By one column: the number of a substream, `EVERYWHERE` or `NOWHERE`."""
 
     substreams: int
     drop_null: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class SubstreamGrouping(Grouping):
 
     def groups(self, table: pa.Table, total: int) -> Groups:
         numbers = np.asarray(table.column(self.columns[0]).cast(pa.int64()))
-        return np.where(numbers == EVERYWHERE, EVERYWHERE, self._group(numbers, total)).astype(np.int32)
+        return np.where(numbers < 0, numbers, self._group(numbers, total)).astype(np.int32)
 
     def _group(self, numbers: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
         return numbers * total // self.substreams

@@ -29,6 +29,7 @@ from headrace.state.storage import Data, Storage
 Offsets = npt.NDArray[np.int64]
 
 OFFSETS = b"headrace.offsets"
+LARGE = 64 << 10  # bytes that are worth a write of their own
 REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
 
 _NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
@@ -118,8 +119,12 @@ def epoch_of(name: str) -> int:
     return int(match[1])
 
 
-def checksum(data: Data) -> str:
-    return xxhash.xxh3_128_hexdigest(memoryview(data))
+def checksum(*data: Data) -> str:
+    """Of the bytes of these, one after the other."""
+    found = xxhash.xxh3_128()
+    for part in data:
+        found.update(memoryview(part))
+    return found.hexdigest()
 
 
 def write_block(
@@ -133,10 +138,11 @@ def write_block(
     """Write a table as a block (not synced yet) and describe it from memory, not from what the disk says."""
     epoch_of(name)
     data = _serialise(table, offsets, name)
-    block = Block(name, data.size, checksum(data), table.num_rows, low, high)
+    size = sum(memoryview(part).nbytes for part in data)
+    block = Block(name, size, checksum(*data), table.num_rows, low, high)
     Block.from_json(block.to_json())
     try:
-        storage.write(name, data)
+        storage.write(name, *data)
     except OSError as error:
         raise StateError(
             f"cannot write block {name}: {error}. Nothing was committed: make room, then start again"
@@ -144,14 +150,33 @@ def write_block(
     return block
 
 
-def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> pa.Buffer:
+class _Parts(list[Data]):
+    """What Arrow writes, as it writes it: large buffers are those of the table, small ones are put together."""
+
+    closed = False  # as a file says it
+
+    def write(self, data: Data) -> int:
+        size = memoryview(data).nbytes
+        if size >= LARGE:
+            self.append(data)
+        elif self and isinstance(self[-1], bytearray):
+            self[-1] += data
+        else:
+            self.append(bytearray(data))
+        return size
+
+    def flush(self) -> None:
+        pass
+
+
+def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> Sequence[Data]:
     _refuse_extensions(table.schema, name)
     schema = _with_offsets(table.schema, _checked(offsets, table.num_rows, name))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
+    parts = _Parts()
+    with pa.ipc.new_file(parts, schema) as writer:
         for batch in _batches(table):
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-    return sink.getvalue()
+    return parts
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

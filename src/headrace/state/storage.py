@@ -67,8 +67,8 @@ class Storage(Protocol):
     def require(self) -> None:
         """Refuse a place that holds no state."""
 
-    def write(self, name: str, data: Data) -> None:
-        """Create a new file; `FileExistsError` when the name is taken."""
+    def write(self, name: str, *data: Data) -> None:
+        """Create a new file of these, one after the other; `FileExistsError` when the name is taken."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Make these files, then their folders, survive a power cut; `SyncFailed` if that is not sure."""
@@ -152,8 +152,8 @@ class LocalStorage:
         self._fsync(self.root)
         self._fsync(Path(os.path.realpath(self.root.parent)))
 
-    def write(self, name: str, data: Data) -> None:
-        _create(self._path(name), data, sync=False)
+    def write(self, name: str, *data: Data) -> None:
+        _create(self._path(name), *data, sync=False)
 
     def sync(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
@@ -262,8 +262,8 @@ class MemoryStorage:
     def require(self) -> None:
         pass
 
-    def write(self, name: str, data: Data) -> None:
-        if not self._add(name, data):
+    def write(self, name: str, *data: Data) -> None:
+        if not self._add(name, *data):
             raise FileExistsError(f"{name} exists")
 
     def sync(self, names: Iterable[str]) -> None:
@@ -293,8 +293,8 @@ class MemoryStorage:
     def delete(self, name: str) -> None:
         self.files.pop(check_name(name), None)
 
-    def _add(self, name: str, data: Data) -> bool:
-        copy = bytes(memoryview(data))
+    def _add(self, name: str, *data: Data) -> bool:
+        copy = b"".join(map(memoryview, data))
         with self._lock:
             return self.files.setdefault(check_name(name), copy) is copy
 
@@ -339,11 +339,12 @@ def _refuse_other_kinds(path: Path) -> None:
         raise StateError(f"{path} is {kind}; state files are plain files. {_WHO}")
 
 
-def _create(path: Path, data: Data, *, sync: bool) -> None:
+def _create(path: Path, *data: Data, sync: bool) -> None:
     """A new file, or none: a torn one is removed, since the disk may be full."""
     descriptor = os.open(path, _NEW, 0o600)
     try:
-        _write_all(descriptor, data)
+        for part in data:
+            _write_all(descriptor, part)
         if sync:
             sync_open(descriptor, path)
     except OSError:

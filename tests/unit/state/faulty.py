@@ -57,9 +57,9 @@ class FaultyStorage:
         assert kind in KINDS
         self.faults.append(Fault(operation, kind, skip, data))
 
-    def write(self, name: str, data: Data) -> None:
+    def write(self, name: str, *data: Data) -> None:
         fault = self._due("write")
-        self.inner.write(name, _damaged(bytes(memoryview(data)), fault))
+        self.inner.write(name, _damaged(b"".join(map(memoryview, data)), fault))
         self.unsynced.add(name)
         _fail_after(fault)
 

@@ -1,0 +1,141 @@
+"""Processor time of split, exchange and hand-over per tuple, by phase, in one process and without Spark.
+
+    python benchmarks/hand_over.py [--rows 2000000] [--substreams 8] [--epochs 4] [--slots 2] [--profile]
+
+Reports as in Linear Road: a time and 14 whole numbers, shuffled within seconds, routed by expressway; 0.5 % go to all
+substreams, 1 % to none. All columns reach a processor that counts them by type, in sequence. What was counted is held against
+what was made. Said for each epoch, in nanoseconds of processor time per input tuple: `split` (stage 0), `process` (stage 1)
+and `commit` (the driver). Compare runs made in turn: what else the machine does still counts a little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.engine import local
+from headrace.testing import LocalRun, table_stream
+from headrace.types import TS_TYPE
+
+START = 1_700_000_000
+PER_SECOND = 200_000
+TYPES = 5
+NAMES = ("type", "vid", "spd", "xway", "lane", "dir", "seg", "pos", "qid", "sinit", "send", "dow", "tod", "day")
+MOST = (TYPES, 1 << 20, 100, 0, 5, 2, 100, 528_000, 1 << 20, 100, 100, 7, 1440, 69)
+BROADCAST, OMITTED = 0.005, 0.01
+
+
+def reports(first: int, rows: int, substreams: int, rng: np.random.Generator) -> pa.Table:
+    """Rows number `first` and following of the stream."""
+    seconds = (first + np.arange(rows)) // PER_SECOND
+    columns = {name: rng.integers(0, max(most, 1), rows, np.int32) for name, most in zip(NAMES, MOST, strict=True)}
+    columns["xway"] = rng.integers(0, substreams, rows, np.int32)
+    chance = rng.random(rows)
+    columns["type"] = np.where(chance < BROADCAST, 3, np.where(columns["type"] == 3, 0, columns["type"])).astype(
+        np.int32
+    )
+    columns["lane"] = np.where(chance > 1 - OMITTED, -1, columns["lane"]).astype(np.int32)
+    times = pa.array((START + seconds) * 1_000_000, pa.int64()).cast(TS_TYPE)
+    return pa.table({"ts": times, **columns})
+
+
+class ByType(hr.Processor):
+    """Counts by type, at the end."""
+
+    schema = pa.schema([("ts", TS_TYPE), ("type", pa.int64()), ("n", pa.int64())])
+    tables = {"counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))}
+
+    def process(self, tuples: pa.Table, state: Any) -> None:
+        found = np.bincount(tuples["type"].to_numpy(), minlength=TYPES)
+        rows = state["counts"].numbers(np.arange(TYPES))
+        state["counts"].columns["n"][rows] += found
+        state["counts"].touched(rows)
+
+    def end(self, time: Any, state: Any) -> pa.Table:
+        rows = state["counts"].rows()
+        return rows.add_column(0, "ts", pa.array([time] * len(rows), TS_TYPE))
+
+
+class Phases:
+    """Processor seconds by phase; the engine's own functions, timed."""
+
+    def __init__(self) -> None:
+        self.seconds = {"split": 0.0, "process": 0.0}
+
+    def __enter__(self) -> Phases:
+        self._own = {name: getattr(local, name) for name in self.seconds}
+        for name, function in self._own.items():
+            setattr(local, name, self._timed(name, function))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, function in self._own.items():
+            setattr(local, name, function)
+
+    def _timed(self, name: str, function: Any) -> Any:
+        def timed(*given: Any) -> Iterator[Any]:
+            begin = time.process_time()
+            found: Iterable[Any] = list(function(*given))
+            self.seconds[name] += time.process_time() - begin
+            return iter(found)
+
+        return timed
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rows", type=int, default=2_000_000, help="of an epoch")
+    arguments.add_argument("--substreams", type=int, default=8)
+    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted")
+    arguments.add_argument("--slots", type=int, default=2)
+    arguments.add_argument("--profile", action="store_true", help="where the time goes, by function")
+    given = arguments.parse_args()
+    rng = np.random.default_rng(7)
+    route, broadcast = "CASE WHEN lane >= 0 THEN xway END", "type = 3"
+    stream = table_stream(reports(0, 1, given.substreams, rng), name="reports")
+    query = stream.split(given.substreams, route=route, broadcast=broadcast).apply(ByType())
+    expected, best = 0, {"split": 1e9, "process": 1e9, "commit": 1e9}
+    profile = cProfile.Profile() if given.profile else None
+    with tempfile.TemporaryDirectory(prefix="headrace-hand-over-") as folder, Phases() as phases:
+        run = LocalRun(query, Path(folder) / "state", slots=given.slots)
+        for epoch in range(given.epochs):
+            table = reports(epoch * given.rows, given.rows, given.substreams, rng)
+            everywhere, somewhere = table["type"].to_numpy() == 3, table["lane"].to_numpy() >= 0
+            expected += int(everywhere.sum()) * given.substreams + int((somewhere & ~everywhere).sum())
+            phases.seconds = {"split": 0.0, "process": 0.0}
+            begin = time.process_time()
+            if profile and epoch:
+                profile.enable()
+            run.epoch(table, splitters=given.slots)
+            if profile:
+                profile.disable()
+            total = time.process_time() - begin
+            found = {**phases.seconds, "commit": total - sum(phases.seconds.values())}
+            print(
+                f"epoch {epoch}", *(f"{name} {seconds / given.rows * 1e9:6.0f} ns" for name, seconds in found.items())
+            )
+            if epoch:
+                best = {name: min(best[name], seconds) for name, seconds in found.items()}
+        run.end()
+        counted = int(np.sum(run.results()["n"].to_numpy()))
+        run.close()
+    print("smallest", *(f"{name} {seconds / given.rows * 1e9:6.0f} ns" for name, seconds in best.items()))
+    print(f"{counted:,} tuples were handed over, {expected:,} expected")
+    if profile:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+    if counted != expected:
+        raise SystemExit("they differ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The order of rows by several columns, most of which need not be looked at.
+
+The bits of the first columns, as many as fit above the row's own number, make one 64-bit number per row; to sort those is
+fast. Only rows that are alike so far go on to the next round, with the run of alike rows that each is in and with the bits
+and columns that are left. Values whose order is not that of a few bits (text, decimals) are left to Arrow when they decide.
+
+Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to itself,
+-0.0 equal to 0.0. Rows that are equal in all columns stay as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint64]
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+BITS = 64
+PIECE = 1 << 16  # rows whose codes are made together: they stay in the processor's cache
+SPARE = 12  # bits more than the number of rows has tell most of them apart
+UNITS = (1_000_000, 1_000)  # times are often whole seconds or milliseconds, which take 20 or 10 bits less
+SIGN, LAST = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
+
+
+def order(columns: Sequence[Column], among: Numbers | None = None) -> Numbers:
+    """Row numbers by these columns, none of them nested: nulls last, NaN above the numbers, text by its bytes.
+
+    among: the rows to be put in order, if it is not all.
+    """
+    found: Numbers = np.arange(len(columns[0])) if among is None else among.copy()
+    given = among  # None: all, as they stand
+    alike: slice | Numbers = slice(None)  # places in `found`: their rows are not told apart yet
+    runs, rest, left = _Part(np.zeros(len(found), np.uint64), 0), None, list(columns)
+    while len(rows := found[alike]) > 1 and (left or rest):
+        own = (len(rows) - 1).bit_length()
+        parts, rest = _fitting(rest, left, given, BITS - own - runs.bits, own + SPARE)
+        if not parts:
+            found[alike] = rows[_by_arrow([pa.array(runs.codes), *(_of(column, rows) for column in left)])]
+            break
+        by, same = _sorted(_packed([runs, *parts]), own)
+        found[alike] = rows[by]
+        more = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        alike = more if isinstance(alike, slice) else alike[more]
+        given = found[alike]
+        runs = _numbered(~np.append(False, same)[more])
+        rest = rest and _Part(rest.codes[by[more]], rest.bits)
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Numbers below 2 ** bits, one per row."""
+
+    codes: npt.NDArray[Any]
+    bits: int
+    least: int = 0  # to be subtracted from the codes, which are numbers of any kind then
+
+    def cut(self, bits: int) -> tuple[_Part, _Part]:
+        """The highest bits, and the others."""
+        low, codes = self.bits - bits, _packed([self])
+        return _Part(codes >> np.uint64(low), bits), _Part(codes & np.uint64((1 << low) - 1), low)
+
+
+def _fitting(
+    rest: _Part | None, left: list[Column], rows: Numbers | None, room: int, enough: int
+) -> tuple[list[_Part], _Part | None]:
+    """(what tells rows apart, most important first: enough bits if there is room; what had none of a column's bits).
+
+    Columns that were used are taken out of `left`.
+    """
+    parts: list[_Part] = []
+    last = max(room - enough, 0)
+    while room > last and (rest or left):
+        part = rest or _coded(left[0] if rows is None else _of(left[0], rows))
+        if part is None:
+            break
+        if rest is None:
+            del left[0]
+        part, rest = (part, None) if part.bits <= room else part.cut(room)
+        parts.append(part)
+        room -= part.bits
+    return parts, rest
+
+
+def _packed(parts: Sequence[_Part]) -> Codes:
+    """The parts beside each other in one number per row, the first on top."""
+    key = np.zeros(len(parts[0].codes), np.uint64)
+    for start in range(0, len(key), PIECE):
+        piece = key[start : start + PIECE]
+        for part in parts:
+            if part.bits:
+                piece <<= np.uint64(part.bits % BITS)  # of 64 bits: it stands alone, above nothing
+                piece |= part.codes[start : start + PIECE].astype(np.uint64) - np.uint64(part.least % (1 << BITS))
+    return key
+
+
+def _sorted(key: Codes, own: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """(row numbers by the key, equal ones as they stand; whether each row after the first is like the one before it)."""
+    key <<= np.uint64(own)
+    key |= np.arange(len(key), dtype=np.uint64)
+    key.sort()
+    by = (key & np.uint64((1 << own) - 1)).view(np.int64)
+    key >>= np.uint64(own)
+    return by, key[1:] == key[:-1]
+
+
+def _numbered(begins: npt.NDArray[np.bool_]) -> _Part:
+    """The run that each row is in."""
+    runs = np.cumsum(begins)
+    return _Part((runs - 1).astype(np.uint64), (int(runs[-1]) - 1).bit_length() if len(runs) else 0)
+
+
+def _of(column: Column, rows: Numbers) -> Column:
+    return column.take(pa.array(rows))
+
+
+def _by_arrow(columns: Sequence[Column]) -> Numbers:
+    names = [str(place) for place in range(len(columns))]  # a name may look like a path
+    table = pa.Table.from_arrays([_sortable(column) for column in columns], names=names)
+    found: Numbers = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    return found
+
+
+def _sortable(values: Column) -> Column:
+    """Arrow does not sort the small decimals."""
+    small = pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type)
+    return values.cast(pa.decimal128(38, values.type.scale)) if small else values
+
+
+# --- codes -----------------------------------------------------------------------------------------------------------
+
+
+def _coded(column: Column) -> _Part | None:
+    """A column as numbers of as few bits as hold them; None: its order is not that of numbers."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if column.null_count == len(column):
+        return _Part(np.zeros(len(column), np.uint64), 0)
+    if pa.types.is_floating(column.type):
+        return _of_doubles(column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int64() if column.type.bit_width == BITS else pa.int32())
+        return _of_numbers(column, UNITS)
+    return _of_numbers(column, ()) if pa.types.is_integer(column.type) else None
+
+
+def _of_numbers(column: pa.Array, units: Sequence[int]) -> _Part | None:
+    """Less the smallest; a null is one more than the largest."""
+    extremes = pc.min_max(column)
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
+    if column.null_count:
+        if high - low + 1 > int(LAST):
+            return None
+        given = np.asarray(column.fill_null(low))
+        codes = given.astype(np.uint64) - np.uint64(low % (1 << BITS))
+        codes[np.asarray(column.is_null())] = high - low + 1
+        return _Part(codes, (high - low + 1).bit_length())
+    values = np.asarray(column)
+    for unit in units:
+        if high > low and (high - low) % unit == 0:
+            above = values - low  # beyond 63 bits it is no multiple: no unit divides 2 ** 64
+            whole = above // unit
+            if np.array_equal(whole * unit, above):
+                return _Part(whole, ((high - low) // unit).bit_length())
+    return _Part(values, (high - low).bit_length(), low)
+
+
+def _of_doubles(column: pa.Array) -> _Part:
+    """The bits of a double as they are stored, but for the sign, stand to each other as the numbers do."""
+    values = np.asarray(column.cast(pa.float64()).fill_null(np.nan)) + 0.0  # -0.0 becomes 0.0
+    values[np.isnan(values)] = np.nan  # there are many
+    bits = values.view(np.uint64)
+    codes = np.where(bits & SIGN, ~bits, bits | SIGN)
+    if column.null_count:
+        codes[np.asarray(column.is_null())] = LAST
+    low, high = int(codes.min()), int(codes.max())
+    return _Part(codes, (high - low).bit_length(), low)
