@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.engine import spark as engine
-from headrace.engine.cluster import Files, Look, OnBatch
+from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
+from headrace.engine.splitters import Files, Splitters
 from headrace.query.nodes import Source
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
@@ -52,11 +53,11 @@ class SparkCluster:
     def stopped(self) -> bool:
         return engine.stopped(self.spark.sparkContext)
 
-    def static(self, sources: Mapping[str, Source], slots: int) -> Any:
-        return engine.bounded_rows(self.spark, sources, slots)
+    def static(self, sources: Mapping[str, Source]) -> Any:
+        return engine.static_rows(sources)
 
-    def files(self, files: Sequence[Files], slots: int) -> Any:
-        return engine.file_rows(self.spark.sparkContext, files, slots)
+    def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
+        return engine.file_rows(self.spark.sparkContext, files, splitters)
 
     def batch(self, batch: Any) -> Any:
         return engine.as_rows(batch)

@@ -132,6 +132,9 @@ class PhysicalPlan:
     edges: tuple[Edge, ...]
     results: tuple[str, ...]
 
+    def source(self, name: str) -> SourceInput:
+        return next(source for source in self.sources if source.name == name)
+
     @property
     def stages(self) -> int:
         """Number of exchanges."""

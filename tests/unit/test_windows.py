@@ -1,0 +1,297 @@
+"""Physical windows: files cut into pieces, dealt to splitters, read by column; each row once, whatever the cut."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.difference import difference
+from headrace.engine import splitters as module
+from headrace.engine.local import execute_locally
+from headrace.engine.position import Position
+from headrace.engine.splitters import Files, Splitters, deal, dealt, read_windows
+from headrace.errors import SourceError
+from headrace.sources.cutting import Piece, cut, read_pieces
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+
+SECOND = 1_000_000
+TS = pa.timestamp("us", "UTC")
+ENDINGS = (".parquet", ".arrow", ".feather")
+
+
+def rows(count: int, r: np.random.Generator) -> pa.Table:
+    """Numbers, text, lists and nulls; `n` numbers the rows."""
+    words = np.array(["", "a", "äöü", "longer than the others"])
+    table = {
+        "ts": pa.array(r.integers(0, 100, count) * SECOND, TS),
+        "n": pa.array(np.arange(count)),
+        "half": pa.array(r.random(count), mask=r.random(count) < 0.3),
+        "word": pa.array(words[r.integers(0, 4, count)], mask=r.random(count) < 0.2),
+        "long": pa.array(words[r.integers(0, 4, count)], pa.large_string()),
+        "yes": pa.array(r.random(count) < 0.5, mask=r.random(count) < 0.2),
+        "list": pa.array([list(range(int(length))) for length in r.integers(0, 4, count)], pa.list_(pa.int32())),
+    }
+    return pa.table(table)
+
+
+def write(path: Path, table: pa.Table, r: np.random.Generator | None = None, **options: Any) -> Path:
+    """A file with groups of random lengths, empty ones too; or one group, if nobody throws dice."""
+    bounds = [0, *(sorted(r.integers(0, table.num_rows + 1, r.integers(0, 8)).tolist()) if r else ()), table.num_rows]
+    parts = [table.slice(a, b - a) for a, b in pairwise(bounds)]
+    if path.suffix == ".parquet":
+        with pq.ParquetWriter(path, table.schema, **options) as writer:
+            for part in parts:
+                writer.write_table(part, row_group_size=max(part.num_rows, 1))
+        return path
+    given = pa.ipc.IpcWriteOptions(**options)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=given) as writer:
+        for part in parts:
+            for batch in part.combine_chunks().to_batches():
+                writer.write_batch(batch)
+    return path
+
+
+def taken(path: Path, source: str = "s") -> Files:
+    stat = path.stat()
+    return Files(source, path, stat.st_size, stat.st_mtime_ns)
+
+
+def pieces(path: Path, most: int) -> list[Piece]:
+    return cut(path, path.stat().st_size, path.stat().st_mtime_ns, most)
+
+
+def read(path: Path, most: int, columns: Sequence[str] | None = None) -> list[pa.Table]:
+    return list(read_pieces(path, pieces(path, most), lambda found: columns or found.names))
+
+
+# --- cutting -----------------------------------------------------------------------------------------------------------
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    (".parquet", {"compression": "snappy"}),
+    (".arrow", {}),
+    (".feather", {"compression": "lz4"}),
+    (".arrow", {"compression": "zstd"}),
+]
+
+
+@pytest.mark.parametrize(("ending", "options"), OPTIONS, ids=str)
+def test_each_row_once_for_any_size_of_windows(tmp_path: Path, ending: str, options: dict[str, Any]):
+    for seed in range(6):
+        r = np.random.default_rng(seed)
+        table = rows(int(r.integers(1, 400)), r)
+        path = write(tmp_path / f"{seed}{ending}", table, r, **options)
+        for most in (1, 100, 1_000, 10_000, 1 << 30):
+            found = read(path, most)
+            assert pa.concat_tables(found).equals(table), (seed, most)
+            columns = r.permutation(table.column_names)[: int(r.integers(1, 7))].tolist()
+            some = pa.concat_tables([part.select(columns) for part in read(path, most, columns)])
+            assert some.equals(table.select(columns)), (seed, most, columns)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_small_file_is_one_piece_and_is_not_opened(tmp_path: Path, ending: str):
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(b"no columns in here")
+    assert pieces(path, 18) == [Piece(str(path), 18, path.stat().st_mtime_ns, 18)]
+    with pytest.raises(SourceError, match=rf"cannot read .*a{ending}'.*replace the file"):
+        pieces(path, 17)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
+    table = rows(20_000, np.random.default_rng(1))
+    path = tmp_path / f"a{ending}"
+    if ending == ".parquet":
+        pq.write_table(table, path, row_group_size=500)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=500)
+    size = path.stat().st_size
+    found = pieces(path, size // 8)
+    assert 8 <= len(found) <= 12
+    assert all(piece.size <= size // 8 for piece in found)
+    assert sum(piece.size for piece in found) == pytest.approx(size, rel=0.1)
+
+
+def test_one_giant_row_group_is_one_piece(tmp_path: Path):
+    table = rows(5_000, np.random.default_rng(2))
+    path = write(tmp_path / "a.parquet", table)
+    assert len(pieces(path, 1_000)) == 1
+    assert read(path, 1_000)[0].equals(table)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_without_groups_is_one_piece(tmp_path: Path, ending: str):
+    schema = rows(1, np.random.default_rng(0)).schema
+    path = tmp_path / f"a{ending}"
+    if ending == ".parquet":
+        pq.ParquetWriter(path, schema).close()
+    else:
+        with pa.OSFile(str(path), "wb") as sink:
+            pa.ipc.new_file(sink, schema).close()
+    assert len(pieces(path, 1)) == 1
+    assert read(path, 1)[0].equals(schema.empty_table())
+
+
+@pytest.mark.parametrize("columns", [["ts", "word"], ["ts", "n"], None])
+def test_dictionaries_that_grow(tmp_path: Path, columns: list[str] | None):
+    """Delta dictionaries: a later batch refers to words that came with it and to those before."""
+    table = rows(300, np.random.default_rng(3)).drop_columns(["list"])
+    words = pa.array([None if n % 7 == 0 else f"w{n // 20}" for n in range(300)])
+    path = tmp_path / "a.arrow"
+    known: list[str] = []
+    batches = []
+    for start in range(0, 300, 50):
+        part = words.slice(start, 50)
+        known += [w for w in part.unique().to_pylist() if w is not None and w not in known]
+        places = pa.array([None if w is None else known.index(w) for w in part.to_pylist()], pa.int32())
+        encoded = pa.DictionaryArray.from_arrays(places, pa.array(known))
+        at = table.column_names.index("word")
+        batches.append(table.slice(start, 50).combine_chunks().set_column(at, "word", encoded).to_batches()[0])
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    expected = table.set_column(table.column_names.index("word"), "word", words)
+    names = columns or table.column_names
+    for most in (1, 2_000, 1 << 30):
+        plain = [
+            t.set_column(t.column_names.index("word"), "word", t["word"].cast(pa.string())) if "word" in names else t
+            for t in (part.select(names) for part in read(path, most, columns))
+        ]
+        assert pa.concat_tables(plain).equals(expected.select(names))
+    assert len(pieces(path, 2_000)) > 1
+
+
+def test_names_with_dots_are_columns_of_their_own(tmp_path: Path):
+    structs = pa.array([{"b": 1, "c": 2}, {"b": 3, "c": 4}])
+    table = pa.table({"a": structs, "a.b": [5, 6], "a.c.d": ["x", "y"], "ts": pa.array([1, 2], TS)})
+    for ending in ENDINGS:
+        path = write(tmp_path / f"a{ending}", table)
+        for names in (["a"], ["a.b"], ["a.c.d", "ts"], ["ts", "a", "a.b"]):
+            assert read(path, 1, names)[0].select(names).equals(table.select(names))
+
+
+def test_a_file_that_changes_after_it_was_cut(tmp_path: Path):
+    for ending in ENDINGS:
+        path = write(tmp_path / f"a{ending}", rows(500, np.random.default_rng(4)), np.random.default_rng(4))
+        found = pieces(path, 1_000)
+        write(path, rows(20, np.random.default_rng(5)))
+        with pytest.raises(SourceError, match=rf"a{ending}' was changed while it was being taken"):
+            list(read_pieces(path, found, lambda schema: schema.names))
+        size, time = path.stat().st_size, path.stat().st_mtime_ns  # as if nobody could see it
+        unseen = [Piece(**{**asdict(piece), "bytes": size, "modified": time}) for piece in found]
+        with pytest.raises(SourceError, match=rf"cannot read .*a{ending}'.*groups of rows"):
+            list(read_pieces(path, unseen, lambda schema: schema.names))
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path):
+    path = write(tmp_path / "a.parquet", rows(500, np.random.default_rng(4)), np.random.default_rng(4))
+    tables = read_pieces(path, pieces(path, 1), lambda schema: schema.names)
+    next(tables)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match=r"a\.parquet' was changed"):
+        next(tables)
+
+
+# --- dealing -----------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_dealt_once_and_evenly():
+    r = np.random.default_rng(6)
+    for _ in range(200):
+        sizes = r.integers(1, 1_000, r.integers(0, 40)).tolist()
+        hands = int(r.integers(1, 9))
+        found = deal(sizes, hands)
+        assert sorted(place for hand in found for place in hand) == list(range(len(sizes)))
+        assert len(found) == min(hands, len(sizes)) and all(found)
+        loads = [sum(sizes[place] for place in hand) for hand in found]
+        if loads:
+            assert max(loads) <= max(max(sizes), sum(sizes) / hands * 4 / 3)
+        assert found == deal(sizes, hands)
+
+
+def test_one_large_file_is_for_all_splitters(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(rows(8_000, np.random.default_rng(7)), path, row_group_size=500)
+    hands = dealt([taken(path)], Splitters(4, path.stat().st_size // 16))
+    loads = [sum(portion.piece.size for portion in hand) for hand in hands]
+    assert len(hands) == 4 and max(loads) < 1.5 * min(loads)
+    for hand in hands:  # read forwards
+        assert hand == sorted(hand, key=lambda portion: portion.piece.first)
+
+
+def test_pieces_travel_as_text(tmp_path: Path):
+    path = write(tmp_path / "ä 'b'.arrow", rows(50, np.random.default_rng(8)), np.random.default_rng(8))
+    for piece in pieces(path, 100):
+        assert Piece(**json.loads(json.dumps(asdict(piece)))) == piece
+
+
+# --- the answer does not depend on the cut ---------------------------------------------------------------------------------
+
+
+QUERIES = {
+    "rows": lambda s: s.filter("n >= 0"),
+    "few": lambda s: s.map("word", twice="n * 2"),
+    "sums": lambda s: s.aggregate(by=["word"], window="10 seconds", n="count(*)", total="sum(n)"),
+    "pairs": lambda s: s.join(s, on="l.n = r.n + 1", within="50 seconds").map(n="l_n"),
+}
+
+
+def answer(query: Stream, folder: Path, files: Sequence[Files], splitters: Splitters, **options: Any) -> Any:
+    """(results, delivered, accepted, late, rejected) of one epoch over files and the end."""
+    run = LocalRun(query, folder, slots=2, **options)
+    try:
+
+        def execute(epoch: Any) -> Any:
+            windows = [list(read_windows(epoch, hand)) for hand in dealt(files, splitters)]
+            return execute_locally(epoch, windows, run.store.storage)
+
+        run.driver.run(Position("local"), execute)
+        assert run.driver.last is not None
+        counts = run.driver.last.sources["s"]
+        run.end()
+        found = run.results()
+        return found, (counts.delivered, counts.accepted, counts.late, counts.rejected, counts.largest)
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_answer_is_the_same_for_any_windows_and_splitters(tmp_path: Path, name: str):
+    r = np.random.default_rng(9)
+    files, tables = [], []
+    for number, ending in enumerate((".parquet", ".arrow", ".feather", ".parquet")):
+        table = rows(int(r.integers(0, 150)), r)
+        table = table.set_column(0, "ts", pa.array(table["ts"].to_pylist(), TS, mask=r.random(table.num_rows) < 0.1))
+        tables.append(table)
+        files.append(taken(write(tmp_path / f"{number}{ending}", table, r)))
+    whole = pa.concat_tables(tables)
+    query = QUERIES[name](table_stream(whole, lateness="10 seconds", name="s"))
+    expected = hr.reference(query)
+    known = None
+    for number, (p, most) in enumerate([(1, 1 << 30), (2, 1), (3, 900), (5, 5_000)]):
+        found, counts = answer(query, tmp_path / f"state-{number}", files, Splitters(p, most))
+        assert difference(expected, found) is None, (p, most)
+        assert known in (None, counts)
+        known = counts
+    assert known is not None and known[0] == whole.num_rows
+
+
+def test_usual_splitters():
+    assert Splitters.usual(3, 0) == Splitters(3, module.WINDOW)
+    assert Splitters.usual(3, 6 * module.WINDOW - 1).p == 3
+    assert Splitters.usual(3, 6 * module.WINDOW).p == 6
