@@ -22,6 +22,7 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import Files, Splitters, deal, dealt, read_windows
 from headrace.errors import SourceError
+from headrace.sources import cutting
 from headrace.sources.cutting import Piece, cut, read_pieces
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
@@ -295,3 +296,139 @@ def test_usual_splitters():
     assert Splitters.usual(3, 0) == Splitters(3, module.WINDOW)
     assert Splitters.usual(3, 6 * module.WINDOW - 1).p == 3
     assert Splitters.usual(3, 6 * module.WINDOW).p == 6
+
+
+# --- only the columns that somebody reads ----------------------------------------------------------------------------------
+
+
+WIDE = 15
+
+
+def wide(count: int, r: np.random.Generator) -> pa.Table:
+    """Fifteen columns of which two will be read."""
+    numbers = {f"c{place}": pa.array(r.integers(0, 1 << 40, count)) for place in range(WIDE - 2)}
+    return pa.table(
+        {"start": pa.array(r.integers(0, 100, count) * SECOND, TS), "k": r.integers(0, 9, count), **numbers}
+    )
+
+
+class Asked:
+    """Opens files as always, and notes what is asked of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.columns: list[list[str]] = []
+        opened = cutting.opened
+
+        def watched(path: Path) -> Any:
+            file = opened(path)
+            read = file.read
+
+            def reading(first: int, stop: int, columns: Any) -> pa.Table:
+                found = read(first, stop, columns)
+                self.columns.append(found.column_names)
+                return found
+
+            file.read = reading  # type: ignore[method-assign]
+            return file
+
+        monkeypatch.setattr(cutting, "opened", watched)
+
+
+def source_of(table: pa.Table) -> Stream:
+    return table_stream(table, time="start", name="s")
+
+
+READS = {
+    "two": (lambda s: s.aggregate(by=["k"], window="10 seconds", n="count(*)"), ["k", "start"]),
+    "time": (lambda s: s.aggregate(by=[], window="10 seconds", n="count(*)"), ["start"]),
+    "filter": (lambda s: s.filter("c3 > 5").map("k"), ["c3", "k", "start"]),
+    "equality": (lambda s: s.join(s, on="l.k = r.c1", within="5 seconds").map(a="l_c2"), ["c1", "c2", "k", "start"]),
+    "whole": (lambda s: s.filter("k > 3"), None),
+    "sequence": (lambda s: s.aggregate(by=["k"], last=3, every=1, n="count(*)"), None),
+    "hashed": (lambda s: s.join(s, on="l.k < r.k", within="1 second").map(k="l_k"), None),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_only_what_is_needed_is_read(tmp_path: Path, name: str, ending: str, monkeypatch: pytest.MonkeyPatch):
+    make, expected = READS[name]
+    table = wide(200, np.random.default_rng(10))
+    path = write(tmp_path / f"a{ending}", table, np.random.default_rng(11))
+    query = make(source_of(table))
+    wanted = hr.reference(query)
+    for keep_late in (False, True):
+        asked = Asked(monkeypatch)
+        files = [taken(path)]
+        found, _ = answer(query, tmp_path / f"state-{keep_late}", files, Splitters(2, 3_000), keep_late=keep_late)
+        monkeypatch.undo()
+        assert difference(wanted, found) is None
+        assert asked.columns
+        for columns in asked.columns:
+            assert sorted(columns) == sorted(table.column_names if keep_late or expected is None else expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="nobody counts what is read")
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_bytes_of_other_columns_are_not_read(tmp_path: Path, ending: str):
+    """As the operating system counts them."""
+    table = wide(50_000, np.random.default_rng(12))
+    path = write(tmp_path / f"a{ending}", table, compression=None)
+
+    def read_by_us() -> int:
+        return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
+
+    before = read_by_us()
+    read(path, 1 << 30, ["start", "k"])
+    some = read_by_us() - before
+    read(path, 1 << 30)
+    all_ = read_by_us() - before - some
+    assert all_ > table.nbytes
+    assert some < all_ * 2 / WIDE * 1.3
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_damage_in_a_column_that_nobody_reads_is_not_seen(tmp_path: Path, ending: str):
+    texts = pa.table({"ts": pa.array([1, 2], TS), "k": [1, 2], "text": pa.array([b"\xff", b"\xfe"]).view(pa.string())})
+    path = write(tmp_path / f"a{ending}", texts)
+    query = table_stream(texts.schema.empty_table(), name="s")
+    narrow, whole = query.map("k"), query.map("k", "text")
+    found, counts = answer(narrow, tmp_path / "narrow", [taken(path)], Splitters(1), keep_late=False)
+    assert found["k"].to_pylist() == [1, 2] and counts[0] == 2
+    for asked, keep_late in ((whole, False), (narrow, True)):
+        with pytest.raises(SourceError, match=rf"a{ending}'.*UTF8"):
+            answer(asked, tmp_path / f"{keep_late}", [taken(path)], Splitters(1), keep_late=keep_late)
+
+
+CHANGES = {
+    "missing": (lambda t: t.drop_columns(["c7"]), r"missing \['c7'\], new nothing"),
+    "new": (lambda t: t.append_column("other", t["k"]), r"missing nothing, new \['other'\]"),
+    "type": (
+        lambda t: t.set_column(9, "c7", t["c7"].cast(pa.string())),
+        "column 'c7' of s changed its type from int64",
+    ),
+    "twice": (lambda t: t.append_column("c7", t["c7"]), r"columns of the same name: \['c7'\]"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_the_declared_schema_rules_also_where_nobody_reads(tmp_path: Path, change: str, ending: str):
+    table = wide(20, np.random.default_rng(13))
+    make, message = CHANGES[change]
+    path = write(tmp_path / f"a{ending}", make(table))
+    query = READS["two"][0](source_of(table))
+    with pytest.raises(SourceError, match=rf"{message}.*found in '.*a{ending}'"):
+        answer(query, tmp_path / "state", [taken(path)], Splitters(1), keep_late=False)
+
+
+def test_columns_in_another_order_and_encoding(tmp_path: Path):
+    table = wide(50, np.random.default_rng(14)).append_column("w", pa.array(["a", "b"] * 25))
+    query = source_of(table).aggregate(by=["w"], window="10 seconds", n="sum(k)")
+    other = table.select(table.column_names[::-1])
+    other = other.set_column(0, "w", other["w"].combine_chunks().dictionary_encode())
+    expected = hr.reference(query)
+    for ending in ENDINGS:
+        path = write(tmp_path / f"a{ending}", other, np.random.default_rng(15) if ending == ".parquet" else None)
+        found, _ = answer(query, tmp_path / f"state{ending}", [taken(path)], Splitters(2, 500), keep_late=False)
+        assert difference(expected, found) is None

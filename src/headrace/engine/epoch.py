@@ -115,11 +115,11 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     yield from outlet.finish(seen, (), began)
 
 
-def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
+def _tuples(epoch: Epoch, source: p.SourceInput, window: Window) -> pa.Table:
     try:
         if window.path is None:  # files are checked as they are read
             check_text(window.rows, source.name)
-        return as_tuples(window.rows, source)
+        return as_tuples(window.rows, source, source.reads(whole=epoch.keep_late))
     except SourceError as error:
         if window.path is None:
             raise
@@ -128,7 +128,7 @@ def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
 
 def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceCounts, outlet: Outlet) -> pa.Table:
     """Sort a window into accepted, late and rejected tuples; count each."""
-    tuples = _tuples(source, window)
+    tuples = _tuples(epoch, source, window)
     ts = tuples.column("ts")
     times = np.asarray(ts.cast(pa.int64()).fill_null(FOREVER))
     clock = watermarks.Clock() if epoch.bounded else epoch.clocks[source.name]

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,10 @@ FILE, ROWS = "file", "rows"  # kinds
 
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
 
+ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
+
 Row = tuple[str, str, bytes]
+Columns = Mapping[str, Collection[str]]  # by source: those that are read, as the source calls them
 
 
 # --- sessions and DataFrames ---------------------------------------------------------------------------------------
@@ -190,16 +193,29 @@ def _one_spelling(found: re.Match[str]) -> str:
 # --- what Spark reads ----------------------------------------------------------------------------------------------
 
 
-def static_rows(sources: Mapping[str, Source]) -> RDD[Row]:
+def static_rows(sources: Mapping[str, Source], columns: Columns) -> RDD[Row]:
     """All that static DataFrames hold, as rows of a batch."""
-    parts = [as_rows(packed(name, source.origin.df)) for name, source in sources.items()]
+    parts = [as_rows(packed(name, source.origin.df, columns[name])) for name, source in sources.items()]
     return parts[0] if len(parts) == 1 else parts[0].context.union(parts)
 
 
-def packed(name: str, df: DataFrame) -> DataFrame:
-    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names."""
+def packed(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
+    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names.
+
+    Only those that are wanted, unless Spark keeps state of its own for the DataFrame: what it keeps would follow from what
+    is wanted, and no longer fit when that changes from one start to the next.
+    """
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    return numbered.mapInArrow(functools.partial(_pack, name, tuple(df.columns)), BATCH)
+    whole = df.isStreaming and not _keeps_nothing(df._jdf.queryExecution().analyzed())
+    places = [place for place, column in enumerate(df.columns) if whole or column in wanted]
+    chosen = numbered.select([f"c{place}" for place in places])
+    return chosen.mapInArrow(functools.partial(_pack, name, tuple(df.columns[place] for place in places)), BATCH)
+
+
+def _keeps_nothing(node: Any) -> bool:
+    """Whether a logical plan of Spark is made of sources and of what looks at one row at a time."""
+    children = [node.children().apply(place) for place in range(node.children().size())]
+    return (not children or node.nodeName() in ROW_BY_ROW) and all(map(_keeps_nothing, children))
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,9 +226,9 @@ def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) 
             yield pa.RecordBatch.from_pydict({"source": [name], "kind": [ROWS], "body": [body]})
 
 
-def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
+def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
-    return functools.reduce(DataFrame.union, [packed(name, s.origin.df) for name, s in sources.items()])
+    return functools.reduce(DataFrame.union, [packed(name, s.origin.df, columns[name]) for name, s in sources.items()])
 
 
 def file_rows(sc: SparkContext, files: Sequence[Files], splitters: Splitters) -> RDD[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,14 @@ class SparkFeed:
 @dataclass(frozen=True)
 class SparkCluster:
     spark: Any
+    columns: engine.Columns = field(default_factory=dict)  # of DataFrames
 
     @property
     def stopped(self) -> bool:
         return engine.stopped(self.spark.sparkContext)
 
     def static(self, sources: Mapping[str, Source]) -> Any:
-        return engine.static_rows(sources)
+        return engine.static_rows(sources, self.columns)
 
     def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
         return engine.file_rows(self.spark.sparkContext, files, splitters)
@@ -71,7 +72,7 @@ class SparkCluster:
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> SparkFeed:
         checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
-        writer = engine.stream_rows(sources).writeStream.foreachBatch(on_batch)
+        writer = engine.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if once:
             return SparkFeed(writer.trigger(availableNow=True).start())

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
-from headrace.sources import check_schema
+from headrace.sources import check_schema, raw_names
 from headrace.sources.cutting import Piece, cut, read_pieces
 
 WINDOW = 16 << 20  # bytes: reading them takes a hundred times as long as opening a file, and 256 MB make sixteen
@@ -96,4 +96,4 @@ def _columns(epoch: Epoch, source: p.SourceInput, path: str, found: pa.Schema) -
         check_schema(found, source)
     except SourceError as error:
         raise SourceError(f"{error}; found in {path!r}") from None
-    return list(source.raw_schema.names)
+    return raw_names(source.reads(whole=epoch.keep_late), source)

@@ -95,7 +95,7 @@ def collect(
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
             engine.check_reach(sc, folder / "state")
-        cluster = SparkCluster(spark)
+        cluster = SparkCluster(spark, driver.columns)
         rows = _all_there(cluster, sources, count)
         driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
         _say_what_was_left_out(store.last)
@@ -192,7 +192,9 @@ def start(
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
-        run = Run(SparkCluster(spark), sources, driver, folder / SPARK, 0 if once else interval, once=once)
+        run = Run(
+            SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
+        )
         plan_file.write(folder, roots, shown)
         run._begin()
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
