@@ -17,7 +17,6 @@ import pytest
 
 import headrace as hr
 from headrace.difference import difference
-from headrace.engine import splitters as module
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import Files, Splitters, deal, dealt, read_windows
@@ -127,6 +126,75 @@ def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
     assert sum(piece.size for piece in found) == pytest.approx(size, rel=0.1)
 
 
+KINDS = (
+    pa.decimal128(20, 3), pa.date32(), pa.time64("us"), pa.bool_(), pa.int8(), pa.float32(), pa.binary(), pa.large_binary(),
+    pa.binary(3), pa.string(), pa.string_view(), pa.list_(pa.string()), pa.list_(pa.int8(), 2),
+    pa.struct([("x", pa.int8()), ("y", pa.string())]), pa.map_(pa.string(), pa.int8()),
+)  # fmt: skip
+
+
+def value(kind: pa.DataType, n: int) -> Any:
+    if pa.types.is_struct(kind):
+        return {"x": n % 100, "y": "y" * (n % 3)}
+    if pa.types.is_map(kind):
+        return [("k", n % 100)] * (n % 3)
+    if pa.types.is_fixed_size_list(kind):
+        return [n % 100, 1]
+    if pa.types.is_list(kind):
+        return ["ab" * (n % 4)] * (n % 3)
+    if pa.types.is_fixed_size_binary(kind):
+        return b"abc"
+    if pa.types.is_boolean(kind):
+        return n % 5 < 2
+    text = pa.types.is_string(kind) or pa.types.is_string_view(kind) or "binary" in str(kind)
+    return "long enough to be kept apart"[: n % 29] if text else n % 100
+
+
+@pytest.mark.parametrize("nulls", [0, 3])
+def test_one_giant_record_batch_is_read_in_shares(tmp_path: Path, nulls: int):
+    columns = {}
+    for place, kind in enumerate(KINDS):
+        values = [None if nulls and (n + place) % nulls == 0 else value(kind, n) for n in range(101)]
+        columns[f"c{place}"] = pa.array(values, kind)
+    table = pa.table(columns)
+    path = write(tmp_path / "a.arrow", table.slice(0, 101))
+    for most in (1, 500, 3_000):
+        found = read(path, most)
+        assert len(found) > 1
+        assert pa.concat_tables(found).equals(table)
+
+
+def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
+    table = rows(2_000, np.random.default_rng(2))
+    compressed = write(tmp_path / "a.arrow", table, compression="lz4")
+    words = table.set_column(3, "word", table["word"].combine_chunks().dictionary_encode())
+    encoded = write(tmp_path / "b.arrow", words)
+    for path, expected in ((compressed, table), (encoded, words)):
+        assert len(pieces(path, 1_000)) == 1
+        assert read(path, 1_000)[0].equals(expected)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_damage_anywhere_is_an_error_or_nothing(tmp_path: Path, ending: str):
+    """Bytes changed at random: a table or a named error, and the process lives."""
+    r = np.random.default_rng(16)
+    good = np.frombuffer(write(tmp_path / f"a{ending}", rows(60, r)).read_bytes(), np.uint8)
+    path, refused = tmp_path / f"b{ending}", 0
+    for _ in range(150):
+        bad = good.copy()
+        bad[r.integers(0, len(bad), 3)] = r.integers(0, 256, 3)
+        bad[len(bad) - r.integers(1, 300)] ^= 1 << int(r.integers(0, 8))  # footers are what is cut by
+        path.write_bytes(bad.tobytes())
+        try:
+            read(path, 800, ["ts", "word", "list"] if ending == ".arrow" else None)
+        except SourceError as error:
+            assert str(path) in str(error)
+            refused += 1
+        except KeyError as error:  # a name was changed: the schema is checked before
+            assert str(error)
+    assert refused > 20
+
+
 def test_one_giant_row_group_is_one_piece(tmp_path: Path):
     table = rows(5_000, np.random.default_rng(2))
     path = write(tmp_path / "a.parquet", table)
@@ -183,7 +251,7 @@ def test_names_with_dots_are_columns_of_their_own(tmp_path: Path):
     for ending in ENDINGS:
         path = write(tmp_path / f"a{ending}", table)
         for names in (["a"], ["a.b"], ["a.c.d", "ts"], ["ts", "a", "a.b"]):
-            assert read(path, 1, names)[0].select(names).equals(table.select(names))
+            assert pa.concat_tables(read(path, 1, names)).select(names).equals(table.select(names))
 
 
 def test_a_file_that_changes_after_it_was_cut(tmp_path: Path):
@@ -292,12 +360,6 @@ def test_the_answer_is_the_same_for_any_windows_and_splitters(tmp_path: Path, na
     assert known is not None and known[0] == whole.num_rows
 
 
-def test_usual_splitters():
-    assert Splitters.usual(3, 0) == Splitters(3, module.WINDOW)
-    assert Splitters.usual(3, 6 * module.WINDOW - 1).p == 3
-    assert Splitters.usual(3, 6 * module.WINDOW).p == 6
-
-
 # --- only the columns that somebody reads ----------------------------------------------------------------------------------
 
 
@@ -312,26 +374,16 @@ def wide(count: int, r: np.random.Generator) -> pa.Table:
     )
 
 
-class Asked:
-    """Opens files as always, and notes what is asked of them."""
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The columns of every table that is read from now on."""
+    columns, checked = list[list[str]](), cutting.checked
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.columns: list[list[str]] = []
-        opened = cutting.opened
+    def checking(table: pa.Table) -> pa.Table:
+        columns.append(table.column_names)
+        return checked(table)
 
-        def watched(path: Path) -> Any:
-            file = opened(path)
-            read = file.read
-
-            def reading(first: int, stop: int, columns: Any) -> pa.Table:
-                found = read(first, stop, columns)
-                self.columns.append(found.column_names)
-                return found
-
-            file.read = reading  # type: ignore[method-assign]
-            return file
-
-        monkeypatch.setattr(cutting, "opened", watched)
+    monkeypatch.setattr(cutting, "checked", checking)
+    return columns
 
 
 def source_of(table: pa.Table) -> Stream:
@@ -358,33 +410,49 @@ def test_only_what_is_needed_is_read(tmp_path: Path, name: str, ending: str, mon
     query = make(source_of(table))
     wanted = hr.reference(query)
     for keep_late in (False, True):
-        asked = Asked(monkeypatch)
+        asked = noted(monkeypatch)
         files = [taken(path)]
         found, _ = answer(query, tmp_path / f"state-{keep_late}", files, Splitters(2, 3_000), keep_late=keep_late)
         monkeypatch.undo()
         assert difference(wanted, found) is None
-        assert asked.columns
-        for columns in asked.columns:
+        assert asked
+        for columns in asked:
             assert sorted(columns) == sorted(table.column_names if keep_late or expected is None else expected)
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="nobody counts what is read")
+def bytes_read() -> int:
+    """By this process so far, as the operating system counts them."""
+    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
+
+
+counted = pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="nobody counts what is read")
+
+
+@counted
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
 def test_bytes_of_other_columns_are_not_read(tmp_path: Path, ending: str):
-    """As the operating system counts them."""
     table = wide(50_000, np.random.default_rng(12))
     path = write(tmp_path / f"a{ending}", table, compression=None)
+    marks = [bytes_read()]
+    for columns in (["start", "k"], None):
+        read(path, 1 << 30, columns)
+        marks.append(bytes_read())
+    some, everything = np.diff(marks)
+    assert everything > table.nbytes
+    assert some < everything * 2 / WIDE * 1.3
 
-    def read_by_us() -> int:
-        return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
 
-    before = read_by_us()
-    read(path, 1 << 30, ["start", "k"])
-    some = read_by_us() - before
-    read(path, 1 << 30)
-    all_ = read_by_us() - before - some
-    assert all_ > table.nbytes
-    assert some < all_ * 2 / WIDE * 1.3
+@counted
+def test_bytes_of_other_rows_are_not_read(tmp_path: Path):
+    """One giant record batch, in shares: each byte that is needed is read once."""
+    table = wide(50_000, np.random.default_rng(12)).append_column("w", pa.array(["some text"] * 50_000))
+    path = write(tmp_path / "a.arrow", table)
+    for columns, share in ((["start", "k", "w"], (2 * 8 + 13) / (WIDE * 8 + 13)), (table.column_names, 1.0)):
+        before = bytes_read()
+        found = read(path, path.stat().st_size // 10, columns)
+        assert len(found) in (10, 11)
+        assert pa.concat_tables(found).equals(table.select(columns))
+        assert bytes_read() - before < path.stat().st_size * share * 1.1 + 100_000
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])

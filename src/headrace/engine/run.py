@@ -382,8 +382,7 @@ class Run:
         ledgers = self._driver.ledgers
         files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
         if files:
-            splitters = Splitters.usual(self._driver.adapting.slots, sum(file.bytes for file in files))
-            rows.append(self._cluster.files(files, splitters))
+            rows.append(self._cluster.files(files, Splitters(self._driver.adapting.slots)))
         before = self._spoken()
         self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}

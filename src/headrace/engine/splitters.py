@@ -29,15 +29,13 @@ OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 @dataclass(frozen=True)
 class Splitters:
-    """p tasks, each given windows of about W bytes of files."""
+    """p tasks, each given windows of about W bytes of files.
+
+    Usually as many as slots: they are dealt equal shares, and every task more costs Spark some 50 ms of processor time.
+    """
 
     p: int
     window_bytes: int = WINDOW
-
-    @staticmethod
-    def usual(slots: int, bytes: int) -> Splitters:
-        """One for each slot; two where each still gets a whole window: who is done early takes another."""
-        return Splitters(2 * slots if bytes >= 2 * slots * WINDOW else slots)
 
 
 class Files(NamedTuple):

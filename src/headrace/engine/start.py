@@ -109,8 +109,7 @@ def _all_there(cluster: SparkCluster, sources: Mapping[str, nodes.Source], slots
     static = {name: source for name, source in sources.items() if name not in folders}
     found = [(name, path, stat) for name, origin in folders.items() for path, stat in origin.entries()]
     files = [Files(name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in found]
-    splitters = Splitters.usual(slots, sum(file.bytes for file in files))
-    return [*([cluster.static(static)] if static else []), *([cluster.files(files, splitters)] if files else [])]
+    return [*([cluster.static(static)] if static else []), *([cluster.files(files, Splitters(slots))] if files else [])]
 
 
 def _say_what_was_left_out(last: Manifest | None) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.sources.files import check_unchanged, checked, unreadable
-from headrace.sources.formats import Columnar, opened
+from headrace.sources.formats import DAMAGE, Columnar, opened
 
 Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file that has this schema, which it checks
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on."""
+    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on. Or a share of one's rows."""
 
     path: str
     bytes: int  # of the file, when it was taken
@@ -28,31 +28,38 @@ class Piece:
     size: int  # bytes of the piece, about
     first: int = 0
     stop: int | None = None
+    share: int = 0
+    of: int = 1
 
 
 def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
-    """A file in pieces of about so many bytes, in order; one that is larger has but one group."""
+    """A file in pieces of about so many bytes, in order; one that is larger is a group that has no shares."""
     whole = Piece(str(path), bytes, modified, bytes)
     if bytes <= most:
         return [whole]
     try:
         with opened(path) as file:
             return list(_pieces(whole, file, most)) or [whole]
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from None
 
 
 def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
     sizes = file.sizes()
-    share = whole.bytes / max(sum(sizes), 1)  # of the file, compressed
-    first, size = 0, 0.0
-    for group, own in enumerate(sizes):
-        if group > first and size + own * share > most:
-            yield replace(whole, size=int(size), first=first, stop=group)
-            first, size = group, 0.0
-        size += own * share
-    if sizes:
-        yield replace(whole, size=int(size), first=first, stop=len(sizes))
+    scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
+    first, size = 0, 0
+    for group, own in enumerate(int(size * scale) for size in sizes):
+        if group > first and size + own > most:
+            yield replace(whole, size=size, first=first, stop=group)
+            first, size = group, 0
+        size += own
+        if own > most:
+            shares = file.shares(group, most)
+            one = replace(whole, size=own // shares, first=group, stop=group + 1, of=shares)
+            yield from (replace(one, share=share) for share in range(shares))
+            first, size = group + 1, 0
+    if first < len(sizes):
+        yield replace(whole, size=size, first=first, stop=len(sizes))
 
 
 def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator[pa.Table]:
@@ -64,7 +71,7 @@ def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator
                 table = _read(file, piece, wanted(file.schema))
                 check_unchanged(path, (piece.bytes, piece.modified))
                 yield table
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from None
 
 
@@ -72,4 +79,6 @@ def _read(file: Columnar, piece: Piece, columns: Sequence[str]) -> pa.Table:
     stop = file.groups if piece.stop is None else piece.stop
     if stop > file.groups:
         raise pa.ArrowInvalid(f"it has {file.groups} groups of rows, not {stop}")
+    if piece.of > 1:
+        return checked(file.read_share(piece.first, piece.share, piece.of, columns))
     return checked(file.read(piece.first, stop, columns))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.paths import given_path
-from headrace.sources.formats import opened
+from headrace.sources.formats import DAMAGE, opened
 from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
@@ -167,7 +167,7 @@ def read_schema(path: Path) -> pa.Schema:
     try:
         with opened(path) as file:
             return file.schema
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from None
 
 
@@ -176,7 +176,7 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
     try:
         with opened(path) as file:
             table = checked(file.read(0, file.groups, None))
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from None
     if expected is not None:
         check_unchanged(path, expected)
@@ -188,7 +188,7 @@ def read_head(path: Path, rows: int) -> pa.Table:
     try:
         with opened(path) as file:
             return checked(file.head(rows).slice(0, rows))
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from None
 
 

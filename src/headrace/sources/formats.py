@@ -4,20 +4,22 @@ A group is what a file can be cut at: a row group (Parquet), a record batch (Arr
 neither compressed nor has dictionaries, some rows can be read by themselves; of a row group they cannot, cheaply.
 
 Files are read, never mapped: one that somebody truncates while it is mapped ends the process (SIGBUS) before anyone could
-say which file it was. What is not asked for is not read, and what is read is copied once, so a map would save only that
-copy.
+say which file it was. What is not asked for is not read, and what is read is copied once; a map would save that copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.sources import footer
+from headrace.sources import batches
+
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # how it shows itself; the last: names of columns
 
 
 class Columnar(Protocol):
@@ -33,6 +35,12 @@ class Columnar(Protocol):
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
         """Some groups; with `columns` only these, in whatever order."""
+
+    def shares(self, group: int, most: int) -> int:
+        """In how many shares of its rows a group can be read, each by itself, if they are to have so many bytes."""
+
+    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
+        """One of several equal shares of the rows of a group."""
 
     def head(self, rows: int) -> pa.Table:
         """At least so many rows from the first on, if there are so many."""
@@ -70,6 +78,13 @@ class ParquetColumns:
         found = self.file.read_row_groups(range(first, stop), columns=names, use_threads=False)
         return found if names is None else found.select(names)  # "a" would bring "a.b" along
 
+    def shares(self, group: int, most: int) -> int:
+        """A share would cost as much to read as the group: its pages are compressed, and begin anywhere."""
+        return 1
+
+    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
+        return _share(self.read(group, group + 1, columns), share, of)
+
     def head(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
 
@@ -90,8 +105,29 @@ class ArrowColumns:
     def groups(self) -> int:
         return int(self.reader.num_record_batches)
 
+    @cached_property
+    def _blocks(self) -> list[batches.Block]:
+        return batches.record_batches(self.file)
+
+    def _rows(self, group: int) -> int | None:
+        """How many rows a batch has, if some of them can be read by themselves."""
+        if any(map(batches.has_dictionary, self.schema.types)):
+            return None
+        return batches.length_if_plain(self.file, self._blocks[group])
+
     def sizes(self) -> list[int]:
-        return [block.bytes for block in footer.record_batches(self.file)]
+        return [block.bytes for block in self._blocks]
+
+    def shares(self, group: int, most: int) -> int:
+        return max(1, min(-(-self._blocks[group].bytes // most), self._rows(group) or 1))
+
+    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
+        rows = self._rows(group)
+        if rows is None:
+            return _share(self.read(group, group + 1, columns), share, of)
+        start, stop = (rows * end // of for end in (share, share + 1))
+        found = batches.read_rows(self.file, self._blocks[group], self.reader.schema, columns, start, stop)
+        return pa.Table.from_batches([found])
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
         fields = [self.schema.get_field_index(name) for name in columns or ()]  # none: all
@@ -100,7 +136,14 @@ class ArrowColumns:
         return pa.Table.from_batches([reader.get_batch(group) for group in range(first, stop)], schema=reader.schema)
 
     def head(self, rows: int) -> pa.Table:
-        return _enough(map(self.reader.get_batch, range(self.groups)), rows, self.reader.schema)
+        return _enough((self._begins(group, rows) for group in range(self.groups)), rows, self.reader.schema)
+
+    def _begins(self, group: int, rows: int) -> pa.RecordBatch:
+        """At least so many of the first rows of a batch, or all."""
+        if (there := self._rows(group)) is None or there <= rows:
+            return self.reader.get_batch(group)
+        names = self.schema.names
+        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, names, 0, rows)
 
     def __enter__(self) -> Self:
         return self
@@ -109,10 +152,15 @@ class ArrowColumns:
         self.file.close()
 
 
-def _enough(batches: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
+def _share(table: pa.Table, share: int, of: int) -> pa.Table:
+    start, stop = (table.num_rows * end // of for end in (share, share + 1))
+    return table.slice(start, stop - start)
+
+
+def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
     """Batches up to the one with which there are so many rows."""
     found: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in given:
         found.append(batch)
         if sum(each.num_rows for each in found) >= rows:
             break
