@@ -107,7 +107,7 @@ class _Cutter:
 
 
 def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
-    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead)
+    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema)
 
 
 def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:

@@ -1,7 +1,7 @@
-"""Columns that nobody reads are dropped before the exchange, and so from state.
+"""Columns that nobody reads are dropped before the exchange, and so from state; those of a source are not even read.
 
 Invariant: what a query computes does not change, nor which of its expressions are evaluated on which tuples: only the
-end of an edge is narrowed, and what a join puts out. Per input of an operator,
+end of an edge is narrowed, what a join puts out, and what is read of a source. Per input of an operator,
 
     held  =  what the operator reads of its tuples  +  what is read of the results that come from them
              +  what the inputs hold that share its blocks (a self-join is written once)
@@ -30,7 +30,9 @@ def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.Physica
         replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
         for e in plan.edges
     )
-    return replace(plan, operators=tuple(_narrowed(plan, o, held) for o in plan.operators), edges=edges)
+    sources = tuple(replace(s, read=narrow(s.schema, _live(plan, s.name, held))) for s in plan.sources)
+    operators = tuple(_narrowed(plan, o, held) for o in plan.operators)
+    return replace(plan, sources=sources, operators=operators, edges=edges)
 
 
 def _held_in(plan: p.PhysicalPlan) -> Held:

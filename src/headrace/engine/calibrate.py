@@ -121,7 +121,7 @@ def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table],
     for raw in _windows(name, source, tuples):
         if rows >= tuples:
             return tables, False
-        table = as_tuples(raw, _Named(name, source))
+        table = as_tuples(raw, _Named(name, source), source.schema)
         tables.append(table.slice(0, tuples - rows).filter(table.slice(0, tuples - rows).column("ts").is_valid()))
         rows += table.num_rows
     return tables, rows <= tuples
@@ -200,8 +200,7 @@ def _measured(
 
 def _by_ts(plan: p.PhysicalPlan) -> p.PhysicalPlan:
     """The sources as the sample has them: already tuples."""
-    sources = [p.SourceInput(s.name, s.schema, s.schema, "ts", s.lateness, s.idle, s.ahead) for s in plan.sources]
-    return p.PhysicalPlan(tuple(sources), plan.operators, plan.edges, plan.results)
+    return replace(plan, sources=tuple(replace(s, raw_schema=s.schema, time="ts") for s in plan.sources))
 
 
 def _run(driver: Driver, store: StateStore, windows: list[Window], *, final: bool = False) -> None:

@@ -11,18 +11,10 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
+from headrace.engine.splitters import Files, Splitters
 from headrace.query.nodes import Source
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
-
-
-class Files(NamedTuple):
-    """A file of a source, for a task to read."""
-
-    source: str
-    path: Path
-    bytes: int
-    modified: int
 
 
 class Look(NamedTuple):
@@ -59,11 +51,11 @@ class Cluster(Protocol):
     def stopped(self) -> bool:
         """Whether it is gone, for good."""
 
-    def static(self, sources: Mapping[str, Source], slots: int) -> Any:
+    def static(self, sources: Mapping[str, Source]) -> Any:
         """The rows of sources that are read whole."""
 
-    def files(self, files: Sequence[Files], slots: int) -> Any:
-        """The rows of files."""
+    def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
+        """The rows of files, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:
         """The rows of a feed's batch."""

@@ -43,6 +43,7 @@ from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
 from headrace.sinks import AnySink
+from headrace.sources import raw_names
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File, Ledger
 from headrace.state.blocks import BlockReader
@@ -110,6 +111,11 @@ class Driver:
         if last is not None and last.control:
             control.restore(ControlState.from_json(last.control))
         return control
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """By source, the columns of it that are read, as it calls them."""
+        return {s.name: raw_names(s.reads(whole=self.settings.keep_late), s) for s in self.plan.sources}
 
     @property
     def last(self) -> Manifest | None:

@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace import arrow
 from headrace import plan as p
@@ -27,13 +29,15 @@ from headrace.engine.slots import EpochSlot
 from headrace.engine.work import Began
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
-from headrace.moments import FOREVER, FURTHEST
+from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Appended
 from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
+
+Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
-        source = next(s for s in epoch.plan.sources if s.name == window.source)
+        source = epoch.plan.source(window.source)
         for piece in arrow.cut(window.rows):
             with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
@@ -115,11 +119,11 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     yield from outlet.finish(seen, (), began)
 
 
-def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
+def _tuples(epoch: Epoch, source: p.SourceInput, window: Window) -> pa.Table:
     try:
         if window.path is None:  # files are checked as they are read
             check_text(window.rows, source.name)
-        return as_tuples(window.rows, source)
+        return as_tuples(window.rows, source, source.reads(whole=epoch.keep_late))
     except SourceError as error:
         if window.path is None:
             raise
@@ -127,29 +131,39 @@ def _tuples(source: p.SourceInput, window: Window) -> pa.Table:
 
 
 def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceCounts, outlet: Outlet) -> pa.Table:
-    """Sort a window into accepted, late and rejected tuples; count each."""
-    tuples = _tuples(source, window)
-    ts = tuples.column("ts")
-    times = np.asarray(ts.cast(pa.int64()).fill_null(FOREVER))
+    """The tuples of a window that are accepted; late and rejected ones are put aside, and all are counted.
+
+    Mostly all are accepted, which their smallest and largest time say: one look at the times.
+    """
+    tuples = _tuples(epoch, source, window)
+    counts.deliver(window.arrived, tuples.num_rows)
     clock = watermarks.Clock() if epoch.bounded else epoch.clocks[source.name]
     furthest = watermarks.accepts_until(clock, source.lateness, source.ahead)
-    rejected = np.asarray(ts.is_null()) | (times > furthest) | (times < -FURTHEST)
-    late = ~rejected & (times < clock.watermark)
-    accepted = ~(rejected | late)
-    counts.delivered += len(times)
-    counts.accepted += int(accepted.sum())
-    counts.late += int(late.sum())
-    counts.rejected += int(rejected.sum())
-    counts.arrivals.append((window.arrived, len(times)))
-    if epoch.keep_late:
-        for reason, mask in (("late", late), ("rejected", rejected)):
-            outlet.aside.late(source.name, reason, tuples.filter(pa.array(mask)))
-    if not accepted.any():
-        return tuples.slice(0, 0)
-    smallest, largest = int(times[accepted].min()), int(times[accepted].max())
-    counts.smallest = smallest if counts.smallest is None else min(smallest, counts.smallest)
-    counts.largest = largest if counts.largest is None else max(largest, counts.largest)
-    return tuples if accepted.all() else tuples.filter(pa.array(accepted))
+    smallest, largest = _span(tuples)
+    if tuples.column("ts").null_count or smallest < max(clock.watermark, -FURTHEST) or largest > furthest:
+        late, rejected = _others(tuples, clock.watermark, furthest)
+        if epoch.keep_late:
+            for reason, mask in (("late", late), ("rejected", rejected)):
+                outlet.aside.late(source.name, reason, tuples.filter(pa.array(mask)))
+        counts.late += int(late.sum())
+        counts.rejected += int(rejected.sum())
+        tuples = tuples.filter(pa.array(~(late | rejected)))
+        smallest, largest = _span(tuples)
+    counts.accept(tuples.num_rows, smallest, largest)
+    return tuples
+
+
+def _span(tuples: pa.Table) -> tuple[int, int]:
+    """The smallest and the largest time; of none, the two ends of time."""
+    found = pc.min_max(tuples.column("ts").cast(pa.int64())).as_py()
+    return (FOREVER, NEVER) if found["min"] is None else (found["min"], found["max"])
+
+
+def _others(tuples: pa.Table, watermark: int, furthest: int) -> tuple[Marks, Marks]:
+    """Which tuples are late, and which rejected: without a time, too far ahead, or beyond all times."""
+    times = np.asarray(tuples.column("ts").cast(pa.int64()).fill_null(FOREVER))
+    rejected = (times > furthest) | (times < -FURTHEST)
+    return ~rejected & (times < watermark), rejected
 
 
 # --- later stages --------------------------------------------------------------------------------------------------

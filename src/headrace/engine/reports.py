@@ -32,6 +32,17 @@ class SourceCounts:
     largest: int | None = None
     arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
 
+    def deliver(self, arrived: float | None, tuples: int) -> None:
+        self.delivered += tuples
+        self.arrivals.append((arrived, tuples))
+
+    def accept(self, tuples: int, smallest: int, largest: int) -> None:
+        """Tuples whose times lie between these."""
+        if tuples:
+            self.accepted += tuples
+            self.smallest = smallest if self.smallest is None else min(smallest, self.smallest)
+            self.largest = largest if self.largest is None else max(largest, self.largest)
+
     @property
     def spoke(self) -> bool:
         """Who is only rejected says nothing of where it is."""

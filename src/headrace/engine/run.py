@@ -22,13 +22,14 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.engine import leaving
-from headrace.engine.cluster import Cluster, Feed, Files, Look
+from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
 from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
+from headrace.engine.splitters import Files, Splitters
 from headrace.errors import EngineError, HeadraceError, StateMismatch
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
@@ -254,7 +255,7 @@ class Run:
         """Every source is static: one epoch, and the end."""
         with self._epoch() as wanted:
             if wanted:
-                rows = [self._cluster.static(self._static, self._driver.adapting.slots)]
+                rows = [self._cluster.static(self._static)]
                 self._driver.run(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
@@ -376,13 +377,12 @@ class Run:
         self, position: Position, rows: list[Any], taken: Mapping[str, list[File]], *, final: bool = False
     ) -> None:
         self._working = True
-        slots = self._driver.adapting.slots
         if self._static and self._driver.last is None:
-            rows.append(self._cluster.static(self._static, slots))
+            rows.append(self._cluster.static(self._static))
         ledgers = self._driver.ledgers
         files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
         if files:
-            rows.append(self._cluster.files(files, slots))
+            rows.append(self._cluster.files(files, Splitters(self._driver.adapting.slots)))
         before = self._spoken()
         self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,14 @@ from headrace import duck, errors
 from headrace.engine import leaving
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
+from headrace.engine.splitters import Files, Portion, Splitters, dealt, read_windows
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
 from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.cutting import Piece
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 
@@ -49,11 +52,15 @@ NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows 
 GRACE = 5.0  # seconds that the other executors get once the first has come
 LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
-BATCH = "source string, kind string, body binary"  # a physical window, or the name of a file that holds one
+BATCH = "source string, kind string, body binary"  # a physical window, or where one is in a file
+FILE, ROWS = "file", "rows"  # kinds
 
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
 
+ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
+
 Row = tuple[str, str, bytes]
+Columns = Mapping[str, Collection[str]]  # by source: those that are read, as the source calls them
 
 
 # --- sessions and DataFrames ---------------------------------------------------------------------------------------
@@ -186,23 +193,29 @@ def _one_spelling(found: re.Match[str]) -> str:
 # --- what Spark reads ----------------------------------------------------------------------------------------------
 
 
-def bounded_rows(spark: SparkSession, sources: Mapping[str, Source], slots: int) -> RDD[Row]:
-    """All that bounded sources hold, as rows of a batch."""
-    sc = spark.sparkContext
-    parts = [_bounded(sc, name, source.origin, slots) for name, source in sources.items()]
-    return parts[0] if len(parts) == 1 else sc.union(parts)
+def static_rows(sources: Mapping[str, Source], columns: Columns) -> RDD[Row]:
+    """All that static DataFrames hold, as rows of a batch."""
+    parts = [as_rows(packed(name, source.origin.df, columns[name])) for name, source in sources.items()]
+    return parts[0] if len(parts) == 1 else parts[0].context.union(parts)
 
 
-def _bounded(sc: SparkContext, name: str, origin: Any, slots: int) -> RDD[Row]:
-    if isinstance(origin, FilesOrigin):
-        return file_rows(sc, [(name, path, stat.st_size, stat.st_mtime_ns) for path, stat in origin.entries()], slots)
-    return as_rows(packed(name, origin.df))
+def packed(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
+    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names.
 
-
-def packed(name: str, df: DataFrame) -> DataFrame:
-    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names."""
+    Only those that are wanted, unless Spark keeps state of its own for the DataFrame: what it keeps would follow from what
+    is wanted, and no longer fit when that changes from one start to the next.
+    """
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    return numbered.mapInArrow(functools.partial(_pack, name, tuple(df.columns)), BATCH)
+    whole = df.isStreaming and not _keeps_nothing(df._jdf.queryExecution().analyzed())
+    places = [place for place, column in enumerate(df.columns) if whole or column in wanted]
+    chosen = numbered.select([f"c{place}" for place in places])
+    return chosen.mapInArrow(functools.partial(_pack, name, tuple(df.columns[place] for place in places)), BATCH)
+
+
+def _keeps_nothing(node: Any) -> bool:
+    """Whether a logical plan of Spark is made of sources and of what looks at one row at a time."""
+    children = [node.children().apply(place) for place in range(node.children().size())]
+    return (not children or node.nodeName() in ROW_BY_ROW) and all(map(_keeps_nothing, children))
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,18 +223,22 @@ def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) 
     for batch in batches:
         if batch.num_rows:
             body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
-            yield pa.RecordBatch.from_pydict({"source": [name], "kind": ["rows"], "body": [body]})
+            yield pa.RecordBatch.from_pydict({"source": [name], "kind": [ROWS], "body": [body]})
 
 
-def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
+def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
-    return functools.reduce(DataFrame.union, [packed(name, s.origin.df) for name, s in sources.items()])
+    return functools.reduce(DataFrame.union, [packed(name, s.origin.df, columns[name]) for name, s in sources.items()])
 
 
-def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, int, int]], slots: int) -> RDD[Row]:
-    """Files (source, path, bytes, modified in nanoseconds), spread over tasks by name."""
-    rows = [(n, "file", json.dumps({"path": str(p), "bytes": b, "modified": m}).encode()) for n, p, b, m in files]
-    return sc.parallelize(rows, max(1, min(len(rows), 2 * slots)))
+def file_rows(sc: SparkContext, files: Sequence[Files], splitters: Splitters) -> RDD[Row]:
+    """Files as physical windows, by name: one partition for each splitter."""
+    hands = [[_named(portion) for portion in hand] for hand in dealt(files, splitters)]
+    return sc.parallelize(hands, max(1, len(hands))).flatMap(list)
+
+
+def _named(portion: Portion) -> Row:
+    return portion.source, FILE, json.dumps(asdict(portion.piece)).encode()
 
 
 def as_rows(df: DataFrame) -> RDD[Row]:
@@ -291,7 +308,7 @@ def _named_errors(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
-    return _packets(split(epoch, _task(epoch, 0), _windows(rows)), epoch.slots)
+    return _packets(split(epoch, _task(epoch, 0), _windows(epoch, rows)), epoch.slots)
 
 
 def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
@@ -299,14 +316,13 @@ def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -
     return _packets(process(epoch, stage, _task(epoch, stage), messages), epoch.slots)
 
 
-def _windows(rows: Iterable[Row]) -> Iterator[Window]:
-    for source, kind, body in rows:
-        if kind == "file":
-            head = json.loads(bytes(body))
-            path, expected = Path(head["path"]), (head["bytes"], head["modified"])
-            yield Window(source, read_file(path, expected), head["modified"] / 1e9, head["path"])
+def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[Window]:
+    for kind, together in itertools.groupby(rows, lambda row: row[1]):
+        if kind == FILE:
+            portions = (Portion(source, Piece(**json.loads(bytes(body)))) for source, _, body in together)
+            yield from read_windows(epoch, portions)
         else:
-            yield Window(source, unpack(bytes(body)))
+            yield from (Window(source, unpack(bytes(body))) for source, _, body in together)
 
 
 def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.engine import spark as engine
-from headrace.engine.cluster import Files, Look, OnBatch
+from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
+from headrace.engine.splitters import Files, Splitters
 from headrace.query.nodes import Source
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
@@ -47,16 +48,17 @@ class SparkFeed:
 @dataclass(frozen=True)
 class SparkCluster:
     spark: Any
+    columns: engine.Columns = field(default_factory=dict)  # of DataFrames
 
     @property
     def stopped(self) -> bool:
         return engine.stopped(self.spark.sparkContext)
 
-    def static(self, sources: Mapping[str, Source], slots: int) -> Any:
-        return engine.bounded_rows(self.spark, sources, slots)
+    def static(self, sources: Mapping[str, Source]) -> Any:
+        return engine.static_rows(sources, self.columns)
 
-    def files(self, files: Sequence[Files], slots: int) -> Any:
-        return engine.file_rows(self.spark.sparkContext, files, slots)
+    def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
+        return engine.file_rows(self.spark.sparkContext, files, splitters)
 
     def batch(self, batch: Any) -> Any:
         return engine.as_rows(batch)
@@ -70,7 +72,7 @@ class SparkCluster:
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> SparkFeed:
         checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
-        writer = engine.stream_rows(sources).writeStream.foreachBatch(on_batch)
+        writer = engine.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if once:
             return SparkFeed(writer.trigger(availableNow=True).start())

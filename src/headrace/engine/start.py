@@ -33,6 +33,7 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
+from headrace.engine.splitters import Files, Splitters
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -94,11 +95,21 @@ def collect(
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
             engine.check_reach(sc, folder / "state")
-        rows = engine.bounded_rows(spark, sources, count)
-        driver.run(Position("bounded"), lambda epoch: engine.execute(sc, rows, epoch), final=True)
+        cluster = SparkCluster(spark, driver.columns)
+        rows = _all_there(cluster, sources, count)
+        driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
         _say_what_was_left_out(store.last)
         table = result.table()
     return query.schema.empty_table() if table is None else table
+
+
+def _all_there(cluster: SparkCluster, sources: Mapping[str, nodes.Source], slots: int) -> list[Any]:
+    """The rows of all that bounded sources hold now."""
+    folders = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
+    static = {name: source for name, source in sources.items() if name not in folders}
+    found = [(name, path, stat) for name, origin in folders.items() for path, stat in origin.entries()]
+    files = [Files(name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in found]
+    return [*([cluster.static(static)] if static else []), *([cluster.files(files, Splitters(slots))] if files else [])]
 
 
 def _say_what_was_left_out(last: Manifest | None) -> None:
@@ -180,7 +191,9 @@ def start(
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
-        run = Run(SparkCluster(spark), sources, driver, folder / SPARK, 0 if once else interval, once=once)
+        run = Run(
+            SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
+        )
         plan_file.write(folder, roots, shown)
         run._begin()
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"

@@ -110,6 +110,11 @@ class SourceInput:
     lateness: int
     idle: int | None
     ahead: int | None
+    read: pa.Schema  # the columns of it that anything is made of
+
+    def reads(self, *, whole: bool) -> pa.Schema:
+        """The columns that tuples of it have: late ones are shown as they came, so who keeps those reads all."""
+        return self.schema if whole else self.read
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,9 @@ class PhysicalPlan:
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
     results: tuple[str, ...]
+
+    def source(self, name: str) -> SourceInput:
+        return next(source for source in self.sources if source.name == name)
 
     @property
     def stages(self) -> int:

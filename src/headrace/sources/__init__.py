@@ -6,6 +6,7 @@ the engine knows how to hand its kind to Spark.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -55,11 +56,17 @@ class TableOrigin:
         return self._table
 
 
-def as_tuples(raw: pa.Table, source: Described) -> pa.Table:
-    """Delivered rows as tuples of the stream: time renamed, types plain, columns in the order of the schema."""
-    check_schema(raw.schema, source)
-    columns = [_column(raw, _raw_name(name, source), kind, source) for name, kind in _fields(source.schema)]
-    return pa.table(columns, schema=source.schema)
+def as_tuples(raw: pa.Table, source: Described, schema: pa.Schema) -> pa.Table:
+    """Delivered rows as tuples with some columns of the stream, in order: time renamed, types plain."""
+    names = raw_names(schema, source)
+    check_schema(raw.schema, source, names)
+    columns = [_column(raw, name, kind, source) for name, kind in zip(names, schema.types, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def raw_names(schema: pa.Schema, source: Described) -> list[str]:
+    """Columns of a stream as its source calls them."""
+    return [source.time if name == TS else name for name in schema.names]
 
 
 def check_text(rows: pa.Table, source: str) -> None:
@@ -72,10 +79,10 @@ def check_text(rows: pa.Table, source: str) -> None:
             raise SourceError(msg) from None
 
 
-def check_schema(found: pa.Schema, source: Described) -> None:
-    """Stop when a source no longer delivers what the query was built for."""
+def check_schema(found: pa.Schema, source: Described, wanted: Sequence[str] | None = None) -> None:
+    """Stop when a source no longer delivers what the query was built for: all columns, or those that are wanted."""
     expected = source.raw_schema
-    missing = [name for name in expected.names if name not in found.names]
+    missing = [name for name in (expected.names if wanted is None else wanted) if name not in found.names]
     added = [name for name in found.names if name not in expected.names]
     label = source.name or "a source"
     twice = sorted({name for name in found.names if found.names.count(name) > 1})
@@ -88,6 +95,8 @@ def check_schema(found: pa.Schema, source: Described) -> None:
         )
         raise SourceError(msg)
     for field in expected:
+        if field.name not in found.names:
+            continue
         now = found.field(field.name).type
         if not _same_kind(now, field):
             msg = f"column {field.name!r} of {label} changed its type from {field.type} to {now}; build the query again"
@@ -99,14 +108,6 @@ def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
     except QueryTypeError:  # a type that no stream carries
         return False
-
-
-def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in schema]
-
-
-def _raw_name(name: str, source: Described) -> str:
-    return source.time if name == TS else name
 
 
 def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:

@@ -1,7 +1,7 @@
 """Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
 
-The files are the physical windows: a task is handed their names and reads the columns itself. A file is taken once, in
-the order of (modification time, name), and must be complete when its name appears: write it under a name that begins
+A task is handed pieces of files by name (`headrace.sources.cutting`) and reads the columns itself. A file is taken once,
+in the order of (modification time, name), and must be complete when its name appears: write it under a name that begins
 with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
 """
 
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.feather as feather
-import pyarrow.parquet as pq
 
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.paths import given_path
+from headrace.sources.formats import DAMAGE, opened
 from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
@@ -166,68 +165,51 @@ def checked_schema(given: pa.Schema | None) -> pa.Schema | None:
 
 def read_schema(path: Path) -> pa.Schema:
     try:
-        if path.suffix == ".parquet":
-            with _parquet_file(path) as file:
-                return file.schema_arrow.remove_metadata()
-        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
-            return reader.schema.remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from None
+        with opened(path) as file:
+            return file.schema
+    except DAMAGE as error:
+        raise unreadable(path, error) from None
 
 
 def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
     """All rows of a file; with `expected` (bytes, modification time in nanoseconds) only if it is still that file."""
     try:
-        parquet = path.suffix == ".parquet"
-        table = _parquet(path) if parquet else feather.read_table(path)
-        table.validate(full=True)  # Arrow takes what it reads for valid: offsets, text as UTF-8
-        stat = path.stat()
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from None
-    if expected is not None and (stat.st_size, stat.st_mtime_ns) != expected:
-        msg = f"the file {str(path)!r} was changed while it was being taken; write a file once, under a name that begins with '_', then rename it; start again"
-        raise SourceError(msg)
-    return table.replace_schema_metadata(None)
+        with opened(path) as file:
+            table = checked(file.read(0, file.groups, None))
+    except DAMAGE as error:
+        raise unreadable(path, error) from None
+    if expected is not None:
+        check_unchanged(path, expected)
+    return table
 
 
 def read_head(path: Path, rows: int) -> pa.Table:
     """The first rows of a file, without reading all of it."""
     try:
-        if path.suffix == ".parquet":
-            found = _parquet_head(path, rows)
-        else:
-            found = feather.read_table(path, memory_map=True).slice(0, rows)
-        found.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from None
-    return found.replace_schema_metadata(None)
+        with opened(path) as file:
+            return checked(file.head(rows).slice(0, rows))
+    except DAMAGE as error:
+        raise unreadable(path, error) from None
 
 
-def _parquet_head(path: Path, rows: int) -> pa.Table:
-    with _parquet_file(path) as file:
-        batches: list[pa.RecordBatch] = []
-        for batch in file.iter_batches(batch_size=rows):
-            batches.append(batch)
-            if sum(b.num_rows for b in batches) >= rows:
-                break
-        return pa.Table.from_batches(batches, schema=file.schema_arrow).slice(0, rows)
+def checked(table: pa.Table) -> pa.Table:
+    """What was read of a file: Arrow takes it for valid, offsets and text as UTF-8."""
+    table.validate(full=True)
+    return table.replace_schema_metadata(None)
 
 
-def _parquet(path: Path) -> pa.Table:
-    with _parquet_file(path) as file:
-        return file.read()
+def check_unchanged(path: Path, expected: tuple[int, int]) -> None:
+    """Refuse a file that is no longer of so many bytes, last modified at that nanosecond."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if (stat.st_size, stat.st_mtime_ns) != expected:
+        msg = f"the file {str(path)!r} was changed while it was being taken; write a file once, under a name that begins with '_', then rename it; start again"
+        raise SourceError(msg)
 
 
-def _parquet_file(path: Path) -> pq.ParquetFile:
-    """Opened as one file: a data set of one costs several milliseconds more.
-
-    Spark writes times as 96 bits by default: nanoseconds, in which not every time has room, and which are whole
-    microseconds in truth.
-    """
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-
-
-def _unreadable(path: Path, error: Exception) -> SourceError:
+def unreadable(path: Path, error: Exception) -> SourceError:
     if not path.exists():
         return SourceError(f"the file {str(path)!r} is gone before it was processed; put it back")
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -56,6 +56,7 @@ class LocalRun:
         auto: bool = False,
         sink: sinks.AnySink | None = None,
         late: sinks.AnySink | None = None,
+        keep_late: bool = True,
         store: StateStore | None = None,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
@@ -73,7 +74,7 @@ class LocalRun:
             slots,
             best_effort,
             bounded,
-            keep_late=True,
+            keep_late=keep_late,
             keep_failed=errors == "keep",
             layouts=layouts,
             groups=groups,

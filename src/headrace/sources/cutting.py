@@ -1,0 +1,84 @@
+"""Physical windows of files: what one task reads at once.
+
+Invariant: the pieces of a file have each of its rows exactly once, whatever their size; every file has at least one, so
+that somebody looks at its schema. A file that is no larger than a window is one piece, and is not opened to find that out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.sources.files import check_unchanged, checked, unreadable
+from headrace.sources.formats import DAMAGE, Columnar, opened
+
+Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file that has this schema, which it checks
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on. Or a share of one's rows."""
+
+    path: str
+    bytes: int  # of the file, when it was taken
+    modified: int  # nanoseconds
+    size: int  # bytes of the piece, about
+    first: int = 0
+    stop: int | None = None
+    share: int = 0
+    of: int = 1
+
+
+def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
+    """A file in pieces of about so many bytes, in order; one that is larger is a group that has no shares."""
+    whole = Piece(str(path), bytes, modified, bytes)
+    if bytes <= most:
+        return [whole]
+    try:
+        with opened(path) as file:
+            return list(_pieces(whole, file, most)) or [whole]
+    except DAMAGE as error:
+        raise unreadable(path, error) from None
+
+
+def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
+    sizes = file.sizes()
+    scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
+    first, size = 0, 0
+    for group, own in enumerate(int(size * scale) for size in sizes):
+        if group > first and size + own > most:
+            yield replace(whole, size=size, first=first, stop=group)
+            first, size = group, 0
+        size += own
+        if own > most:
+            shares = file.shares(group, most)
+            one = replace(whole, size=own // shares, first=group, stop=group + 1, of=shares)
+            yield from (replace(one, share=share) for share in range(shares))
+            first, size = group + 1, 0
+    if first < len(sizes):
+        yield replace(whole, size=size, first=first, stop=len(sizes))
+
+
+def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator[pa.Table]:
+    """What pieces of one file hold; the file must be the one that was cut, before and after."""
+    try:
+        with opened(path) as file:
+            for piece in pieces:
+                check_unchanged(path, (piece.bytes, piece.modified))
+                table = _read(file, piece, wanted(file.schema))
+                check_unchanged(path, (piece.bytes, piece.modified))
+                yield table
+    except DAMAGE as error:
+        raise unreadable(path, error) from None
+
+
+def _read(file: Columnar, piece: Piece, columns: Sequence[str]) -> pa.Table:
+    stop = file.groups if piece.stop is None else piece.stop
+    if stop > file.groups:
+        raise pa.ArrowInvalid(f"it has {file.groups} groups of rows, not {stop}")
+    if piece.of > 1:
+        return checked(file.read_share(piece.first, piece.share, piece.of, columns))
+    return checked(file.read(piece.first, stop, columns))
