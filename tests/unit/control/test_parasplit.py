@@ -67,6 +67,8 @@ def test_costs_and_efficiency_are_those_of_a_stream_that_is_walked_through(q: in
     found = ps.eta(p, q, router, splitters / p, processors / q)
     assert found == pytest.approx(splitters / (router + splitters + processors))
     assert ps.efficiency(costs, split, p) == pytest.approx(found, rel=1e-3)
+    fastest = ps.rates(costs, split, p)  # a process that does nothing else takes one second of each second
+    assert [n / router, n * p / splitters, n * q / processors] == pytest.approx(list(vars(fastest).values()), rel=1e-3)
 
 
 @given(COST, st.integers(1, 512), st.floats(0, 1))
@@ -140,6 +142,8 @@ def test_the_network_bounds_everything(costs: Costs, split: Split, p: int, netwo
     free = ps.rates(Costs(), split, p, network=network)
     routed = free.PR
     assert free.parasplit <= network and routed == network
+    assert free.PS * max(split.sent, 1) / p == pytest.approx(network)  # through the link of one splitter
+    assert free.PQ * split.delivered / split.q == pytest.approx(network)  # and of one query processor
     assert ps.rates(Costs(), split, p).parasplit == math.inf
 
 
