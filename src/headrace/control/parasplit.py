@@ -33,6 +33,9 @@ class Costs:
     cr: float = 0.0  # read: a tuple in a query processor
     cp: float = 0.0  # poll, for each splitter that is listened to
     cm: float = 0.0  # merge, the same
+    cr_PR: float | None = (
+        None  # read: the router's own; None: cr_W, as in the paper; 0: it names windows and reads none
+    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def C(costs: Costs, split: Split, *, u: int = 1, cq: float = 0.0, sigma: float =
 
 def C_PR(costs: Costs) -> float:
     """Equation 2: a tuple in the window router, as its share of a window: cr_W + cs_W + ce_W."""
-    return costs.cr_W + costs.cs_W + costs.ce_W
+    return (costs.cr_W if costs.cr_PR is None else costs.cr_PR) + costs.cs_W + costs.ce_W
 
 
 def C_PS(costs: Costs, split: Split) -> float:
