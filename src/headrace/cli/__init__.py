@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `split`, `bench`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+split = typer.Typer(help="How a stream is split, and what that costs.", no_args_is_help=True)
+app.add_typer(split, name="split")
 
 
 class Order(StrEnum):
@@ -340,7 +344,7 @@ def explain(
         assert file is not None
         known = explaining.read_figures(figures) if figures else None
         costs = explaining.read_costs(cost or [])
-        with streams.for_programs(format is not Format.text), _query_of(file) as (roots, ordered):
+        with streams.for_programs(format is not Format.text), _query_of(file) as (roots, ordered, _):
             pass
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
 
@@ -385,7 +389,7 @@ def calibrate(
     with _reporting(traceback):
         if out:
             _can_be_written(out)
-        with _query_of(file) as (roots, ordered):
+        with _query_of(file) as (roots, ordered, _):
             figures = measure(
                 roots,
                 ordered,
@@ -397,6 +401,65 @@ def calibrate(
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
             streams.note(f"saved in {out}; for headrace explain {file} --figures {out}")
+
+
+@split.command()
+def profile(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            callback=_mounted,
+            help="Python file that defines query(spark), with a split of headrace.files in it.",
+            metavar="FILE",
+        ),
+    ],
+    rate: Annotated[
+        float, typer.Option(min=1, metavar="N", help="Tuples per second to choose p for.", show_default=False)
+    ],
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="Physical windows of this size.", show_default="found by doubling"),
+    ] = None,
+    tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 5,
+    spark: Annotated[
+        bool, typer.Option(metavar="", help="Run one and two splitters side by side, beside what the model says.")
+    ] = True,
+    png: Annotated[
+        Path | None, typer.Option(callback=_mounted, metavar="FILE", help="Draw it, as PNG.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Measure what the split of a query costs on this machine, and how many splitters a rate needs.
+
+    W, the size of physical windows, is doubled until that gains less than 0.15 % or no more than noise. The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files; p is chosen by its equation 6 and by the whole model.
+    """
+    from headrace.cli import splitting
+    from headrace.engine.profiling import profile as measure
+
+    with _reporting(traceback), streams.for_programs(json) as output:
+        if not math.isfinite(rate):
+            raise QueryError(f"--rate must be a number of tuples per second; found {rate}")
+        if png:
+            _can_be_written(png)
+            splitting.demand_charts()
+        with _query_of(file, 2) as (roots, _, session):
+            found = measure(
+                roots,
+                rate,
+                sc=session.sparkContext if spark else None,
+                tuples=tuples,
+                W=window,
+                rounds=rounds,
+                tell=lambda text: streams.note(f"  {text}", "dim"),
+            )
+        if json:
+            print(splitting.as_json(found), file=output)
+        else:
+            splitting.show(found, Console(highlight=False))
+        if png:
+            streams.note(f"drawn in {splitting.draw(found, png)}")
 
 
 @app.command()
@@ -618,16 +681,16 @@ def _spark(
 
 
 @contextmanager
-def _query_of(file: Path) -> Iterator[tuple[list[Node], list[bool]]]:
-    """What a query file defines, as long as the block lasts on Spark."""
+def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
+    """What a query file defines, as long as the block lasts on Spark, and its session."""
     from headrace import sinks
     from headrace.cli.loading import load, results
     from headrace.stream import node_of
 
     module = load(file)
-    with _spark(1, None, quiet=True) as spark:
+    with _spark(slots, None, quiet=True) as spark:
         found = results(module, file, spark, sinks.memory(), given=False)
-        yield [node_of(query) for query, _ in found], [sinks.wants_order(sink) for _, sink in found]
+        yield [node_of(query) for query, _ in found], [sinks.wants_order(sink) for _, sink in found], spark
 
 
 def _can_be_written(out: Path) -> None:

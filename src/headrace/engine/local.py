@@ -11,8 +11,8 @@ from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage
 
 
-def execute_locally(epoch: Epoch, windows: Sequence[Sequence[Window]], storage: Storage) -> list[Message]:
-    """Run all stages of an epoch in this process: one splitter per sequence of windows, one task per slot."""
+def execute_locally(epoch: Epoch, windows: Sequence[Iterable[Window]], storage: Storage) -> list[Message]:
+    """Run all stages of an epoch in this process: one splitter per series of windows, one task per slot."""
     reader = BlockReader(storage)
     messages: list[Message] = []
     for partition, given in enumerate(windows or [[]]):

@@ -1,0 +1,72 @@
+"""p and W while a run goes on: how many splitters, and how large their windows, as the load asks for.
+
+    seconds(p) = S / p + x p
+
+S is what an epoch's splitters take together, in processor time: equation 3 times its tuples. x is what one splitter more
+costs an epoch: its start, and what slots do for each that they listen to, p (cp + cm) in equation 4. The fewest seconds
+are at p = sqrt(S / x): one splitter where little comes, one for each slot where much does. Both numbers are wide of
+their mark, so nothing is changed for less than a tenth: S must become some two and a half times what it was when p was
+chosen, or as much less. W follows p: a splitter gets a few windows of an epoch, so that none waits long for another.
+
+Neither number can change an answer: every row of an epoch's files is in one window, and every window with one splitter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MORE = 0.010  # x, in seconds: Spark starts a task, every slot opens one block more
+EACH = 4  # windows of an epoch that a splitter gets
+SMALLEST, LARGEST = 1 << 20, 64 << 20  # bytes of a window: opening it costs little; several have room in memory
+APART = 4  # times that W must be off before it is changed
+
+
+@dataclass(frozen=True)
+class Splitters:
+    """What is chosen: p tasks, each given windows of about W bytes."""
+
+    p: int
+    W: int
+
+
+@dataclass(frozen=True)
+class SplitLoad:
+    """What the splitters of an epoch did."""
+
+    tasks: int  # how many there were
+    tuples: float
+    bytes: float  # of files
+    cpu: float  # seconds of a processor, all of them together: S
+    longest: float  # of the one that took longest
+
+    @property
+    def seconds(self) -> float:
+        """What they took, side by side."""
+        return self.longest + MORE * self.tasks
+
+    def smoothed(self, before: SplitLoad | None, weight: float) -> SplitLoad:
+        """With the epochs before; the number of tasks is that of now."""
+        if before is None:
+            return self
+        old, new = vars(before), vars(self)
+        mixed = {name: old[name] * (1 - weight) + new[name] * weight for name in new}
+        return SplitLoad(**{**mixed, "tasks": self.tasks})
+
+
+def seconds(load: SplitLoad, p: int) -> float:
+    """What p splitters would take, side by side."""
+    return load.cpu / p + MORE * p
+
+
+def choose(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
+    """p and W for such a load: as they are, unless others save a share `worth` of the time; at most so many splitters."""
+    best = min(range(1, most + 1), key=lambda p: seconds(load, p))
+    stays = now.p <= most and seconds(load, best) >= (1 - worth) * seconds(load, now.p)
+    p = now.p if stays else best
+    W = window(load.bytes / (EACH * p))
+    return Splitters(p, now.W if W < APART * now.W and now.W < APART * W else W)
+
+
+def window(bytes: float) -> int:
+    """The power of two below it, within bounds."""
+    return min(max(1 << max(int(bytes), 1).bit_length() - 1, SMALLEST), LARGEST)

@@ -1,0 +1,98 @@
+"""Splitters follow the load: the best there are, few changes, none for noise."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.control.splitting import (
+    LARGEST,
+    MORE,
+    SMALLEST,
+    SplitLoad,
+    Splitters,
+    choose,
+    seconds,
+    window,
+)
+
+WORTH = 0.1
+
+
+def load(cpu: float, bytes: float = 1e8, tasks: int = 1) -> SplitLoad:
+    return SplitLoad(tasks, 1e6, bytes, cpu, cpu / tasks)
+
+
+LOADS = st.builds(load, st.floats(0, 1_000), st.floats(0, 1e12))
+NOW = st.builds(Splitters, st.integers(1, 64), st.sampled_from([1 << power for power in range(20, 27)]))
+
+
+@given(LOADS, NOW, st.integers(1, 64))
+def test_what_is_chosen_is_as_good_as_any_but_for_what_is_not_worth_it(
+    found: SplitLoad, now: Splitters, most: int
+) -> None:
+    p = choose(found, now, most, WORTH).p
+    assert 1 <= p <= most
+    for other in range(1, most + 1):
+        assert seconds(found, p) * (1 - WORTH) <= seconds(found, other) * (1 + 1e-9)
+
+
+@given(LOADS, NOW, st.integers(1, 64))
+def test_what_was_chosen_stays_while_the_load_does(found: SplitLoad, now: Splitters, most: int) -> None:
+    once = choose(found, now, most, WORTH)
+    assert choose(found, once, most, WORTH) == once
+
+
+@given(LOADS, NOW, st.integers(1, 64))
+def test_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, now: Splitters, most: int) -> None:
+    chosen = choose(found, now, most, WORTH)
+    assert SMALLEST <= chosen.W <= LARGEST and chosen.W.bit_count() == 1
+    right = window(found.bytes / (4 * chosen.p))
+    assert right / 4 < chosen.W < right * 4
+    assert chosen.W == now.W or not right / 4 < now.W < right * 4
+
+
+def test_few_tuples_want_one_splitter_and_many_one_for_each_slot() -> None:
+    now = Splitters(4, 16 << 20)
+    assert choose(load(0.001), now, 8, WORTH).p == 1
+    assert choose(load(100.0), now, 8, WORTH).p == 8
+    assert choose(load(MORE * 36), now, 64, WORTH).p == choose(load(MORE * 16), now, 64, WORTH).p == 4
+    assert choose(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).p == 5  # the root of S / x
+
+
+def test_fewer_slots_than_splitters_are_not_left_so() -> None:
+    assert choose(load(MORE * 16), Splitters(4, 16 << 20), 3, WORTH).p == 3
+
+
+def follow(loads: list[float], noise: float, most: int = 64) -> list[int]:
+    chance, now, found = random.Random(3), Splitters(1, 16 << 20), []
+    for each in loads:
+        now = choose(load(each * chance.uniform(1 - noise, 1 + noise)), now, most, WORTH)
+        found.append(now.p)
+    return found
+
+
+def test_noise_of_a_third_changes_nothing_once_it_is_chosen() -> None:
+    for cpu in (0.05, 0.5, 5.0, 50.0):
+        found = follow([cpu] * 300, noise=0.33)
+        assert len(set(found[1:])) == 1, (cpu, set(found))
+
+
+def test_a_ramp_up_and_down_is_followed_with_one_reversal() -> None:
+    up = [0.02 * 5_000 ** (i / 60) for i in range(61)]
+    found = follow([*up, *up[::-1]], noise=0.2)
+    steps = [b - a for a, b in pairwise(found) if a != b]
+    assert max(found) > 50 and found[-1] <= 3
+    assert sum(a * b < 0 for a, b in pairwise(steps)) == 1
+    assert len(steps) <= 2 * math.log(5_000, 2.2)
+
+
+def test_loads_are_smoothed_but_for_the_number_of_tasks() -> None:
+    before, now = SplitLoad(2, 100, 1_000, 1.0, 0.5), SplitLoad(4, 200, 3_000, 3.0, 1.5)
+    assert now.smoothed(None, 0.5) == now
+    assert now.smoothed(before, 0.5) == SplitLoad(4, 150, 2_000, 2.0, 1.0)
+    assert now.seconds == 1.5 + 4 * MORE
