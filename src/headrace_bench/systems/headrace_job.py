@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
 from headrace_bench.systems import counting, jobs
-from headrace_bench.systems.headrace_processors import RunningCount, Sessions
+from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
@@ -25,9 +25,8 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     if task["kind"] == "aggregate":
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
-    if task["kind"] in PROCESSORS:
-        applied: hr.Stream = sources[0].split(task["substreams"], by=["key"]).apply(processor(task))
-        return applied
+    if task["kind"] in (*PROCESSORS, "split"):
+        return split(task, sources[0])
     within = f"{task['within']} seconds"
     if task["kind"] == "figure-8":
         return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
@@ -37,10 +36,20 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     return query
 
 
+def split(task: dict[str, Any], stream: hr.Stream) -> hr.Stream:
+    """By the rules of the task, or by key."""
+    rules = {"route": task["route"], "broadcast": task["broadcast"]} if task["kind"] == "split" else {"by": ["key"]}
+    applied: hr.Stream = stream.split(task["substreams"], **rules).apply(processor(task))
+    return applied
+
+
 def processor(task: dict[str, Any]) -> hr.Processor:
+    every = dt.timedelta(seconds=task["every"])
+    if task["kind"] == "split":
+        return CountByType(every)
     if task["kind"] == "count":
-        return RunningCount()
-    return Sessions(dt.timedelta(seconds=task["gap"]), dt.timedelta(seconds=task["every"]))
+        return RunningCountInPlace() if task.get("in_place") else RunningCount()
+    return Sessions(dt.timedelta(seconds=task["gap"]), every)
 
 
 def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.Stream:
@@ -131,6 +140,7 @@ def main(path: str) -> None:
             strategy=strategy,
             policy=task.get("policy"),
             show=False,
+            **({"splitters": hr.Splitters(task["splitters"])} if "splitters" in task else {}),
         )
         with run:
             seen = follow(run, task)
