@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as dataset
 
-import headrace as hr
 from headrace_bench import answers, claims, compare, roads, summary, systems
 from headrace_bench.claims import Claim
 from headrace_bench.measure import Spread
@@ -30,6 +30,7 @@ from headrace_bench.roads import BALANCE, REPORT, ROUND, Roads
 from headrace_bench.running import CORES, OK, JudgedCase, Outcome, alternating, judged, run_once, scratch, told
 from headrace_bench.summary import Line
 from headrace_bench.systems import System
+from headrace_bench.systems.headrace_job import SPLITTERS
 from headrace_bench.task import Case, Query
 
 SIDE = "reports"
@@ -101,7 +102,7 @@ def variants(size: Size) -> list[Variant]:
         made(SPARK, systems.SPARK_SPLIT, form="parquet"),
         made(SORTED, systems.SPARK_IN_SEQUENCE, form="parquet"),
     ]
-    if hasattr(hr, "Splitters"):
+    if find_spec(SPLITTERS):
         found.append(made(ONE_SPLITTER, systems.HEADRACE_ONE_SPLITTER))
     return found
 

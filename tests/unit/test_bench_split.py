@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import testing
-from headrace.errors import ProcessorError
+from headrace.errors import HeadraceError, ProcessorError
 from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, report, roads, split, systems
 from headrace_bench.measure import Spread
@@ -271,6 +273,22 @@ def test_a_scan_reads_every_tuple(tmp_path: Path):
     files = sorted((tmp_path / "reports").iterdir())
     assert sum(map(split._read, files)) == SMALL.tuples + 1
     assert split.scanned(tmp_path / "reports") > 0
+
+
+def test_an_engine_is_held_to_a_number_of_splitters(monkeypatch: pytest.MonkeyPatch):
+    class Splitters:
+        def __init__(self, p: int) -> None:
+            self.p = p
+
+        usual = staticmethod(lambda slots, bytes: Splitters(slots))
+
+    monkeypatch.setitem(sys.modules, headrace_job.SPLITTERS, SimpleNamespace(Splitters=Splitters))
+    with headrace_job.splitters(None):
+        assert Splitters.usual(2, 10).p == 2
+    with headrace_job.splitters(1):
+        assert Splitters.usual(2, 10).p == 1
+    with pytest.raises(HeadraceError, match="did not ask"), headrace_job.splitters(1):
+        pass  # a rate with a name that is not its own would be worse
 
 
 def test_variants_are_what_the_claims_are_about():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import testing
+from headrace.engine.figures import EpochRecord
 from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, report, show, state, systems, workload
 from headrace_bench.keys import Keys
@@ -19,7 +21,7 @@ from headrace_bench.running import OK, Outcome, judged
 from headrace_bench.state import QUICK, Held
 from headrace_bench.systems import headrace_job
 from headrace_bench.systems.headrace_processors import TS, CountInPlace, RunningCount, RunningCountInPlace
-from headrace_bench.systems.state_job import Written
+from headrace_bench.systems.state_job import Written, told
 from headrace_bench.workload import CLOSING
 
 SMALL = Keys(("stream",), 20, 1, 3, 50, gap=30.0, load=30, few=2)
@@ -130,8 +132,26 @@ def test_what_is_written_is_what_is_new(tmp_path: Path):
     assert written.more() == 2
 
 
+def test_tables_in_place_are_told_where_the_engine_tells_them():
+    plain = EpochRecord(3, seconds=0.5)
+    assert told(plain, 7) == {
+        "epoch": 3,
+        "tuples": 0,
+        "milliseconds": 500,
+        "written": 7,
+        "found": 0,
+        "built": 0,
+        "read": 0,
+    }
+    uses = {"apply-1": SimpleNamespace(found=3, built={"cold": 2, "stamp": 1}, seconds=0.5)}
+    record = SimpleNamespace(epoch=3, seconds=0.5, sources={}, table_use=uses)
+    found = told(record, 7)  # type: ignore[arg-type]
+    assert (found["found"], found["built"], found["read"]) == (3, 3, 0.5)
+
+
 def epoch(tuples: int, milliseconds: float, written: int) -> dict[str, float]:
-    return {"epoch": 0, "tuples": tuples, "milliseconds": milliseconds, "written": written}
+    tables = {"found": 48, "built": 16, "read": 0.25}
+    return {"epoch": 0, "tuples": tuples, "milliseconds": milliseconds, "written": written, **tables}
 
 
 def test_loading_and_settling_epochs_are_left_out_and_the_first_of_a_second_start_is_told():
@@ -142,10 +162,12 @@ def test_loading_and_settling_epochs_are_left_out_and_the_first_of_a_second_star
     found = state._held(stream, {"first": first, "again": again}, 80.0, OK)
     assert (found.median, found.longest, found.written) == (16, 30, 1_000)
     assert (found.first_again, found.few_median, found.few_written) == (700, 6, 100)
+    assert (found.read, found.in_place) == (250, 0.75)
 
 
 def made(keys: int, status: str = OK, **figures: float) -> Held:
     usual = {"median": 100.0, "longest": 200.0, "written": 1e6, "few_median": 50.0, "few_written": 1e5}
+    usual |= {"read": 300.0, "in_place": 1.0}
     return Held(keys=keys, status=status, first_again=900.0, peak_mb=500.0, epochs={}, **{**usual, **figures})
 
 

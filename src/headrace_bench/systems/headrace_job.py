@@ -6,18 +6,23 @@ import datetime as dt
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
+from headrace.errors import HeadraceError
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
+SPLITTERS = "headrace.engine.splitters"  # where an engine that cuts files chooses how many read them
 
 
 def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
@@ -117,9 +122,27 @@ def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str,
     ]
 
 
+@contextmanager
+def splitters(number: int | None) -> Iterator[None]:
+    """Hold the engine to so many splitters; None: it chooses them itself."""
+    if number is None:
+        yield
+        return
+    chosen, asked = import_module(SPLITTERS).Splitters, list[int]()
+
+    def held(slots: int, bytes: int) -> Any:
+        asked.append(slots)
+        return chosen(number)
+
+    chosen.usual = staticmethod(held)
+    yield
+    if not asked:
+        raise HeadraceError(f"the engine did not ask {SPLITTERS} how many splitters to take; correct this benchmark")
+
+
 def main(path: str) -> None:
     task = jobs.load(path)
-    with jobs.errors(task):
+    with jobs.errors(task), splitters(task.get("splitters")):
         strategy, slots = task.get("strategy", "subquery"), task.get("slots", task["cores"])
         settings = {"slots": slots, "epoch": task["epoch"], "strategy": strategy}
         settings |= {"policy": task["policy"]} if "policy" in task else {}
@@ -140,7 +163,6 @@ def main(path: str) -> None:
             strategy=strategy,
             policy=task.get("policy"),
             show=False,
-            **({"splitters": hr.Splitters(task["splitters"])} if "splitters" in task else {}),
         )
         with run:
             seen = follow(run, task)
