@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from headrace_bench.task import Case, Query
@@ -29,6 +30,7 @@ COLUMNS = {
     "figure-8": ["window_start", "part", "pairs", "most"],
     "count": ["ts", "key", "n"],
     "sessions": ["key", "began", "last", "n"],
+    "split": ["ts", "substream", "type", "n"],
 }
 Words = npt.NDArray[np.uint64]
 
@@ -83,7 +85,15 @@ def expected(case: Case, folder: Path) -> Answer | None:
         return None
     with duckdb.connect() as connection:
         connection.execute("set threads = 2; set TimeZone = 'UTC'; set enable_progress_bar = false")
+        for side in streams.sides if query.kind == "split" else ():
+            connection.register(side, scan(folder / side))
         return answer_of((connection.sql(text).to_arrow_table() for text in _questions(case, folder)), query)
+
+
+def scan(folder: Path) -> dataset.Dataset:
+    """All files of a stream, for DuckDB, which reads no Arrow files itself."""
+    files = sorted(folder.glob("part-*"))
+    return dataset.dataset([str(file) for file in files], format=files[0].suffix.lstrip("."))
 
 
 def _questions(case: Case, folder: Path) -> Iterator[str]:
@@ -94,6 +104,8 @@ def _questions(case: Case, folder: Path) -> Iterator[str]:
         yield _count(f"read_parquet('{sides[0]}/*.parquet')")
     elif query.kind == "sessions":
         yield _sessions(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "split":
+        yield _split(query, case.streams.sides[0])
     elif query.kind == "figure-8":
         yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     elif query.equality and not case.streams.hot:
@@ -139,6 +151,22 @@ def _sessions(query: Query, stream: str) -> str:
             from marked
         )
         select key, min(ts) began, max(ts) last, count(*) n from numbered group by key, number
+    """
+
+
+def _split(query: Query, stream: str) -> str:
+    """By substream and type, in every stretch of time: once where it is routed to, or once in each substream."""
+    ends = f"time_bucket(interval {query.every} seconds, ts, timestamptz '1970-01-01') + interval {query.every} seconds"
+    every = f"(select unnest(range({query.substreams})) substream)"
+    return f"""
+        with counted as (
+            select {ends} ts, coalesce({query.broadcast}, false) to_all, ({query.route})::bigint route, type, count(*) n
+            from {stream} group by all
+        )
+        select ts, route substream, type::bigint "type", sum(n)::bigint n
+        from counted where not to_all and route is not null group by all
+        union all
+        select ts, substream, type::bigint "type", sum(n)::bigint n from counted, {every} where to_all group by all
     """
 
 

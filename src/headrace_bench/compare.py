@@ -65,10 +65,10 @@ def panel(measured: JudgedCase) -> Panel:
 
 def notes(found: Sequence[JudgedCase], *more: str) -> list[str]:
     checked = [f"{m.case.name}: {m.by}" + (f", {m.expected.rows:,} rows" if m.expected else "") for m in found]
-    return [*RULES, "answers checked, by rows and checksum, by " + "; ".join(checked), *more, *_about(found)]
+    return [*RULES, "answers checked, by rows and checksum, by " + "; ".join(checked), *more, *about(found)]
 
 
-def _about(found: Sequence[JudgedCase]) -> list[str]:
+def about(found: Sequence[JudgedCase]) -> list[str]:
     """Versions and settings of each system, once."""
     said: dict[str, dict[str, Any]] = {}
     for outcome in (outcome for measured in found for outcome in measured.outcomes):

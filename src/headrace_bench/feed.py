@@ -83,6 +83,12 @@ def wait(enough: Any, limit: float) -> bool:
     return True
 
 
+def last_line(work: Path) -> str:
+    """What a process that failed said last."""
+    path = work / "error" if (work / "error").exists() else work / "log"
+    return (path.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+
+
 # --- feeding -------------------------------------------------------------------------------------------------------
 
 

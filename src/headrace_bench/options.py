@@ -25,6 +25,7 @@ class Options:
     flink: bool
     say: Callable[[str], object]
     only: str = ""  # a part of the names of the wanted cases
+    size: float = 1.0  # of split and state: times the tuples of an epoch, and the keys
 
     def wanted(self, cases: Sequence[Named]) -> list[Named]:
         found = [case for case in cases if self.only in case.name]

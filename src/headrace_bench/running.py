@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace_bench import workload
@@ -33,6 +33,7 @@ TIME_LIMIT = "time limit"
 ENDING = 60  # seconds
 FAR_BEHIND = 1.5  # times as slow as a variant of the same product: one round is enough
 Say = Callable[[str], object]
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
@@ -239,13 +240,13 @@ def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once:
                 say(f"{case.name}: round {number + 1} of {rounds}, {system.name} ...")
                 began = time.monotonic()
                 outcomes.append(run_once(system, case, joined if system.reads_one_file else folder))
-                say(f"{case.name}: {_line(outcomes[-1])} ({time.monotonic() - began:.0f} s in all)")
+                say(f"{case.name}: {told(outcomes[-1])} ({time.monotonic() - began:.0f} s in all)")
         return judged(case, outcomes, right)
 
 
-def alternating(systems: Sequence[System], number: int) -> list[System]:
+def alternating(each: Sequence[Each], number: int) -> list[Each]:
     """One way in even rounds, the other way in odd ones."""
-    return list(systems) if number % 2 == 0 else list(reversed(systems))
+    return list(each) if number % 2 == 0 else list(reversed(each))
 
 
 def _gave_up(system: System, outcomes: Sequence[Outcome]) -> bool:
@@ -260,7 +261,7 @@ def _beaten(system: System, outcomes: Sequence[Outcome]) -> bool:
     return bool(own) and max(own) * FAR_BEHIND < max(rate for _, rate in rates)
 
 
-def _line(outcome: Outcome) -> str:
+def told(outcome: Outcome) -> str:
     rate = "" if outcome.tuples_per_second is None else f", {outcome.tuples_per_second:,.0f} tuples/s"
     return f"{outcome.system}: {outcome.status}{rate}"
 

@@ -9,7 +9,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace_bench import adaptive, aggregate, growth, join, latency, processors, report, running, strategies, theta
+from headrace_bench import (
+    adaptive,
+    aggregate,
+    growth,
+    join,
+    latency,
+    processors,
+    report,
+    running,
+    split,
+    state,
+    strategies,
+    theta,
+)
 from headrace_bench.options import Options
 from headrace_bench.report import Report
 from headrace_bench.systems import flink
@@ -22,6 +35,8 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "growth": growth.run,
     "strategies": strategies.run,
     "processors": processors.run,
+    "split": split.run,
+    "state": state.run,
     "adaptive": adaptive.run,
 }
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from headrace_bench.workload import Streams
 
-PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own code
+PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own code, key by key
 
 
 @dataclass(frozen=True)
 class Query:
     """A join of two streams (`on`, `within`), an aggregate of one (`window`, `every`), both, or a processor; in seconds."""
 
-    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; count and sessions: processors
+    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; count, sessions and split: processors
     on: str = ""
     equality: bool = True  # whether `on` has one
     within: int = 0
@@ -24,6 +24,9 @@ class Query:
     every: int = 0
     gap: int = 0  # that ends a session
     substreams: int = 0  # that headrace splits into, for a processor
+    route: str = ""  # of a split: its rules, as SQL
+    broadcast: str = ""
+    in_place: bool = False  # a processor that counts by row numbers instead of `get` and `put`
     operators: int = 1  # chained, one behind the other
     ranges: str = ""  # what `on` implies of these data: lets the checker of answers look up instead of comparing all
 

@@ -63,6 +63,58 @@ def test_processors_give_the_answers_of_sparks_transform_with_state(kind: str, t
     assert all(found[s.name]["headrace_is_times_as_fast"] > 0 for s in (SPARK_PANDAS, SPARK_ROWS))
 
 
+def bench(name: str, only: str, folder: Path) -> dict:
+    options = ["--quick", "--rounds", "1", "--no-flink", "--only", only, "--json", str(folder / "bench.json")]
+    done = CliRunner().invoke(app, ["bench", name, *options, "--charts", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert (folder / f"{name}.png").exists() and (folder / f"{name}.md").exists()
+    return json.loads((folder / "bench.json").read_text())["benchmarks"][name]
+
+
+def statuses(found: dict) -> list[str]:
+    return [system["status"] for case in found["cases"] for system in case["systems"]]
+
+
+@pytest.mark.thorough
+def test_split_gives_the_counts_of_spark_and_of_duckdb(tmp_path: Path):
+    found = bench("split", "Parquet", tmp_path)
+    assert statuses(found) == ["ok"] * 3
+    assert [case["expected_by"] for case in found["cases"]] == ["DuckDB"] * 3
+    assert len({case["expected"]["checksum"] for case in found["cases"]}) == 1
+    assert len(found["ratios"]) == 2 and all(ratio > 0 for ratio in found["ratios"].values())
+    shares = found["cases"][0]["case"]["facts"]
+    assert 0.003 < shares["broadcast"] < 0.007 and shares["omitted"] < 0.01
+
+
+@pytest.mark.long
+def test_split_has_a_claim_for_every_figure(tmp_path: Path):
+    found = bench("split", "", tmp_path)
+    assert set(statuses(found)) == {"ok"}
+    assert [claim["wanted"] for claim in found["claims"]] == [
+        "at least 6",
+        "at least 4",
+        "at least 0.9",
+        "at most 1 x",
+    ]
+    assert found["routes_alone"]["dear"] > found["routes_alone"]["plain"] > 0
+
+
+@pytest.mark.thorough
+def test_state_holds_every_key_when_a_run_was_stopped_and_started_again(tmp_path: Path):
+    found = bench("state", "large", tmp_path)
+    assert statuses(found) == ["ok"] * 2 and found["claims"][0]["holds"]
+    runs = found["parts"]["large state"]["runs"]
+    assert [run["keys"] for run in runs] == [1_000, 5_000]
+    assert all(run["written"] > 0 and run["first_again"] > 0 for run in runs)
+
+
+@pytest.mark.long
+def test_state_counts_as_sparks_transform_with_state_does(tmp_path: Path):
+    found = bench("state", "beside", tmp_path)
+    assert statuses(found) == ["ok"] * 2
+    assert found["parts"]["beside Spark"]["headrace_is_times_as_fast"] > 0
+
+
 @pytest.mark.long
 def test_adaptive_runs_on_spark_where_it_must_and_says_what_holds(tmp_path: Path):
     out, charts = tmp_path / "bench.json", tmp_path / "charts"

@@ -13,10 +13,10 @@ from headrace.control.policy import policy
 from headrace.engine.progress import EpochProgress
 from headrace.routing import Diagonal, Split
 from headrace.workloads import BModel
-from headrace_bench import adaptive, report
-from headrace_bench.adaptive import claims, degree, diffusion, elasticity, hot_key, local
-from headrace_bench.adaptive.claims import Found
+from headrace_bench import adaptive, claims, parts, report
+from headrace_bench.adaptive import degree, diffusion, elasticity, hot_key, local
 from headrace_bench.adaptive.degree import Epoch
+from headrace_bench.claims import Found
 from headrace_bench.options import Options
 from headrace_bench.systems import HEADRACE_STATIC
 from headrace_bench.systems.headrace_job import Seen, watched
@@ -38,7 +38,7 @@ def test_a_claim_that_does_not_hold_says_so():
 def test_claims_stand_first_and_wrong_answers_are_found():
     wrong = {"systems": [{"system": "x", "status": "wrong answer"}]}
     found = Found([claims.is_true("exact", False, "3 differ")], [], [], {"a": 1}, ["note"], [wrong])
-    made = adaptive.reported([("degree", found)])
+    made = parts.reported("adaptive", "A title", [("degree", found)])
     assert made.grids[0].title == "claims" and made.data["claims"][0]["case"] == "degree"
     assert made.data["parts"] == {"degree": {"a": 1}} and made.data["cases"] == [wrong]
 

@@ -60,7 +60,20 @@ Format = StrEnum("Format", ["text", "json", "svg"])
 KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
 ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
 Benchmark = StrEnum(
-    "Benchmark", ["join", "theta", "aggregate", "latency", "growth", "strategies", "processors", "adaptive", "all"]
+    "Benchmark",
+    [
+        "join",
+        "theta",
+        "aggregate",
+        "latency",
+        "growth",
+        "strategies",
+        "processors",
+        "split",
+        "state",
+        "adaptive",
+        "all",
+    ],
 )
 
 
@@ -608,13 +621,17 @@ def bench(
     ] = False,
     flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only the cases with this in their name.")] = "",
+    size: Annotated[
+        float, typer.Option(min=0.01, max=100, metavar="N", help="Of split and state: times as many tuples and keys.")
+    ] = 1,
     traceback: Traceback = False,
 ) -> None:
     """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
 
     Every system and round runs in a process of its own; answers are compared before anything is ranked.
 
-    processors is a user's own code with state, beside Spark's transformWithState, and without Flink.
+    processors is a user's own code with state, beside Spark's transformWithState, and without Flink. split is how fast
+    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it.
 
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.
@@ -628,7 +645,7 @@ def bench(
                 f"benchmarks need {error.name}, which is not there; pip install 'headrace[bench]'"
             ) from None
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-        options = Options(rounds, quick, full, flink, lambda text: _dim(console, text), only)
+        options = Options(rounds, quick, full, flink, lambda text: _dim(console, text), only, size)
         names = list(BENCHMARKS) if name.value == "all" else [name.value]
         if not show(names, options, console, json, charts):
             raise typer.Exit(1)

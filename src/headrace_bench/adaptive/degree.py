@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 from headrace.control.policy import Policy
 from headrace.errors import HeadraceError
 from headrace.workloads import Uniform, Workload, ramp
-from headrace_bench import feed
-from headrace_bench.adaptive import claims
-from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench import claims, feed
 from headrace_bench.adaptive.local import SIDES
+from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series, number
 from headrace_bench.running import CORES, OK, at_work, scratch
@@ -120,13 +119,13 @@ def followed(size: Size) -> Course:
         with at_work(HEADRACE, task, "") as (started, _):
             begun = feed.wait(lambda: feed.done(work) > 0 or started.poll() is not None, feed.START_LIMIT)
             if not begun or started.poll() is not None:
-                raise HeadraceError(f"the run did not start: {_last_line(work)}")
+                raise HeadraceError(f"the run did not start: {feed.last_line(work)}")
             arrivals = feed.appear(staged, shown, names[1:], 1 / PER_SECOND)
             feed.wait(lambda: started.poll() is not None, GRACE)
             (work / "stop").touch()
             feed.wait(lambda: started.poll() is not None, GRACE)
         if not (work / "epochs.json").exists():
-            raise HeadraceError(f"the run did not end well: {_last_line(work)}")
+            raise HeadraceError(f"the run did not end well: {feed.last_line(work)}")
         offered = [(at, float(count * PER_SECOND)) for at, count in zip(arrivals, rows[1:], strict=True)]
         return Course(_epochs(work), offered, _differing(size, shown, work / "out"))
 
@@ -163,11 +162,6 @@ def _task(size: Size, shown: Path, work: Path, tuples: int) -> Path:
     path = work / "task.json"
     path.write_text(json.dumps(task))
     return path
-
-
-def _last_line(work: Path) -> str:
-    path = work / "error" if (work / "error").exists() else work / "log"
-    return (path.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
 
 
 def _epochs(work: Path) -> list[Epoch]:

@@ -15,8 +15,9 @@ from headrace.control.policy import Policy
 from headrace.routing import Rectangles, layout_from_json
 from headrace.stream import Stream
 from headrace.workloads import Workload
-from headrace_bench.adaptive import claims, local
-from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench import claims
+from headrace_bench.adaptive import local
+from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series, number
 

@@ -23,9 +23,10 @@ from headrace.routing import Diagonal, Split, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.testing import LocalRun
 from headrace.workloads import BModel, Workload
-from headrace_bench.adaptive import claims, local
-from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench import claims
+from headrace_bench.adaptive import local
 from headrace_bench.adaptive.local import EVERY
+from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series
 

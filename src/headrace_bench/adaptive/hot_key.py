@@ -18,9 +18,9 @@ from headrace.routing import Diagonal, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import Manifest
 from headrace.workloads import Hot, Uniform, Workload
-from headrace_bench import compare, summary, systems
-from headrace_bench.adaptive import claims, local
-from headrace_bench.adaptive.claims import Claim, Found
+from headrace_bench import claims, compare, summary, systems
+from headrace_bench.adaptive import local
+from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series
 from headrace_bench.running import JudgedCase, run_case

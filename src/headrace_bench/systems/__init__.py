@@ -55,6 +55,8 @@ def under(name: str, policy: Mapping[str, Any]) -> System:
 
 
 HEADRACE = System("headrace", "headrace", "headrace_job")
+HEADRACE_ONE_SPLITTER = System("headrace, one splitter", "headrace", "headrace_job", {"splitters": 1})
+HEADRACE_STATE = System("headrace", "headrace", "state_job")
 HEADRACE_STATIC = under("headrace, static table", {"elastic": "off", "hot": False})
 SPARK = _spark("Spark, default store", "HDFSBacked", {})
 SPARK_ROCKSDB = _spark("Spark, RocksDB", "RocksDB", ROCKSDB)
@@ -62,4 +64,8 @@ SPARK_NEWEST = _spark("Spark, default store, join format 4", "HDFSBacked", NEWES
 SPARK_ROCKSDB_NEWEST = _spark("Spark, RocksDB, join format 4", "RocksDB", ROCKSDB | NEWEST)
 SPARK_PANDAS = _spark("Spark, transformWithStateInPandas", "RocksDB", ROCKSDB | SOCKETS, rows_as="pandas")
 SPARK_ROWS = _spark("Spark, transformWithState (rows)", "RocksDB", ROCKSDB | SOCKETS, rows_as="rows")
+BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}  # that its Python is handed; 10,000 by default
+SPLITTING = {**SOCKETS, **BATCHES}
+SPARK_SPLIT = System("Spark", "Spark", "spark_split", {"spark": SPLITTING, "in_sequence": False})
+SPARK_IN_SEQUENCE = System("Spark, sorted", "Spark", "spark_split", {"spark": SPLITTING, "in_sequence": True})
 FLINK = System("Flink", "Flink", options={"checkpoint_ms": 30_000, "follow": ""})

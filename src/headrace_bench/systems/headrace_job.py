@@ -6,18 +6,23 @@ import datetime as dt
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
+from headrace.errors import HeadraceError
 from headrace_bench.systems import counting, jobs
-from headrace_bench.systems.headrace_processors import RunningCount, Sessions
+from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
+SPLITTERS = "headrace.engine.splitters"  # where an engine that cuts files chooses how many read them
 
 
 def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
@@ -25,9 +30,8 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     if task["kind"] == "aggregate":
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
-    if task["kind"] in PROCESSORS:
-        applied: hr.Stream = sources[0].split(task["substreams"], by=["key"]).apply(processor(task))
-        return applied
+    if task["kind"] in (*PROCESSORS, "split"):
+        return split(task, sources[0])
     within = f"{task['within']} seconds"
     if task["kind"] == "figure-8":
         return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
@@ -37,10 +41,20 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     return query
 
 
+def split(task: dict[str, Any], stream: hr.Stream) -> hr.Stream:
+    """By the rules of the task, or by key."""
+    rules = {"route": task["route"], "broadcast": task["broadcast"]} if task["kind"] == "split" else {"by": ["key"]}
+    applied: hr.Stream = stream.split(task["substreams"], **rules).apply(processor(task))
+    return applied
+
+
 def processor(task: dict[str, Any]) -> hr.Processor:
+    every = dt.timedelta(seconds=task["every"])
+    if task["kind"] == "split":
+        return CountByType(every)
     if task["kind"] == "count":
-        return RunningCount()
-    return Sessions(dt.timedelta(seconds=task["gap"]), dt.timedelta(seconds=task["every"]))
+        return RunningCountInPlace() if task.get("in_place") else RunningCount()
+    return Sessions(dt.timedelta(seconds=task["gap"]), every)
 
 
 def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.Stream:
@@ -108,9 +122,27 @@ def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str,
     ]
 
 
+@contextmanager
+def splitters(number: int | None) -> Iterator[None]:
+    """Hold the engine to so many splitters; None: it chooses them itself."""
+    if number is None:
+        yield
+        return
+    chosen, asked = import_module(SPLITTERS).Splitters, list[int]()
+
+    def held(slots: int, bytes: int) -> Any:
+        asked.append(slots)
+        return chosen(number)
+
+    chosen.usual = staticmethod(held)
+    yield
+    if not asked:
+        raise HeadraceError(f"the engine did not ask {SPLITTERS} how many splitters to take; correct this benchmark")
+
+
 def main(path: str) -> None:
     task = jobs.load(path)
-    with jobs.errors(task):
+    with jobs.errors(task), splitters(task.get("splitters")):
         strategy, slots = task.get("strategy", "subquery"), task.get("slots", task["cores"])
         settings = {"slots": slots, "epoch": task["epoch"], "strategy": strategy}
         settings |= {"policy": task["policy"]} if "policy" in task else {}

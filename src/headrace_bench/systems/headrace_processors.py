@@ -1,4 +1,6 @@
-"""A count and sessions per key as processors, as a user of headrace writes them: one `get` and one `put` for every chunk."""
+"""Counts and sessions as processors, as a user of headrace writes them: one `get` and one `put` for every chunk, or, where
+that is said, by row numbers in place.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import headrace as hr
 from headrace.processor import State
 
 TS = pa.timestamp("us", "UTC")
+Ints = npt.NDArray[np.int64]
 SESSION = [("key", pa.int64()), ("began", TS), ("last", TS), ("n", pa.int64())]
 
 
@@ -26,10 +29,63 @@ class RunningCount(hr.Processor):
         asked = pa.table({"key": keys})
         before = state["counts"].get(asked)["n"].fill_null(0).to_numpy()
         state["counts"].put(asked.append_column("n", pa.array(before + many)))
+        return self.numbered(tuples, of, many, before)
+
+    def numbered(self, tuples: pa.Table, of: Ints, many: Ints, before: Ints) -> pa.Table:
+        """of: which key each tuple is of; many: tuples of a key; before: those of it that came earlier."""
         order = np.argsort(of, kind="stable")  # the tuples of a key side by side, in sequence
         n = np.empty(len(of), np.int64)
         n[order] = np.arange(1, len(of) + 1) + np.repeat(before - (np.cumsum(many) - many), many)
         return pa.table([tuples["ts"], tuples["key"], pa.array(n)], schema=self.schema)
+
+
+class RunningCountInPlace(RunningCount):
+    """The same by row numbers."""
+
+    def process(self, tuples: pa.Table, state: State) -> pa.Table:
+        counts = state["counts"]
+        rows, of, many = np.unique(counts.numbers(tuples["key"].to_numpy()), return_inverse=True, return_counts=True)
+        n = counts.columns["n"]
+        before = n[rows]
+        n[rows] = before + many
+        counts.touched(rows)
+        return self.numbered(tuples, of, many, before)
+
+
+class CountInPlace(RunningCount):
+    """How often every key has come, in its table and nowhere else."""
+
+    def process(self, tuples: pa.Table, state: State) -> None:
+        counts = state["counts"]
+        rows = counts.numbers(tuples["key"].to_numpy())
+        np.add.at(counts.columns["n"], rows, 1)
+        counts.touched(rows)
+
+
+class CountByType(hr.Processor):
+    """How many tuples of each type came to this substream from one tick to the next."""
+
+    schema = pa.schema([("ts", TS), ("substream", pa.int64()), ("type", pa.int64()), ("n", pa.int64())])
+    tables = {"counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))}  # noqa: RUF012
+
+    def __init__(self, every: dt.timedelta) -> None:
+        self.every = every
+
+    def open(self, substream: int, substreams: int) -> None:
+        self.substream = substream
+
+    def process(self, tuples: pa.Table, state: State) -> None:
+        counts, many = state["counts"], np.bincount(tuples["type"].to_numpy())
+        types = np.flatnonzero(many)
+        rows = counts.numbers(types)
+        counts.columns["n"][rows] += many[types]
+        counts.touched(rows)
+
+    def tick(self, time: dt.datetime, state: State) -> pa.Table:
+        found = state["counts"].rows()
+        state["counts"].delete(found)
+        ts, number = (pa.repeat(pa.scalar(*of), len(found)) for of in ((time, TS), (self.substream, pa.int64())))
+        return pa.table([ts, number, *found.columns], schema=self.schema)
 
 
 class Sessions(hr.Processor):

@@ -1,0 +1,86 @@
+"""A split in Spark, micro-batch by micro-batch: `python -m headrace_bench.systems.spark_split task.json`.
+
+A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById` brings
+those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type. Where that is
+asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none here but its own
+log of batches and the sink's files: that is in Spark's favour.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace_bench.systems import jobs, spark_job
+
+TYPES = 5  # 0 to 4
+COUNTS = "ts timestamp, substream long, type long, n long"
+Batches = Iterator[pa.RecordBatch]
+
+
+def divided(task: dict[str, Any], tuples: DataFrame) -> DataFrame:
+    """Every substream in a partition of its own."""
+    every = F.sequence(F.lit(0), F.lit(task["substreams"] - 1))
+    goes = F.when(F.expr(task["broadcast"]), every).otherwise(F.array(F.expr(task["route"])))
+    sent = tuples.withColumn("substream", F.explode(goes)).where("substream is not null")
+    found = sent.repartitionById(task["substreams"], "substream")
+    return found.sortWithinPartitions("ts") if task["in_sequence"] else found
+
+
+def counting(every: int) -> Callable[[Batches], Batches]:
+    """Counts of a partition by substream and type. All of a micro-batch is in one stretch of time."""
+
+    def count(batches: Batches) -> Batches:
+        found, end = np.zeros(0, np.int64), None
+        for batch in batches:
+            numbers = batch["substream"].to_numpy() * TYPES + batch["type"].to_numpy()
+            more = np.bincount(numbers, minlength=len(found))
+            more[: len(found)] += found
+            found, end = more, end or _end(batch["ts"][0].as_py(), every)
+        there = np.flatnonzero(found)
+        columns = {"ts": [end] * len(there), "substream": there // TYPES, "type": there % TYPES, "n": found[there]}
+        yield pa.record_batch({**columns, "ts": pa.array(columns["ts"], pa.timestamp("us", "UTC"))})
+
+    return count
+
+
+def _end(time: dt.datetime, every: int) -> dt.datetime:
+    """The first multiple after it."""
+    return dt.datetime.fromtimestamp((int(time.timestamp()) // every + 1) * every, dt.UTC)
+
+
+def main(path: str) -> None:
+    task = jobs.load(path)
+    with jobs.errors(task):
+        spark = spark_job.session(task)
+        jobs.about(task, {"spark": spark.version}, spark_job.settings(task))
+        work, count = Path(task["work"]), counting(task["every"])
+
+        def deliver(batch: DataFrame, number: int) -> None:
+            counts = divided(task, batch).mapInArrow(count, COUNTS)
+            counts.coalesce(task["cores"]).write.mode("append").parquet(str(work / "out"))
+
+        started = _stream(spark, task).writeStream.foreachBatch(deliver)
+        started = started.option("checkpointLocation", str(work / "checkpoint"))
+        query = started.trigger(availableNow=True).start()
+        spark_job.follow(query, task)
+        query.stop()
+        spark.stop()
+
+
+def _stream(spark: SparkSession, task: dict[str, Any]) -> DataFrame:
+    folder = f"{task['source']}/{task['sides'][0]}"
+    reader = spark.readStream.schema(spark.read.parquet(folder).schema)
+    return reader.option("maxFilesPerTrigger", task["files_per_epoch"]).parquet(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
