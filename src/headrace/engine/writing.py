@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Task:
     attempt: int
     storage: Storage
     reader: BlockReader
+    stamp: str = field(default_factory=lambda: uuid.uuid4().hex)  # of this attempt, and of no other ever
 
     @property
     def itself(self) -> Attempt:
@@ -126,25 +127,32 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     order = np.argsort(hashes(table), kind="stable") if operator.sorted_by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
-    return _write_ordered(epoch, task, table, groups, positions, order, far)
+    return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)
 
 
-def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
-    """Rows of a keyed table; a group's by substream."""
+def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
+    """Rows of a keyed table, which has so many groups; a group's by substream."""
     order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
-    return _write_ordered(epoch, task, table, groups, np.asarray(table.column(AT)), order, 0).block
+    return _write_ordered(epoch, task, table, groups, total, np.asarray(table.column(AT)), order, 0).block
 
 
 def _write_ordered(
-    epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
+    epoch: Epoch,
+    task: Task,
+    table: pa.Table,
+    groups: AnyNumbers,
+    total: int,
+    positions: AnyNumbers,
+    order: AnyNumbers,
+    far: int,
 ) -> Written:
-    regions = epoch.groups + int(len(groups) and groups.max() == epoch.groups)
+    regions = total + int(len(groups) and groups.max() == total)
     offsets = np.searchsorted(groups[order], np.arange(regions + 1)).astype(np.int64)
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
     block = write_block(task.storage, name, arrow.take(table, order), offsets, low, high)
     rows = np.diff(offsets)
-    return Written(block, rows[: epoch.groups], int(rows[epoch.groups :].sum()), far)
+    return Written(block, rows[:total], int(rows[total:].sum()), far)
 
 
 def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:

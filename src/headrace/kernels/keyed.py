@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from headrace.arrow import Numbers, order
 from headrace.errors import DataError
@@ -29,6 +30,7 @@ from headrace.given import named
 from headrace.kernels.columns import Column, Fixed, column, enlarged, is_fixed, numpy_of, objects_of
 from headrace.kernels.due import Due
 from headrace.kernels.fitting import fit
+from headrace.kernels.rooms import MEMORY, Damaged, Memory, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.types import shown
@@ -46,13 +48,16 @@ class Changes:
 
     put: pa.Table  # whole rows, new or replaced
     gone: pa.Table  # keys that were there and are no longer
+    new: npt.NDArray[np.bool_]  # of what was put: the key was not there before
 
 
 class KeyedTable:
     """The rows of one substream by key."""
 
-    def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None) -> None:
+    def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None, room: Room = MEMORY) -> None:
         self.declared, self.name = declared, name
+        self._room, self._area = room, np.zeros(0, np.uint8)
+        self.damaged: Damaged | None = None
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
         self._columns: dict[str, Column] = {f.name: column(f.type) for f in declared.columns}
         self._index: dict[Any, int] = {}
@@ -65,6 +70,32 @@ class KeyedTable:
         self._due = Due(self._fixed(declared.due)) if declared.due is not None else None
         if rows is not None:
             self._load(rows)
+        self._spill()
+
+    @classmethod
+    def reopen(
+        cls, declared: StateTable, name: str, areas: Mapping[str, npt.NDArray[np.uint8]], room: Room
+    ) -> KeyedTable:
+        """STAND-IN until tables live in areas."""
+        area = areas["rows"]
+        size, check = (int(each) for each in area[:16].view(np.uint64))
+        if size > len(area) - 16 or xxhash.xxh3_64_intdigest(area[16 : 16 + size].tobytes()) != check:
+            raise Damaged(f"table {name!r}")
+        made = cls(declared, name, pa.ipc.open_stream(area[16 : 16 + size].tobytes()).read_all())
+        made._room, made._area = room, area
+        return made
+
+    def _spill(self) -> None:
+        if isinstance(self._room, Memory):
+            return
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.declared.columns) as writer:
+            writer.write_table(self._read(self._all()))
+        data = np.frombuffer(sink.getvalue(), np.uint8)
+        if len(data) + 16 > len(self._area):
+            self._area = self._room.areas({"rows": 2 * len(data) + 16})["rows"]
+        self._area[:16].view(np.uint64)[:] = len(data), xxhash.xxh3_64_intdigest(data.tobytes())
+        self._area[16 : 16 + len(data)] = data
 
     def _load(self, rows: pa.Table) -> None:
         rows = self._fit_rows(rows, "what was loaded")
@@ -187,15 +218,16 @@ class KeyedTable:
         """What was put since loading or the last call, and which keys went; in order of the key."""
         put = np.flatnonzero(self._changed[: self._top])
         gone = np.fromiter(self._gone.values(), np.int64, len(self._gone))
+        put = self._in_order(put, self.declared.key)
         found = Changes(
-            self._read(self._in_order(put, self.declared.key)),
-            self._read(self._in_order(gone, self.declared.key), self._keys),
+            self._read(put), self._read(self._in_order(gone, self.declared.key), self._keys), ~self._known[put]
         )
         self._changed[put], self._known[put], self._known[gone] = False, True, False
         self._free += gone.tolist()
         for name in self.declared.key:
             self._columns[name].clear(gone)
         self._gone = {}
+        self._spill()
         return found
 
     @property
@@ -265,6 +297,7 @@ class KeyedTable:
         self._live[rows] = self._changed[rows] = True
         if self._due is not None:
             self._due.add(rows)
+        self._spill()
 
     def _clear(self, rows: Numbers) -> None:
         """Rows that went; those whose key must still be told keep it."""
@@ -272,6 +305,7 @@ class KeyedTable:
         freed = rows[~self._known[rows]]
         for name, values in self._columns.items():
             values.clear(freed if name in self.declared.key else rows)
+        self._spill()
 
     def _in_order(self, rows: Numbers, by: Sequence[str]) -> Numbers:
         """Nulls last, NaN above the numbers, text by its bytes."""
