@@ -34,7 +34,8 @@ class InPlace:
         self._operators = frozenset(o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST)
         self._stamps: dict[tuple[str, str], dict[int, str]] = {}
         self._said: set[tuple[str, str]] = set()
-        self._folder = Held(run) if beside and self.on else None
+        self._run, self._beside = run, beside
+        self._folder: Held | None = None
 
     @property
     def on(self) -> bool:
@@ -44,6 +45,8 @@ class InPlace:
         """What the tasks of the next epoch are told."""
         if not self.on:
             return None
+        if self._beside and self._folder is None:
+            self._folder = Held(self._run)
         return Trust(self._limit, self._operators, {table: dict(stamps) for table, stamps in self._stamps.items()})
 
     def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
@@ -76,3 +79,4 @@ class InPlace:
         """The run ends."""
         if self._folder is not None:
             self._folder.remove()
+            self._folder = None

@@ -27,7 +27,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
-from headrace.errors import EngineError, StateError
+from headrace.errors import DamagedCache, EngineError, StateError
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Damaged
 from headrace.operators.base import Operator
@@ -101,9 +101,23 @@ class Keeping:
         self._use: caches.Use | None = None
 
     def close(self, error: BaseException | None) -> None:
-        """Whether it wrote or failed: others may have the caches now."""
+        """Whether it wrote or failed: others may have the caches now. A table that was damaged is the error, whatever the
+        user's code made of it."""
+        damaged = [
+            (name, substream, each)
+            for name, opened in self._open.items()
+            for substream, each in opened.items()
+            if each.table.damaged is not None
+        ]
+        for _, _, each in damaged:
+            if each.cache is not None:
+                each.cache.remove()
         if self._use is not None:
             self._use.close()
+        if damaged and (error is None or isinstance(error, Exception)):
+            name, substream, each = damaged[0]
+            msg = f"{self._words(name)}, substream {substream}, was damaged where it is kept between epochs: {each.table.damaged}"
+            raise DamagedCache(msg) from error
 
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
@@ -205,6 +219,8 @@ class Keeping:
         """When the operator is done."""
         for table, opened in self._open.items():
             self._tell(table, opened)
+        if any(each.table.damaged for opened in self._open.values() for each in opened.values()):
+            return  # which ends the task
         for table in self.operator.tables:
             due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
             mine = due[np.isin(due // self._parts(table), self.groups)]

@@ -53,9 +53,10 @@ import numpy.typing as npt
 import xxhash
 
 from headrace import scratch
-from headrace.errors import EngineError
+from headrace.errors import EngineError, QueryError
 
-PLACE = "HEADRACE_CACHE"
+PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
+UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 LIMIT = 4 << 30  # bytes of a run on one machine
 UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
 MOST_KEPT = 4096  # tables that a process keeps open between tasks
@@ -78,6 +79,16 @@ _MAGIC = b"hr-cache"
 _FRONT = _HEAD.size + _SUM.size
 _ALIGNED = 64
 _LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
+
+
+def limit(given: int | str | None) -> int:
+    """Bytes, as they were given or stand in the environment; 0: nothing stays in place."""
+    what, found = ("cache", given) if given is not None else (BYTES, os.environ.get(BYTES) or LIMIT)
+    match = re.fullmatch(r"([0-9]{1,18})\s*(?:([kmgt])i?b?)?", str(found).strip().lower())
+    if match is None or isinstance(found, bool):
+        msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0: no tables are kept in place"
+        raise QueryError(f"{msg}; found {found!r:.50}")
+    return int(match[1]) << UNITS[match[2]]
 
 
 @dataclass(frozen=True)
