@@ -180,6 +180,7 @@ def start(
     plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
     policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
     most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
+    cache: what tables of processors may take on each machine between epochs, such as "4g"; 0: they are read in every epoch.
     once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
     """
     from headrace.engine import start as starting

@@ -55,6 +55,10 @@ class EngineError(HeadraceError):
     """Spark, or a task on it, cannot do what the run needs."""
 
 
+class DamagedCache(EngineError):
+    """What a machine kept of a table is not what was written there. It is removed, and its epoch is run again."""
+
+
 class StateError(HeadraceError):
     """The state folder cannot be used as it is."""
 

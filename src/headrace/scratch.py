@@ -44,7 +44,7 @@ def own_folder() -> Path:
             os.close(_own[1])
             _own = None
         if _own is None:
-            place = _place()
+            place = chosen_place()
             _sweep(place)
             _own = _make(place)
         return _own[0]
@@ -60,7 +60,8 @@ def temporary(purpose: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place() -> Path:
+def chosen_place() -> Path:
+    """The folder in which every process makes its own."""
     place = Path(os.environ.get(PLACE) or tempfile.gettempdir()).absolute()
     way_out = f"set {PLACE} to a folder of your own"
     if not place.is_dir():
@@ -71,13 +72,17 @@ def _place() -> Path:
 
 
 @functools.cache
-def _prefix() -> str:
-    """Of this machine since it was started: whose locks can be seen. A container has its machine's."""
+def machine() -> str:
+    """This machine since it was started: whose locks can be seen. A container has its machine's."""
     try:
         booted = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         booted = socket.gethostname()
-    return f"headrace-scratch-{hashlib.sha256(booted.encode()).hexdigest()[:16]}-"
+    return hashlib.sha256(booted.encode()).hexdigest()[:16]
+
+
+def _prefix() -> str:
+    return f"headrace-scratch-{machine()}-"
 
 
 def _make(place: Path) -> tuple[Path, int]:

@@ -217,7 +217,7 @@ def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
     real = Keeping._base
 
     def stale(self: Keeping, table: str, delta: pa.Table, groups: Any) -> pa.Table:
-        return real(self, table, delta.filter(pa.array(~np.isin(self._groups(delta), groups))), groups)
+        return real(self, table, delta.filter(pa.array(~np.isin(self._groups(table, delta), groups))), groups)
 
     patch.setattr(Keeping, "_base", stale)
 

@@ -19,11 +19,11 @@ import pytest
 
 import headrace as hr
 from headrace.engine.epoch import process, split
+from headrace.engine.keeping import Keeping
 from headrace.engine.messages import Message, decode, encode
 from headrace.engine.writing import Task
 from headrace.errors import HeadraceError
 from headrace.kernels.keyed import KeyedTable
-from headrace.operators import apply
 from headrace.reference import interpreter, processors, reference
 from headrace.state.blocks import BlockReader
 from tests.crash import killing, watching
@@ -210,13 +210,13 @@ def tasks_that_fail(seed: int, patch: pytest.MonkeyPatch) -> Counter[str]:
 def test_tables_that_outlive_an_attempt_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: who does a task again finds the tables as the attempt before left them."""
     kept: dict[Any, Any] = {}
-    loaded = apply._Turns._loaded
+    opened = Keeping.open
 
-    def found(self: Any, turns: Any) -> Any:
-        name = (self.slot.run, self.slot.epoch.number, self.slot.number)
-        return kept.setdefault(name, kept.get(name) or loaded(self, turns))
+    def found(self: Any, table: str, substreams: Any) -> Any:
+        name = (self.epoch.run, self.epoch.number, self.task.partition, table)
+        return kept.setdefault(name, kept.get(name) or opened(self, table, substreams))
 
-    monkeypatch.setattr(apply._Turns, "_loaded", found)
+    monkeypatch.setattr(Keeping, "open", found)
     for seed in range(20):
         with monkeypatch.context() as patch:
             try:

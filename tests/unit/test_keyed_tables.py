@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import operators
-from headrace.engine import plan_file, sizes
+from headrace.engine import keeping, plan_file, sizes
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
@@ -69,16 +69,15 @@ class Summing(DistinctOperator):
         if not groups:
             return
         held = {(row["__substream"], row["k"]): row["total"] for row in slot.keyed("sums", groups).to_pylist()}
-        touched = set()
+        before, touched = set(held), set()
         for row in sorted(arrived, key=lambda row: row["ts"]):
             apply(held, row)
             touched.add((row["s"], row["k"]))
         if touched:
             put = [(*key, held[key]) for key in sorted(touched, key=str) if key in held]
-            gone = [key for key in sorted(touched, key=str) if key not in held]
-            of = [place(key[0]) for key in held]
-            counts = {group: of.count(group) for group in {place(key[0]) for key in touched}}
-            slot.change("sums", as_rows(put, "s", "k", "total"), as_rows(gone, "s", "k"), counts)
+            gone = [key for key in sorted(touched & before, key=str) if key not in held]
+            new = np.array([row[:2] not in before for row in put], bool)
+            slot.change("sums", as_rows(put, "s", "k", "total"), as_rows(gone, "s", "k"), new)
         yield 0, self.schema.empty_table()
 
 
@@ -88,10 +87,6 @@ def apply(held: Sums, row: Mapping[str, Any]) -> None:
         held[key] = held.get(key, 0) + row["v"]
     else:
         held.pop(key, None)
-
-
-def place(substream: int) -> int:
-    return substream * GROUPS // SUBSTREAMS
 
 
 def as_rows(rows: list[Any], *names: str) -> pa.Table:
@@ -111,6 +106,7 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operators.PLANNERS, nodes.Distinct, planned)  # type: ignore[arg-type]
     for name, value in {"SMALL": 40, "LEAST": 10, "FEW": 150}.items():
         monkeypatch.setattr(bases, name, value)
+    monkeypatch.setattr(keeping, "FINE", 3 * GROUPS)
 
 
 def query() -> hr.Stream:
@@ -190,7 +186,8 @@ def test_a_run_holds_what_a_dict_holds(seed: int, tmp_path: Path) -> None:
         state = summed.run.store.last.operators["sum-1"].tables["sums"]
         spans += any(block.low != block.high for block in state.blocks)
         assert len(state.blocks) < 60
-    assert len(set(state.renewed)) > 1 and min(state.renewed) > 5 and spans, "bases were renewed, and blocks merged"
+    oldest = min(epoch for epoch, rows in zip(state.renewed, state.rows, strict=True) if rows)
+    assert len(set(state.renewed)) > 1 and oldest > 5 and spans, "bases were renewed, and blocks merged"
     summed.run.close()
 
 
@@ -255,18 +252,23 @@ def test_a_table_without_rows_has_its_columns(summed: Summed) -> None:
     assert table.num_rows == 0 and table.column_names == ["ts", "substream", "__substream"], "its own name is taken"
 
 
+def by_group(rows: tuple[int, ...]) -> list[int]:
+    return np.array(rows).reshape(GROUPS, -1).sum(1).tolist()
+
+
 def test_sizes(summed: Summed) -> None:
     summed.epoch(rows=80)
     summed.epoch(rows=80)
     before, last = summed.run.store.previous, summed.run.store.last
     size = sizes.sizes(last, before)["sum-1"]["sums"]
     state = last.operators["sum-1"].tables["sums"]
+    assert len(state.rows) == 3 * GROUPS
+    now, was = (by_group(each.operators["sum-1"].tables["sums"].rows) for each in (last, before))
     assert size.rows == len(summed.held) and size.bytes == sum(block.bytes for block in state.blocks)
-    assert size.largest[0] == sizes.Share(2, 2, state.rows[2]), "substream 5 is in it"
-    assert [share.rows for share in size.largest] == sorted(state.rows, reverse=True)[:5]
-    was = before.operators["sum-1"].tables["sums"].rows
+    assert size.largest[0] == sizes.Share(2, 2, now[2]), "substream 5 is in it"
+    assert [share.rows for share in size.largest] == sorted(now, reverse=True)[:5]
     assert size.grown == size.rows - sum(was) and size.growing[0].rows == max(
-        n - w for n, w in zip(state.rows, was, strict=True)
+        n - w for n, w in zip(now, was, strict=True)
     )
     assert sizes.sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
     assert sizes.sizes(last, None)["sum-1"]["last"] == sizes.TableSize(0, 0, 0, 0, ())
@@ -275,33 +277,43 @@ def test_sizes(summed: Summed) -> None:
 # --- what cannot be ----------------------------------------------------------------------------------------------------
 
 NOTHING = as_rows([], "s", "k", "total"), as_rows([], "s", "k")
+ONE, NEW, NONE = as_rows([(1, "a", 1)], "s", "k", "total"), np.ones(1, bool), np.zeros(0, bool)
 WRONG: dict[str, tuple[Callable[[Slot], Any], str]] = {
     "a table that is none": (lambda slot: slot.keyed("other", [0]), "sum-1 has no table 'other'; it has sums, last"),
     "twice": (
-        lambda slot: [slot.change("sums", *NOTHING, {}) for _ in range(2)],
+        lambda slot: [slot.change("sums", *NOTHING, NONE) for _ in range(2)],
         "table 'sums' of sum-1 was changed twice in one epoch",
     ),
     "columns": (
-        lambda slot: slot.change("sums", NOTHING[1], NOTHING[1], {}),
+        lambda slot: slot.change("sums", NOTHING[1], NOTHING[1], NONE),
         "what was put must have the columns",
     ),
     "a key twice": (
-        lambda slot: slot.change("sums", as_rows([(1, "a", 1)] * 2, "s", "k", "total"), NOTHING[1], {0: 2}),
+        lambda slot: slot.change("sums", as_rows([(1, "a", 1)] * 2, "s", "k", "total"), NOTHING[1], np.ones(2, bool)),
         "names a key twice",
     ),
-    "no count": (
-        lambda slot: slot.change("sums", as_rows([(1, "a", 1)], "s", "k", "total"), NOTHING[1], {}),
-        r"how many rows groups \[0\] have now was not said",
+    "new or not": (
+        lambda slot: slot.change("sums", ONE, NOTHING[1], NONE),
+        "of 1 rows that were put, 0 were said to be new or not",
     ),
-    "a count": (
-        lambda slot: slot.change("sums", as_rows([(1, "a", 1)], "s", "k", "total"), NOTHING[1], {0: 2}),
-        "group 0 cannot have 2 rows now; it had 0, 1 were put and 0 deleted",
+    "old that was not there": (
+        lambda slot: slot.change("sums", ONE, NOTHING[1], ~NEW),
+        r"group \d+ cannot have 0 rows now; it had 0, 1 were put, 0 of them new, and 0 deleted",
     ),
-    "another's group": (
-        lambda slot: slot.change("sums", *NOTHING, {GROUPS: 0}),
-        r"groups \[12\] are not those of slot",
+    "gone that was not there": (
+        lambda slot: slot.change("sums", NOTHING[0], ONE.select(["__substream", "k"]), NONE),
+        r"group \d+ cannot have -1 rows now; it had 0, 0 were put, 0 of them new, and 1 deleted",
     ),
 }
+
+
+def test_another_slots_group_is_refused(summed: Summed, monkeypatch: pytest.MonkeyPatch) -> None:
+    summed.run.close()
+    monkeypatch.setattr(summed, "layout", lambda operator, groups, slots: Diagonal.even(groups, 2))
+    summed.run = summed.opened(2)
+    monkeypatch.setattr(Summing, "run", lambda self, slot: iter([slot.change("sums", ONE, NOTHING[1], NEW)][:0]))
+    with pytest.raises(EngineError, match=r"groups \[0\] are not those of slot 1"):
+        summed.epoch()
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -320,11 +332,17 @@ def table_of(body: Any) -> Any:
     return body["operators"]["sum-1"]["tables"]["sums"]
 
 
+def filled(body: Any) -> int:
+    """The group that has most rows."""
+    rows = table_of(body)["rows"]
+    return rows.index(max(rows))
+
+
 NONSENSE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "groups": (lambda b: [table_of(b)[name].pop() for name in ("rows", "renewed")], "sums.rows should be a list of 12"),
-    "the future": (lambda b: table_of(b)["renewed"].__setitem__(2, 99), r"sums.renewed\[2\] should be a whole number"),
-    "no base": (lambda b: table_of(b)["renewed"].__setitem__(2, -1), r"sums.renewed\[2\] should be a whole number from 0"),
-    "more rows than there are": (lambda b: table_of(b)["rows"].__setitem__(2, 10**9), "sums.rows should be at most"),
+    "the future": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), 99), r"sums.renewed\[\d+\] should be a whole number"),
+    "no base": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), -1), r"sums.renewed\[\d+\] should be a whole number from 0"),
+    "more rows than there are": (lambda b: table_of(b)["rows"].__setitem__(filled(b), 10**9), "sums.rows should be at most"),
     "a block of the future": (lambda b: table_of(b)["blocks"][0].update(high=99), r"sums.blocks\[0\].high"),
     "a block of no epoch": (
         lambda b: table_of(b)["blocks"][0].update(low=None, high=None), r"sums.blocks\[0\].low should be"
@@ -356,11 +374,11 @@ def test_nonsense_in_a_sealed_manifest_is_named(case: str, summed: Summed) -> No
 def test_rows_that_are_too_few_or_too_many_are_seen_when_they_are_read(summed: Summed) -> None:
     summed.epoch(rows=60)
     summed.run.close()
-    edit(summed.folder, lambda b: table_of(b)["rows"].__setitem__(2, table_of(b)["rows"][2] - 1))
-    with pytest.raises(CorruptState, match=r"table 'sums' of sum-1 should have \d+ rows in group 2, found \d+"):
+    edit(summed.folder, lambda b: table_of(b)["rows"].__setitem__(filled(b), table_of(b)["rows"][filled(b)] - 1))
+    with pytest.raises(CorruptState, match=r"table 'sums' of sum-1 should have \d+ rows in group \d+, found \d+"):
         found(summed.folder)
     summed.run = summed.opened(2)
-    with pytest.raises(CorruptState, match=r"should have \d+ rows in group 2"):
+    with pytest.raises(CorruptState, match=r"should have \d+ rows in group \d+"):
         summed.epoch()
 
 

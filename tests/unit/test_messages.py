@@ -14,7 +14,7 @@ from headrace.control.load import GroupLoad, HeavyKey
 from headrace.control.record import ControlState, Decision
 from headrace.engine.epoch import Epoch, process
 from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
-from headrace.engine.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TaskReport
+from headrace.engine.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TableUse, TaskReport
 from headrace.engine.watermarks import Clock
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.engine.writing import Task
@@ -35,14 +35,16 @@ def block(number: int = 0) -> Block:
 
 def report() -> Report:
     """With something in every field."""
-    task = TaskReport(Attempt(1, 2, 33))
+    task = TaskReport(Attempt(1, 2, 33), "5" * 32)
     task.delivered("calls", SourceCounts(6, 3, 2, 1, -5, 5, [(1.5, 4), (None, 2)]))
     task.added("join-1", 1, block(1))
     task.replaced("aggregate-1", 0, block(2))
     task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
     task.merged("apply-1", (), (block(3).name,), block(8), "cars")
-    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0])
-    task.changed("apply-1", "tolls", None, {1: 0}, [1])
+    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5])
+    task.changed("apply-1", "tolls", None, {1: 0}, [1], [])
+    for many in (2, 3):
+        task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
     task.put_aside("late:calls", block(6))
     task.result("result-0", block(7))
     task.noted("join-2", {"given": [1, 2]})
@@ -92,9 +94,10 @@ def test_a_report_says_what_was_told_to_it() -> None:
         Merged("apply-1", (), (block(3).name,), block(8), "cars"),
     ]
     assert found.changed == [
-        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,)),
-        Changed("apply-1", "tolls", None, {1: 0}, (1,)),
+        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5)),
+        Changed("apply-1", "tolls", None, {1: 0}, (1,), ()),
     ]
+    assert found.used == {"apply-1": TableUse(5, {"cold": 2}, 20, 1.0, "x")}
     assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}

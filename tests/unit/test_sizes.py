@@ -146,7 +146,7 @@ def test_groups_are_named_by_their_substreams(groups: int, substreams: int) -> N
     for group, mine in members.items():
         held = tuple(5 if other == group else 0 for other in range(groups))
         state = TableState(("k",), pa.schema([("k", pa.int64())]), (), (0,) * groups, held)
-        assert table_size(state, None, substreams).largest == (Share(mine[0], mine[-1], 5),)
+        assert table_size(state, None, groups, substreams).largest == (Share(mine[0], mine[-1], 5),)
         assert mine == list(range(mine[0], mine[-1] + 1))
 
 
@@ -155,7 +155,7 @@ def test_a_table_that_shrinks_and_one_of_many_substreams() -> None:
     schema = pa.schema([("k", pa.int64())])
     before = TableState(("k",), schema, (block,), (0,) * 3, (4, 4, 0))
     now = TableState(("k",), schema, (block,), (0,) * 3, (5, 0, 1))
-    found = table_size(now, before, 300)
+    found = table_size(now, before, 3, 300)
     assert (found.rows, found.grown, found.bytes, found.stored, found.blocks) == (6, -2, 100, 9, 1)
     assert found.growing == (Share(0, 99, 1), Share(200, 299, 1))
     assert live._table(found) == (

@@ -6,13 +6,16 @@ these attempts. A task that Spark runs twice writes under two names, so what is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
 from headrace.engine.reports import Report
-from headrace.errors import EngineError
+from headrace.errors import DamagedCache, EngineError
 
+_log = logging.getLogger(__name__)
 Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 
@@ -20,7 +23,7 @@ ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 def agreed(epoch: Epoch, execute: Execute) -> list[Report]:
     """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
     for _ in range(ATTEMPTS):
-        reports = [message.read(Report) for message in execute(epoch)]
+        reports = [message.read(Report) for message in _executed(epoch, execute)]
         if _agree(epoch, reports):
             return reports
     msg = (
@@ -28,6 +31,17 @@ def agreed(epoch: Epoch, execute: Execute) -> list[Report]:
         " executors are being lost faster than an epoch takes; nothing was committed"
     )
     raise EngineError(msg)
+
+
+def _executed(epoch: Epoch, execute: Execute) -> Sequence[Message]:
+    """An epoch is a pure function: without what a machine kept of tables, it gives what it would have given with it."""
+    try:
+        return execute(epoch)
+    except DamagedCache as error:
+        if epoch.caches is None:
+            raise
+        _log.warning("%s; it was removed, and epoch %s is run again from blocks alone", error, epoch.number)
+        return execute(replace(epoch, caches=None))
 
 
 def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:

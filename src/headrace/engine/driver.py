@@ -4,6 +4,7 @@
     outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
     delivery    results to their sinks                progress   what people see of it
     figures     what an epoch did                     listening  who is told
+    inplace     which tables in place can be trusted
 
 Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
 stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
@@ -32,6 +33,7 @@ from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
 from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.engine.inplace import InPlace
 from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
@@ -67,6 +69,8 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     limit: int | None = None  # slots that the run may grow to; None: those it has
     auto: bool = False  # the controller chooses how many slots are active
+    cache: int = 0  # bytes that tables may take in place on each machine; 0: none stay there
+    beside: bool = False  # tasks run on this machine, so what they leave can be removed here
 
 
 @dataclass
@@ -95,6 +99,7 @@ class Driver:
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
+        self.kept = InPlace(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
         self._began_with = last.number if last else None
@@ -129,6 +134,7 @@ class Driver:
     def end(self, error: BaseException | None) -> None:
         """Give the state back: nothing is committed any more, and who listens hears what ended it."""
         self.store.revoke()
+        self.kept.remove()
         if error is not None:
             self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
@@ -191,6 +197,7 @@ class Driver:
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers)
         self.store.commit(manifest)
+        used = self.kept.accept(reports)
         watch.append(time.monotonic())
         for name, files in taken.items():
             self.ledgers[name].accept(ledgers[name], files)
@@ -201,6 +208,7 @@ class Driver:
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
         after.update(last, manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
+        after.table_use = used
         self.progress = after
         self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
 
@@ -221,6 +229,7 @@ class Driver:
             seconds=watch[-1] - watch[0],
             phases=phases_of(reports, epoch.slots, executed, commit, delivery),
             slots=slots_of(reports, epoch.slots),
+            table_use=self.progress.table_use,
             progress=self.progress,
             **found,
         )
@@ -257,6 +266,7 @@ class Driver:
             query=self.store.state_id,
             run=self.store.run,
             sinks=self._deliverer.in_tasks,
+            caches=self.kept.trust(),
         )
 
     def _manifest(

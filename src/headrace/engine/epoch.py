@@ -35,6 +35,7 @@ from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
+from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState
 
 Marks = npt.NDArray[np.bool_]
@@ -73,6 +74,7 @@ class Epoch:
     query: str = ""  # the state's name, for sinks
     run: str = ""  # another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
+    caches: Trust | None = None  # None: tables are built from blocks
 
     @cached_property
     def places(self) -> Mapping[tuple[Any, ...], Place]:
@@ -101,7 +103,7 @@ class Window:
 def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Message]:
     """Accept the tuples of the sources and send each where the plan wants it."""
     began = Began()
-    report = TaskReport(task.itself)
+    report = TaskReport(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
@@ -172,7 +174,7 @@ def _others(tuples: pa.Table, watermark: int, furthest: int) -> tuple[Marks, Mar
 def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
     """Run the operators of a stage in one slot on what was sent to it."""
     began = Began()
-    inbox, handed, report = Inbox(), Inputs(), TaskReport(task.itself)
+    inbox, handed, report = Inbox(), Inputs(), TaskReport(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, handed)
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
@@ -190,12 +192,12 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        slot = EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside)
-        for output, table in report.work.timing(operator.name, operator.run(slot)):
-            outlet.put(operator.name, output, table)
-            yield from outlet.flush_full()
-        with report.work.timed(operator.name):
-            slot.keep_tables()
+        with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside) as slot:
+            for output, table in report.work.timing(operator.name, operator.run(slot)):
+                outlet.put(operator.name, output, table)
+                yield from outlet.flush_full()
+            with report.work.timed(operator.name):
+                slot.keep_tables()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, report)
     yield from outlet.finish(inbox.seen, inbox.heard, began)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from headrace.engine.progress import Progress, SplitFigures, known_watermark, plain, split_figures
-from headrace.engine.reports import Report
+from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import TableSize, sizes
 from headrace.engine.work import Work, WorkSoFar
 from headrace.state.manifest import Manifest, OperatorState, SourceState
@@ -77,6 +77,9 @@ class EpochRecord:
     tables: Mapping[str, Mapping[str, TableSize]] = field(
         default_factory=dict
     )  # by operator and table, after the epoch
+    table_use: Mapping[str, TableUse] = field(
+        default_factory=dict
+    )  # by operator: tables found in place, and built from blocks
     slots: Sequence[SlotFigures] = ()
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict

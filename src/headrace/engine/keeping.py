@@ -1,46 +1,93 @@
 """The keyed tables of one operator in one slot in one epoch: rows that count, what was changed of them, and bases.
 
+A table lies in the groups of its operator, each in as many parts, by the hash of the key, that there are about `FINE` in
+all: a base is written of one part at a time. Below, a group is such a part.
+
 Invariant: for every table the slot writes one block at most, with rows of its own groups only, all with this epoch as
 their `__at`. Of a group it has either what changed, tombstones included, or all rows that the group holds now, and then
 the report says that it was renewed. That is so of groups whose base is due, of those that had no row before (what was put
 is all that they have) and of those that have none now (there is nothing to write). Why that keeps every row, and none
 twice, stands in `headrace.state.tables`.
+
+A table that is opened is found in place, or built from blocks (`headrace.state.caches`). When its changes were written, and
+not before, its cache gets the stamp of this task; that it was opened stands in the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.engine.reports import TaskReport
+from headrace import arrow
+from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
-from headrace.errors import EngineError, StateError
+from headrace.errors import DamagedCache, EngineError, StateError
+from headrace.kernels.keyed import KeyedTable
+from headrace.kernels.rooms import Damaged
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
-from headrace.state import tables
+from headrace.routing.hashing import hash_rows
+from headrace.state import caches, tables
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState, TableState
+from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
+
+FINE = 1024  # groups of a table, about
+TOGETHER = 2_000_000  # rows that are read at once to build tables
 
 
 def known(state: OperatorState | None, name: str, declared: StateTable, groups: int) -> TableState:
     """A table as the last manifest has it; in the first epoch there is nothing."""
     if state is not None and name in state.tables:
         return state.tables[name]
-    return TableState(declared.key, declared.columns, (), (-1,) * groups, (0,) * groups)
+    fine = groups * max(FINE // groups, 1)
+    return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
+
+
+def groups_of(operator: Operator, state: TableState, rows: pa.Table, groups: int) -> AnyNumbers:
+    """The group of every row among those of a table: part of one of the operator's groups."""
+    of = operator.groupings[0].groups(rows, groups)
+    parts = len(state.rows) // groups
+    if parts == 1:
+        return of
+    low = hash_rows(rows, state.key) & np.uint64(0xFFFFFFFF)  # the upper half may have chosen the substream
+    return of.astype(np.int64) * parts + ((low * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Change:
     delta: pa.Table
     groups: AnyNumbers  # of its rows
-    rows: Mapping[int, int]  # live ones now, of the groups that were touched
+    rows: npt.NDArray[np.int64]  # live ones now, of every group
+
+    @property
+    def touched(self) -> list[int]:
+        found: list[int] = np.unique(self.groups).tolist()
+        return found
+
+
+@dataclass
+class _Opened:
+    """A table of one substream in this epoch."""
+
+    table: KeyedTable
+    cache: caches.Cache | None
+
+    @property
+    def why(self) -> str:
+        """It was built from blocks."""
+        if self.cache is None:
+            return caches.OFF
+        return caches.FULL if self.cache.full else self.cache.why or caches.COLD
 
 
 class Keeping:
@@ -48,91 +95,179 @@ class Keeping:
 
     def __init__(self, epoch: Epoch, operator: Operator, task: Task, groups: Sequence[int], report: TaskReport) -> None:
         self.epoch, self.operator, self.task, self.report = epoch, operator, task, report
-        self.groups = frozenset(groups)
+        self.groups = np.asarray(sorted(groups), np.int64)  # of the operator
         self._changes: dict[str, Change] = {}
-        self._read: dict[str, tuple[frozenset[int], pa.Table]] = {}  # what the operator looked at
+        self._open: dict[str, dict[int, _Opened]] = {}
+        self._use: caches.Use | None = None
+
+    def close(self, error: BaseException | None) -> None:
+        """Whether it wrote or failed: others may have the caches now. A table that was damaged is the error, whatever the
+        user's code made of it."""
+        damaged = [
+            (name, substream, each)
+            for name, opened in self._open.items()
+            for substream, each in opened.items()
+            if each.table.damaged is not None
+        ]
+        for _, _, each in damaged:
+            if each.cache is not None:
+                each.cache.remove()
+        if self._use is not None:
+            self._use.close()
+        if damaged and (error is None or isinstance(error, Exception)):
+            name, substream, each = damaged[0]
+            msg = f"{self._words(name)}, substream {substream}, was damaged where it is kept between epochs: {each.table.damaged}"
+            raise DamagedCache(msg) from error
 
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        found = tables.read(self.task.reader, self._before(table), sorted(groups), self._words(table))
-        self.report.work.opened[self.operator.name] += found.nbytes
-        self._read[table] = frozenset(groups), found
-        return found
+        return self._rows(table, np.asarray(sorted(groups), np.int64))
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
+    def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
+        """The tables of some substreams, to be changed: found in place, or built from blocks."""
+        opened, missing = self._open.setdefault(table, {}), dict[int, caches.Cache | None]()
+        for substream, cache in self._caches(table, substreams):
+            found = self._in_place(table, cache)
+            if found is None:
+                missing[substream] = cache
+            else:
+                opened[substream] = _Opened(found, cache)
+        use, began = TableUse(len(substreams) - len(missing)), time.monotonic()
+        for substream, rows in self._from_blocks(table, list(missing)):
+            opened[substream] = made = self._built(table, rows, missing[substream])
+            use.add(TableUse(0, {made.why: 1}, len(made.table), 0.0, made.cache.full if made.cache else ""))
+        use.seconds = time.monotonic() - began
+        self.report.used(self.operator.name, use)
+        return {substream: opened[substream].table for substream in substreams}
+
+    def _built(self, table: str, rows: pa.Table | None, cache: caches.Cache | None) -> _Opened:
+        if cache is None:
+            return _Opened(KeyedTable(self._declared(table), table, rows), None)
+        return _Opened(KeyedTable(self._declared(table), table, rows, cache), cache)
+
+    def _caches(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, caches.Cache | None]]:
+        trust, name = self.epoch.caches, self.operator.name
+        if trust is None or name not in trust.operators:
+            yield from ((substream, None) for substream in substreams)
+            return
+        if self._use is None:
+            self._use = caches.Use(self.epoch.run, trust.limit)
+        stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
+        for substream in substreams:
+            yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))
+
+    def _in_place(self, table: str, cache: caches.Cache | None) -> KeyedTable | None:
+        if cache is None or cache.why is not None:
+            return None
+        if cache.found is None:
+            kept: KeyedTable = cache.table
+            return kept
+        try:
+            return KeyedTable.reopen(self._declared(table), table, cache.found, cache)
+        except Damaged:
+            cache.why = caches.DAMAGED
+            return None
+
+    def _from_blocks(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, pa.Table | None]]:
+        """Their rows, of some groups at a time."""
+        if not substreams:
+            return
+        numbers = np.asarray(substreams, np.int64)
+        of = self._groups_of_substreams(numbers)
+        before = self._before(table)
+        live = np.asarray(before.rows, np.int64).reshape(self.epoch.groups, -1).sum(1)
+        groups = np.unique(of)
+        batch = np.cumsum(live[groups]) // TOGETHER
+        for number in np.unique(batch):
+            mine = groups[batch == number]
+            rows = by_substream(self._rows(table, mine)) if live[mine].any() else {}
+            for substream in numbers[np.isin(of, mine)].tolist():
+                yield substream, rows.get(substream)
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
         if table in self._changes:
             raise EngineError(f"{self._words(table)} was changed twice in one epoch")
         try:
             delta = tables.delta(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
-        change = Change(delta, self._groups(delta), {int(group): int(now) for group, now in rows.items()})
-        self._check(table, change)
-        self._changes[table] = change
+        self._changes[table] = self._checked(table, delta, put.num_rows, new)
 
-    def _check(self, table: str, change: Change) -> None:
+    def _checked(self, table: str, delta: pa.Table, put: int, new: npt.NDArray[np.bool_]) -> Change:
         """What was said of the rows can be so."""
-        touched = set(map(int, np.unique(change.groups)))
-        if others := (touched | set(change.rows)) - self.groups:
+        groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
+        parts = len(before) // self.epoch.groups
+        if others := sorted(set(np.unique(groups // parts).tolist()) - set(self.groups.tolist())):
+            raise EngineError(f"{self._words(table)}: groups {others} are not those of slot {self.task.partition}")
+        if len(new) != put:
             raise EngineError(
-                f"{self._words(table)}: groups {sorted(others)} are not those of slot {self.task.partition}"
+                f"{self._words(table)}: of {put} rows that were put, {len(new)} were said to be new or not"
             )
-        if untold := touched - set(change.rows):
-            raise EngineError(f"{self._words(table)}: how many rows groups {sorted(untold)} have now was not said")
-        gone = np.asarray(change.delta.column(tables.GONE))
-        before, total = self._before(table).rows, self.epoch.groups
-        put, taken = (np.bincount(change.groups[mask], minlength=total) for mask in (~gone, gone))
-        for group, now in change.rows.items():
-            least, most = max(before[group] - int(taken[group]), int(put[group])), before[group] + int(put[group])
-            if not least <= now <= most:
-                msg = f"{self._words(table)}: group {group} cannot have {now} rows now; it had {before[group]}"
-                raise EngineError(f"{msg}, {put[group]} were put and {taken[group]} deleted")
+        there, more, taken = (
+            np.bincount(each, minlength=len(before)) for each in (groups[:put], groups[:put][new], groups[put:])
+        )
+        now = before + more - taken
+        for group in np.flatnonzero(now < there).tolist():
+            msg = f"{self._words(table)}: group {group} cannot have {now[group]} rows now; it had {before[group]}"
+            raise EngineError(f"{msg}, {there[group]} were put, {more[group]} of them new, and {taken[group]} deleted")
+        return Change(delta, groups, now)
 
     # --- what is written ---------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """When the operator is done."""
+        for table, opened in self._open.items():
+            self._tell(table, opened)
+        if any(each.table.damaged for opened in self._open.values() for each in opened.values()):
+            return  # which ends the task
         for table in self.operator.tables:
-            due = self.epoch.renewals.get(self.operator.name, {}).get(table, ())
-            mine = [group for group in due if group in self.groups]
-            if mine or table in self._changes:
+            due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
+            mine = due[np.isin(due // self._parts(table), self.groups)]
+            if len(mine) or table in self._changes:
                 self._write(table, mine)
+        for opened in self._open.values():
+            for each in opened.values():
+                if each.cache is not None:
+                    each.cache.finish(self.task.stamp, each.table)
 
-    def _write(self, table: str, due: Sequence[int]) -> None:
-        change, before = self._changes.get(table) or self._nothing(table), self._before(table).rows
-        now = {group: change.rows.get(group, before[group]) for group in {*due, *change.rows}}
-        whole = sorted(group for group in now if group in due or not before[group] or not now[group])
+    def _tell(self, table: str, opened: Mapping[int, _Opened]) -> None:
+        """What became of the tables that were opened."""
+        changes = [each.table.changes() for each in opened.values()]
+        put = _marked([each.put for each in changes], list(opened))
+        gone = _marked([each.gone for each in changes], list(opened))
+        self.change(table, put, gone, np.concatenate([each.new for each in changes]))
+
+    def _write(self, table: str, due: AnyNumbers) -> None:
+        before = np.asarray(self._before(table).rows, np.int64)
+        change = self._changes.get(table) or self._nothing(table)
+        touched = np.asarray(change.touched, np.int64)
+        among = np.union1d(due, touched)
+        whole = among[np.isin(among, due) | (before[among] == 0) | (change.rows[among] == 0)]
         in_whole = np.isin(change.groups, whole)
         rest = change.delta.filter(pa.array(~in_whole))
-        base = self._base(table, change.delta.filter(pa.array(in_whole)), [g for g in whole if before[g] and now[g]])
-        base_groups = self._groups(base)
-        found = np.bincount(base_groups, minlength=self.epoch.groups)
-        for group in whole:
-            if found[group] != now[group]:
-                msg = (
-                    f"{self._words(table)}: group {group} was said to have {now[group]} rows now, found {found[group]}"
-                )
-                raise EngineError(msg)
+        old = whole[(before[whole] > 0) & (change.rows[whole] > 0)]
+        base = self._base(table, change.delta.filter(pa.array(in_whole)), old)
+        base_groups = self._groups(table, base)
+        found = np.bincount(base_groups, minlength=len(before))
+        for group in whole[found[whole] != change.rows[whole]].tolist():
+            now = change.rows[group]
+            raise EngineError(f"{self._words(table)}: group {group} should have {now} rows now, found {found[group]}")
         rows = pa.concat_tables([rest, base])
         groups = np.concatenate([change.groups[~in_whole], base_groups])
-        block = write_keyed(self.epoch, self.task, rows, groups) if rows.num_rows else None
-        self.report.changed(self.operator.name, table, block, change.rows, whole)
+        block = write_keyed(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
+        live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
+        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()))
 
-    def _base(self, table: str, delta: pa.Table, groups: Sequence[int]) -> pa.Table:
+    def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> pa.Table:
         """All rows that groups hold now: those before the epoch, if there were any, and what changed."""
         declared, number = self._declared(table), self.epoch.number
-        rows = tables.live(declared, [tables.stamped(self._old(table, groups), number - 1), delta])
-        return tables.stamped(rows, number)
-
-    def _old(self, table: str, groups: Sequence[int]) -> pa.Table:
-        have, rows = self._read.get(table, (frozenset[int](), None))
-        if rows is None or not have.issuperset(groups):
-            return tables.read(self.task.reader, self._before(table), groups, self._words(table))
-        return rows.filter(pa.array(np.isin(self._groups(rows), groups)))
+        old = tables.read(self.task.reader, self._before(table), groups, self._words(table))
+        return tables.stamped(tables.live(declared, [tables.stamped(old, number - 1), delta]), number)
 
     def _nothing(self, table: str) -> Change:
-        return Change(tables.stored_schema(self._declared(table)).empty_table(), np.zeros(0, np.int64), {})
+        rows = np.asarray(self._before(table).rows, np.int64)
+        return Change(tables.stored_schema(self._declared(table)).empty_table(), np.zeros(0, np.int64), rows)
 
     # --- what they are -----------------------------------------------------------------------------------------------
 
@@ -145,18 +280,49 @@ class Keeping:
         state = self.epoch.state.get(self.operator.name)
         return known(state, table, self._declared(table), self.epoch.groups)
 
-    def _groups(self, rows: pa.Table) -> AnyNumbers:
-        return self.operator.groupings[0].groups(rows, self.epoch.groups)
+    def _parts(self, table: str) -> int:
+        return len(self._before(table).rows) // self.epoch.groups
+
+    def _rows(self, table: str, groups: AnyNumbers) -> pa.Table:
+        """All rows of some groups of the operator before the epoch."""
+        parts = self._parts(table)
+        fine = (groups[:, None] * parts + np.arange(parts)).ravel()
+        found = tables.read(self.task.reader, self._before(table), fine, self._words(table))
+        self.report.work.opened[self.operator.name] += found.nbytes
+        return found
+
+    def _groups(self, table: str, rows: pa.Table) -> AnyNumbers:
+        return groups_of(self.operator, self._before(table), rows, self.epoch.groups)
+
+    def _groups_of_substreams(self, substreams: AnyNumbers) -> AnyNumbers:
+        of = pa.table({SUBSTREAM: pa.array(substreams, pa.int32())})
+        return self.operator.groupings[0].groups(of, self.epoch.groups).astype(np.int64)
 
     def _words(self, table: str) -> str:
         return f"table {table!r} of {self.operator.name}"
 
 
+def by_substream(table: pa.Table) -> dict[int, pa.Table]:
+    """The rows of each, without the column that says which."""
+    numbers = np.asarray(table.column(SUBSTREAM))
+    order = np.argsort(numbers, kind="stable")
+    rows = arrow.take(table.drop_columns([SUBSTREAM]), order)
+    found, starts = np.unique(numbers[order], return_index=True)
+    pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
+    return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
+
+
+def _marked(parts: Sequence[pa.Table], substreams: Sequence[int]) -> pa.Table:
+    """Rows of several substreams, each with the one that it is of."""
+    numbers = np.repeat(np.asarray(substreams, np.int32), [part.num_rows for part in parts])
+    return pa.concat_tables(parts).add_column(0, pa.field(SUBSTREAM, pa.int32()), pa.array(numbers))
+
+
 def write_merged(epoch: Epoch, task: Task, operator: Operator, table: str, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several that still count."""
     state = known(epoch.state.get(operator.name), table, operator.tables[table], epoch.groups)
-    what = f"table {table!r} of {operator.name}"
-    found = [tables.opened(task.reader, state, block, epoch.groups, what) for block in blocks]
-    rows = tables.newest(state, [tables.counting(block, np.arange(epoch.groups), state.renewed) for block in found])
+    what, fine = f"table {table!r} of {operator.name}", len(state.rows)
+    found = [tables.opened(task.reader, state, block, fine, what) for block in blocks]
+    rows = tables.newest(state, [tables.counting(block, np.arange(fine), state.renewed) for block in found])
     groups = np.asarray(rows.column(tables.GROUP))
-    return write_keyed(epoch, task, rows.drop_columns([tables.GROUP]), groups)
+    return write_keyed(epoch, task, rows.drop_columns([tables.GROUP]), groups, fine)

@@ -441,12 +441,12 @@ def costs_of(turns: Mapping[int, Sequence[Turn]], steps: Sequence[float], split:
 
 def _stepping(subject: Subject, sample: pa.Table) -> float:
     """Seconds of a processor for what is done with tuples before they are sent: map, filter, broadcast and route."""
-    tuples = as_tuples(sample, subject.source)
+    tuples = as_tuples(sample, subject.source, subject.source.reads(whole=False))
     seconds: list[float] = []
 
     def execute(epoch: Epoch, store: StateStore) -> Sequence[Message]:
         task = Task(0, 0, 0, store.storage, BlockReader(store.storage))
-        aside = Aside(epoch, task, TaskReport(task.itself))
+        aside = Aside(epoch, task, TaskReport(task.itself, task.stamp))
         begin = time.process_time()
         for piece in arrow.cut(tuples):
             Walk(aside, piece, [subject.edge]).along(subject.edge)

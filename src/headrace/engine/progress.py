@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from headrace.engine.reports import Report, SourceCounts
+from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts, total
 from headrace.moments import NEVER
@@ -73,6 +73,7 @@ class Progress:
     blocks: int = 0
     splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by where they were sent
     tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
+    table_use: dict[str, TableUse] = field(default_factory=dict)  # in the last epoch, by operator
     backlog: int | None = None
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far

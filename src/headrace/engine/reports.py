@@ -101,15 +101,41 @@ class Changed:
     block: Block | None  # None: nothing had to be written
     rows: Mapping[int, int]  # live rows of every group that was touched
     renewed: tuple[int, ...]  # groups of which this epoch's rows are all
+    opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
 
     def to_json(self) -> Any:
         block = self.block.to_json() if self.block else None
-        return [self.operator, self.table, block, list(self.rows.items()), self.renewed]
+        return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened]
 
     @staticmethod
     def from_json(data: Any) -> Changed:
-        operator, table, block, rows, renewed = data
-        return Changed(operator, table, Block.from_json(block) if block else None, dict(rows), tuple(renewed))
+        operator, table, block, rows, renewed, opened = data
+        written = Block.from_json(block) if block else None
+        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened))
+
+
+@dataclass
+class TableUse:
+    """How an epoch came by the tables of an operator: one is that of a substream."""
+
+    found: int = 0  # in place
+    built: dict[str, int] = field(default_factory=dict)  # from blocks, by the reason
+    rows: int = 0  # read of blocks for it
+    seconds: float = 0.0
+    words: str = ""  # why there was no room
+
+    def add(self, other: TableUse) -> None:
+        for why, many in other.built.items():
+            self.built[why] = self.built.get(why, 0) + many
+        self.found, self.rows, self.words = self.found + other.found, self.rows + other.rows, self.words or other.words
+        self.seconds = round(self.seconds + other.seconds, 6)
+
+    def to_json(self) -> Any:
+        return self.__dict__
+
+    @staticmethod
+    def from_json(data: Any) -> TableUse:
+        return TableUse(**data)
 
 
 @dataclass(frozen=True)
@@ -132,6 +158,7 @@ class Out:
 class Report(Head):
     kind = "report"
     task: Attempt
+    stamp: str  # of the attempt, and of no other ever
     heard: tuple[Attempt, ...]  # producers of the stage before, ascending
     seen: Seen
     largest: Largest  # of what it split, and of what it heard was split before
@@ -143,6 +170,7 @@ class Report(Head):
     replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
     merged: Sequence[Merged]
     changed: Sequence[Changed]
+    used: Mapping[str, TableUse]  # by operator
     outbox: Sequence[Out]  # results before late tuples
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
@@ -151,6 +179,7 @@ class Report(Head):
     def to_json(self) -> Any:
         return {
             "task": self.task,
+            "stamp": self.stamp,
             "heard": self.heard,
             "seen": self.seen,
             "largest": self.largest,
@@ -162,6 +191,7 @@ class Report(Head):
             "replaced": [each.to_json() for each in self.replaced],
             "merged": [each.to_json() for each in self.merged],
             "changed": [each.to_json() for each in self.changed],
+            "used": {name: each.to_json() for name, each in self.used.items()},
             "outbox": [each.to_json() for each in self.outbox],
             "noted": self.noted,
             "load": {name: load.to_json() for name, load in self.load.items()},
@@ -172,6 +202,7 @@ class Report(Head):
     def from_json(cls, data: Any) -> Self:
         return cls(
             task=Attempt(*data["task"]),
+            stamp=data["stamp"],
             heard=tuple(Attempt(*each) for each in data["heard"]),
             seen=data["seen"],
             largest=data["largest"],
@@ -183,6 +214,7 @@ class Report(Head):
             replaced=[StateBlock.from_json(each) for each in data["replaced"]],
             merged=[Merged.from_json(each) for each in data["merged"]],
             changed=[Changed.from_json(each) for each in data["changed"]],
+            used={name: TableUse.from_json(each) for name, each in data["used"].items()},
             outbox=[Out.from_json(each) for each in data["outbox"]],
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
@@ -193,8 +225,8 @@ class Report(Head):
 class TaskReport:
     """The report of a task that is at work: each who has something to tell calls the method for it."""
 
-    def __init__(self, task: Attempt) -> None:
-        self.task = task
+    def __init__(self, task: Attempt, stamp: str) -> None:
+        self.task, self.stamp = task, stamp
         self.work = Work()
         self.largest: Largest = {}
         self._sources: dict[str, SourceCounts] = {}
@@ -202,6 +234,7 @@ class TaskReport:
         self._replaced: list[StateBlock] = []
         self._merged: list[Merged] = []
         self._changed: list[Changed] = []
+        self._used: dict[str, TableUse] = {}
         self._results: list[Out] = []
         self._late: list[Out] = []
         self._noted: dict[str, Mapping[str, Any]] = {}
@@ -232,9 +265,18 @@ class TaskReport:
         self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block, table))
 
     def changed(
-        self, operator: str, table: str, block: Block | None, rows: Mapping[int, int], renewed: Iterable[int]
+        self,
+        operator: str,
+        table: str,
+        block: Block | None,
+        rows: Mapping[int, int],
+        renewed: Iterable[int],
+        opened: Iterable[int],
     ) -> None:
-        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed)))
+        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed), tuple(opened)))
+
+    def used(self, operator: str, use: TableUse) -> None:
+        self._used.setdefault(operator, TableUse()).add(use)
 
     def result(self, result: str, held: Block | Receipt) -> None:
         self._results.append(Out(result, held))
@@ -255,6 +297,7 @@ class TaskReport:
     def finished(self, seen: Seen, heard: Iterable[Attempt], cpu: float, seconds: float) -> Report:
         return Report(
             task=self.task,
+            stamp=self.stamp,
             heard=tuple(sorted(heard)),
             seen=seen,
             largest=self.largest,
@@ -266,6 +309,7 @@ class TaskReport:
             replaced=self._replaced,
             merged=self._merged,
             changed=self._changed,
+            used=self._used,
             outbox=[*self._results, *self._late],
             noted=self._noted,
             load=self._load,

@@ -64,22 +64,30 @@ def sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int]
         older = known.operators[name].tables if known and name in known.operators else {}
         many = (substreams or {}).get(name)
         if own := shown(operator.tables):
-            found[name] = {table: table_size(state, older.get(table), many) for table, state in own.items()}
+            groups = last.groups
+            found[name] = {table: table_size(state, older.get(table), groups, many) for table, state in own.items()}
     return found
 
 
-def table_size(state: TableState, before: TableState | None, substreams: int | None = None) -> TableSize:
-    was = before.rows if before else (0,) * len(state.rows)
-    more = [now - then for now, then in zip(state.rows, was, strict=True)]
+def table_size(state: TableState, before: TableState | None, groups: int, substreams: int | None) -> TableSize:
+    now = _by_group(state, groups)
+    was = _by_group(before, groups) if before else [0] * groups
+    more = [after - then for after, then in zip(now, was, strict=True)]
     return TableSize(
         rows=sum(state.rows),
         bytes=sum(block.bytes for block in state.blocks),
         stored=sum(block.rows for block in state.blocks),
         blocks=len(state.blocks),
-        largest=_most(state.rows, substreams),
+        largest=_most(now, substreams),
         grown=sum(more),
         growing=_most(more, substreams),
     )
+
+
+def _by_group(state: TableState, groups: int) -> list[int]:
+    """Rows of the operator's groups; a table lies in parts of them."""
+    parts = len(state.rows) // groups
+    return [sum(state.rows[start : start + parts]) for start in range(0, len(state.rows), parts)]
 
 
 def _most(numbers: Sequence[int], substreams: int | None) -> tuple[Share, ...]:

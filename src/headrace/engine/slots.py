@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.engine import watermarks
@@ -14,6 +16,7 @@ from headrace.engine.keeping import Keeping
 from headrace.engine.places import in_operators
 from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.errors import EngineError
+from headrace.kernels.keyed import KeyedTable
 from headrace.moments import FOREVER
 from headrace.operators.base import Operator, Replaced
 from headrace.plan import Step
@@ -46,6 +49,13 @@ class EpochSlot:
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
         self.bound = FOREVER if epoch.best_effort else min(self.after)
         self._keeping = Keeping(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._keeping is not None:
+            self._keeping.close(error[1])
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -114,8 +124,11 @@ class EpochSlot:
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         return self._tables.keyed(table, groups)
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
-        self._tables.change(table, put, gone, rows)
+    def open_tables(self, table: str, substreams: Sequence[int]) -> Mapping[int, KeyedTable]:
+        return self._tables.open(table, substreams)
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
+        self._tables.change(table, put, gone, new)
 
     def keep_tables(self) -> None:
         """When the operator is done: write what it changed, and the bases that are due."""

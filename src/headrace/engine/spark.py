@@ -458,14 +458,14 @@ def executors(sc: SparkContext) -> int:
 
 def await_executors(sc: SparkContext, patience: float) -> None:
     """Wait for executors: without one, Spark would wait forever. Some will do, the others join when they can."""
-    if _on_this_machine(sc):
+    if on_this_machine(sc):
         return
     if not _come(sc, 1, patience):
         raise EngineError(_nobody(sc, patience))
     _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), GRACE)
 
 
-def _on_this_machine(sc: SparkContext) -> bool:
+def on_this_machine(sc: SparkContext) -> bool:
     """Whether tasks run in the driver itself."""
     return sc.master.startswith("local") and not sc.master.startswith("local-cluster")
 
@@ -537,7 +537,7 @@ def _reaches(sc: SparkContext, folder: Path) -> bool:
 
 def _another_python(sc: SparkContext, text: str) -> str | None:
     """Whether tasks failed because Spark, here on this machine, starts another Python than the one that we are."""
-    if not _on_this_machine(sc):
+    if not on_this_machine(sc):
         return None
     used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
     if used == str(Path(sys.executable).absolute()):

@@ -44,6 +44,7 @@ from headrace.routing import Router, router_from_json
 from headrace.screen import printable
 from headrace.sinks import AnySink, is_sink, takes_parts, wants_order
 from headrace.sources.files import FilesOrigin
+from headrace.state import caches
 from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
@@ -139,6 +140,7 @@ def start(
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     most_slots: int | None = None,
     once: bool = False,
+    cache: int | str | None = None,
 ) -> Run:
     """See `headrace.start`."""
     _check_results(results)
@@ -165,6 +167,7 @@ def start(
     limit = check_slots(most_slots, "most_slots") if most_slots is not None else max(count, most)
     if limit < count:
         raise QueryError(f"most_slots ({limit}) is less than slots ({count})")
+    in_place = caches.limit(cache)
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
@@ -183,6 +186,8 @@ def start(
             policy=rules,
             limit=limit,
             auto=auto,
+            cache=in_place,
+            beside=engine.on_this_machine(spark.sparkContext),
         )
         engine.check_reach(spark.sparkContext, folder / "state")
         engine.check_code(spark.sparkContext, physical, identity.own_code(physical))

@@ -89,8 +89,9 @@ def _layouts(last: Manifest) -> None:
 
 def _table(state: TableState, last: Manifest, key: str) -> None:
     """Its numbers can be so: that its rows are these is seen when they are read."""
-    if len(state.rows) != last.groups:
-        raise form.refuse(f"{key}.rows", f"a list of {last.groups}, one for each group", len(state.rows))
+    if not state.rows or len(state.rows) % last.groups:
+        wanted = f"a list of {last.groups}, one for each group, or of as many for each"
+        raise form.refuse(f"{key}.rows", wanted, len(state.rows))
     for group, (renewed, rows) in enumerate(zip(state.renewed, state.rows, strict=True)):
         form.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
     for place, block in enumerate(state.blocks):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class Task:
     attempt: int
     storage: Storage
     reader: BlockReader
+    stamp: str = field(default_factory=lambda: uuid.uuid4().hex)  # of this attempt, and of no other ever
 
     @property
     def itself(self) -> Attempt:
@@ -120,7 +121,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
     if operator.arranged is Arranged.ANYHOW:
         positions = np.asarray(table.column(operator.position).cast(pa.int64()))
-        return _write_ordered(epoch, task, table, groups, positions, _by_group(groups, epoch.groups), 0)
+        return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
     if len(groups) and groups.min() < 0:
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
@@ -129,7 +130,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     order = np.argsort(hashes(table), kind="stable") if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
-    return _write_ordered(epoch, task, table, groups, positions, order, far)
+    return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)
 
 
 def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
@@ -138,24 +139,31 @@ def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
     return np.argsort(counted, kind="stable")[int(np.count_nonzero(groups < 0)) :]
 
 
-def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers) -> Block:
-    """Rows of a keyed table; a group's by substream."""
+def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
+    """Rows of a keyed table, which has so many groups; a group's by substream."""
     order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
-    return _write_ordered(epoch, task, table, groups, np.asarray(table.column(AT)), order, 0).block
+    return _write_ordered(epoch, task, table, groups, total, np.asarray(table.column(AT)), order, 0).block
 
 
 def _write_ordered(
-    epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, positions: AnyNumbers, order: AnyNumbers, far: int
+    epoch: Epoch,
+    task: Task,
+    table: pa.Table,
+    groups: AnyNumbers,
+    total: int,
+    positions: AnyNumbers,
+    order: AnyNumbers,
+    far: int,
 ) -> Written:
     """Rows in an order that puts groups one after the other; it may leave out some that are in none."""
     if len(order) < len(groups):
         positions, groups = positions[groups >= 0], groups[groups >= 0]
-    rows = np.bincount(groups, minlength=epoch.groups).astype(np.int64)
+    rows = np.bincount(groups, minlength=total).astype(np.int64)
     offsets = np.append(0, np.cumsum(rows))
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
     block = write_block(task.storage, name, arrow.take(table, order), offsets, low, high)
-    return Written(block, rows[: epoch.groups], int(rows[epoch.groups :].sum()), far)
+    return Written(block, rows[:total], int(rows[total:].sum()), far)
 
 
 def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:

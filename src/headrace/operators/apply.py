@@ -1,8 +1,8 @@
 """A processor of the user's own on every substream of a split.
 
 Tuples wait in the blocks they came in until the watermark passes them; those in [before, after) are handed over in an epoch,
-in sequence, each substream in one slot. A processor's tables are loaded for the substreams that are called, and what
-changed in them is written.
+in sequence, each substream in one slot. A processor's tables are opened for the substreams that are called; the slot writes
+what changed in them.
 
 Invariant: which tuples, ticks and `end` a substream is handed up to a watermark depends on its tuples and on the watermark
 alone. A tick needs no clock of its own: those up to the last watermark have been, and the first one follows from the
@@ -11,7 +11,6 @@ substream's first `ts`, which is kept in the hidden table `FIRST`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -22,7 +21,6 @@ import pyarrow as pa
 from headrace.durations import format_duration
 from headrace.kernels import substreams
 from headrace.kernels.handover import Sequences
-from headrace.kernels.keyed import KeyedTable
 from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
@@ -165,16 +163,15 @@ class _Turns:
         turns = self._turns(known)
         if not turns:
             return
-        tables = self._loaded(turns)
+        numbers = [turn.substream for turn in turns]
+        tables = {name: self.slot.open_tables(name, numbers) for name, _ in self.declared.tables}
         for turn in turns:
             copy = substreams.copy_of(
                 self.operator.processor, self._owner, turn.substream, self.operator.rule.substreams
             )
             own = {name: tables[name][turn.substream] for name, _ in self.declared.tables}
             yield from substreams.run(copy, self.declared, turn.substream, turn.tuples, own, turn.ticks, turn.end)
-        self._begun([turn for turn in turns if turn.substream not in known], known)
-        for name, of_substreams in tables.items():
-            self._changed(name, of_substreams)
+        self._begun([turn for turn in turns if turn.substream not in known])
 
     @property
     def _owner(self) -> str:
@@ -199,59 +196,18 @@ class _Turns:
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 
-    def _loaded(self, turns: Sequence[_Turn]) -> dict[str, dict[int, KeyedTable]]:
-        """The tables of the groups that are touched, by name and substream; also of substreams that have no turn."""
-        touched = sorted(set(self._groups_of([turn.substream for turn in turns])))
-        found: dict[str, dict[int, KeyedTable]] = {}
-        for name, declared in self.declared.tables:
-            rows = _by_substream(self.slot.keyed(name, touched))
-            members = self.grouping.members(touched, self.slot.total)
-            found[name] = {number: KeyedTable(declared, name, rows.get(number)) for number in members}
-        return found
-
-    def _begun(self, turns: Sequence[_Turn], known: Mapping[int, int]) -> None:
+    def _begun(self, turns: Sequence[_Turn]) -> None:
         """Substreams whose first tuple came now."""
         if not turns:
             return
         numbers = [turn.substream for turn in turns]
         firsts = pa.array([turn.first for turn in turns], pa.int64()).cast(TS_TYPE)
         new = pa.table({SUBSTREAM: pa.array(numbers, pa.int32()), "of": pa.array(numbers, pa.int32()), "first": firsts})
-        held = Counter(self._groups_of([*known, *numbers]))
-        rows = {group: held[group] for group in set(self._groups_of(numbers))}
-        self.slot.change(FIRST, new, new.select([SUBSTREAM, "of"]).slice(0, 0), rows)
-
-    def _changed(self, name: str, tables: Mapping[int, KeyedTable]) -> None:
-        put, gone, rows = [], [], Counter[int]()
-        for number, group in zip(tables, self._groups_of(list(tables)), strict=True):
-            changes = tables[number].changes()
-            put.append(_marked(changes.put, number))
-            gone.append(_marked(changes.gone, number))
-            rows[group] += len(tables[number])
-        self.slot.change(name, pa.concat_tables(put), pa.concat_tables(gone), rows)
-
-    def _groups_of(self, numbers: Sequence[int]) -> list[int]:
-        of = pa.table({SUBSTREAM: pa.array(numbers, pa.int32())})
-        found: list[int] = self.grouping.groups(of, self.slot.total).tolist()
-        return found
+        self.slot.change(FIRST, new, new.select([SUBSTREAM, "of"]).slice(0, 0), np.ones(len(turns), bool))
 
 
 def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:
     return list(zip(firsts.column("of").to_pylist(), firsts.column("first").cast(pa.int64()).to_pylist(), strict=True))
-
-
-def _by_substream(table: pa.Table) -> dict[int, pa.Table]:
-    """The rows of each, without the column that says which."""
-    numbers = np.asarray(table.column(SUBSTREAM))
-    order = np.argsort(numbers, kind="stable")
-    numbers, rows = numbers[order], table.drop_columns([SUBSTREAM]).take(pa.array(order))
-    found, starts = np.unique(numbers, return_index=True)
-    pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
-    return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
-
-
-def _marked(rows: pa.Table, substream: int) -> pa.Table:
-    """With the substream that they are of."""
-    return rows.add_column(0, pa.field(SUBSTREAM, pa.int32()), pa.array(np.full(rows.num_rows, substream, np.int32)))
 
 
 def plan(node: nodes.Apply, sofar: PlanSoFar) -> Flow:

@@ -25,7 +25,11 @@ from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from headrace.expressions.predicates import Near
+    from headrace.kernels.keyed import KeyedTable
     from headrace.operators.placing import Placement
     from headrace.plan.figures import Counted, Figures, Load, Pace
     from headrace.state.blocks import Block
@@ -94,9 +98,12 @@ class Slot(Protocol):
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         """Live rows of some groups (ascending) before the epoch: `__substream`, and the table's columns."""
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, rows: Mapping[int, int]) -> None:
-        """What the epoch made of a table, once: changed rows, keys that are gone (`__substream` and the key's columns; no key
-        in both), and how many live rows every group has now that was touched."""
+    def open_tables(self, table: str, substreams: Sequence[int]) -> Mapping[int, KeyedTable]:
+        """A table of some substreams before the epoch, to be changed: what became of them is told when the operator is done."""
+
+    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
+        """What the epoch made of a table that was not opened, once: changed rows, keys that were there and are gone
+        (`__substream` and the key's columns; no key in both), and which of the changed rows have a key that was not there."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         """What was read of the state, and how many pairs were compared."""

@@ -176,7 +176,7 @@ class Stored(Declared, Protocol):
     def rows(self) -> tuple[int, ...]: ...
 
 
-def read(reader: BlockReader, stored: Stored, groups: Sequence[int] | None, what: str) -> pa.Table:
+def read(reader: BlockReader, stored: Stored, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
     """The live rows of some groups (ascending; None: of all) as an operator has them: as many as the manifest says."""
     total = len(stored.rows)
     chosen = np.arange(total) if groups is None else np.asarray(groups, np.int64)

@@ -31,6 +31,8 @@ from headrace.stream import Stream, node_of
 from headrace.testing.checking import check_processor
 from headrace.testing.tables import table_stream
 
+CACHE = 64 << 20  # bytes that tables may take in place
+
 __all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
 
 
@@ -58,6 +60,7 @@ class LocalRun:
         late: sinks.AnySink | None = None,
         keep_late: bool = True,
         store: StateStore | None = None,
+        cache: int = CACHE,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
         roots = [node_of(q) for q in queries]
@@ -81,6 +84,8 @@ class LocalRun:
             policy=policy or Policy(),
             limit=limit,
             auto=auto,
+            cache=cache,
+            beside=True,
         )
         fingerprint = json.loads(
             json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
@@ -119,6 +124,7 @@ class LocalRun:
         return self.schemas[result].empty_table() if found is None else found
 
     def close(self) -> None:
+        self.driver.kept.remove()
         self.store.close()
 
 

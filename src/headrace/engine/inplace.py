@@ -1,0 +1,82 @@
+"""The driver's side of tables in place: which attempt opened each of them last (`headrace.state.caches` says why).
+
+Invariant: a stamp is noted when the manifest that has the changes of its attempt was committed, and not before. Notes live
+as long as a run: the next one begins without any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from headrace import plan as p
+from headrace.engine.reports import Report, TableUse
+from headrace.engine.sizes import substreams_of
+from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, OFF, STAMP, Held, Trust
+
+MOST = 4096  # substreams of an operator; of more, none are kept in place
+
+WORDS = {
+    COLD: "there was nothing in place",
+    STAMP: "what was in place was not of the attempt that counts",
+    MARKED: "what was in place was being changed by an attempt that did not finish",
+    DAMAGED: "what was in place was damaged",
+    LOCKED: "what was in place was in use by another attempt",
+    FULL: "there was no room in place",
+}
+_log = logging.getLogger(__name__)
+
+
+class InPlace:
+    def __init__(self, plan: p.PhysicalPlan, run: str, limit: int, *, beside: bool) -> None:
+        many = substreams_of(plan)
+        self._limit = limit
+        self._operators = frozenset(o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST)
+        self._stamps: dict[tuple[str, str], dict[int, str]] = {}
+        self._said: set[tuple[str, str]] = set()
+        self._run, self._beside = run, beside
+        self._folder: Held | None = None
+
+    @property
+    def on(self) -> bool:
+        return self._limit > 0 and bool(self._operators)
+
+    def trust(self) -> Trust | None:
+        """What the tasks of the next epoch are told."""
+        if not self.on:
+            return None
+        if self._beside and self._folder is None:
+            self._folder = Held(self._run)
+        return Trust(self._limit, self._operators, {table: dict(stamps) for table, stamps in self._stamps.items()})
+
+    def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
+        """An epoch was committed: note it, and tell how it came by its tables, by operator."""
+        used: dict[str, TableUse] = {}
+        for report in reports:
+            for change in report.changed:
+                if change.operator in self._operators:
+                    noted = self._stamps.setdefault((change.operator, change.table), {})
+                    noted.update(dict.fromkeys(change.opened, report.stamp))
+            for name, use in report.used.items():
+                used.setdefault(name, TableUse()).add(use)
+        self._say(used)
+        return used
+
+    def _say(self, used: Mapping[str, TableUse]) -> None:
+        """What was built from blocks, once while it goes on."""
+        now = {
+            (name, why) for name, use in used.items() for why in use.built if why != OFF and (use.rows or why != COLD)
+        }
+        for name, why in sorted(now - self._said):
+            use = used[name]
+            say = _log.info if why == COLD else _log.warning
+            words = f": {use.words}" if why == FULL and use.words else ""
+            text = f"{use.built[why]:,} tables of {name} were built from blocks, {WORDS[why]}{words}"
+            say("%s (%s rows in %.2f seconds)", text, f"{use.rows:,}", use.seconds)
+        self._said = now
+
+    def remove(self) -> None:
+        """The run ends."""
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None

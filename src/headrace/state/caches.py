@@ -1,0 +1,448 @@
+"""Tables in place: between epochs a table of a substream stays on the machine, in a file that is mapped, a cache.
+
+Blocks are the state; a cache only spares reading them. Every attempt of a task has a stamp that nobody else ever has. The
+driver notes, for every table of every substream, the stamp of the attempt that opened it last, of those whose epoch was
+committed, whether it had a cache or not.
+
+    a cache is used   iff   its header is whole, it is of this run, operator, table, substream and shape, it is not
+                            marked as being changed, and its stamp is the one that the driver noted
+
+Invariants, from which it follows that what is used is the state of the last manifest:
+
+1. Who opens a table locks its name first, alone; the lock ends with the process, however that ends. Only who has it reads,
+   writes or replaces the file of that name.
+2. A cache is marked before its table is handed out, and a new file is marked when it gets its name. It is unmarked, with the
+   stamp of the attempt, when the table is whole again and the block with its changes was written. So a cache without a mark
+   is what the attempt of its stamp made of the table, all of it.
+3. An attempt reports every table that it opened, and the note moves when the manifest that has its changes was committed,
+   never before. So an attempt that died, was not heard, or was one of two, leaves stamps that nobody looks for.
+
+A cache that cannot be used is replaced; why is told. What has no room, on the disk or within the limit, or is locked by
+another attempt, lives in memory for its epoch: nothing fails. Space is reserved before it is mapped: a hole in a file would
+kill the process when the disk is full. Nothing is synced: after a crash of the machine its caches are those of another boot.
+
+The folder of a run on a machine is removed by its driver, if tasks run beside it; else by the next run that begins there,
+once its driver is dead or, where that cannot be seen, nobody has used it for an hour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import logging
+import mmap
+import os
+import re
+import shutil
+import struct
+import sys
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from headrace import scratch
+from headrace.errors import EngineError, QueryError
+
+PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
+UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
+LIMIT = 4 << 30  # bytes of a run on one machine
+UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
+MOST_KEPT = 4096  # tables that a process keeps open between tasks
+FORMAT = 1
+
+# why a table was built from blocks
+OFF = "off"  # nothing stays in place
+COLD = "cold"  # there is no cache
+STAMP = "stamp"  # of another attempt than the one that counts
+MARKED = "marked"  # somebody began to change it, and died
+DAMAGED = "damaged"  # not as it was written
+LOCKED = "locked"  # another attempt has it
+FULL = "no room"  # on the disk, or within the limit
+
+Area = npt.NDArray[np.uint8]
+_log = logging.getLogger(__name__)
+_HEAD = struct.Struct("<8s16s16sIIQ")  # magic, whose it is, stamp, being changed, bytes of the layout and of the file
+_SUM = struct.Struct("<Q")  # of head and layout; it stands between them
+_MAGIC = b"hr-cache"
+_FRONT = _HEAD.size + _SUM.size
+_ALIGNED = 64
+_LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
+
+
+def limit(given: int | str | None) -> int:
+    """Bytes, as they were given or stand in the environment; 0: nothing stays in place."""
+    what, found = ("cache", given) if given is not None else (BYTES, os.environ.get(BYTES) or LIMIT)
+    match = re.fullmatch(r"([0-9]{1,18})\s*(?:([kmgt])i?b?)?", str(found).strip().lower())
+    if match is None or isinstance(found, bool):
+        msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0: no tables are kept in place"
+        raise QueryError(f"{msg}; found {found!r:.50}")
+    return int(match[1]) << UNITS[match[2]]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What tasks are told of caches in an epoch."""
+
+    limit: int  # bytes of the run on one machine
+    operators: frozenset[str]  # whose tables stay in place
+    stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: of each substream the noted stamp
+
+
+# --- a task --------------------------------------------------------------------------------------------------------
+
+
+class Use:
+    """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
+
+    def __init__(self, run: str, limit: int) -> None:
+        self.limit, self.run = limit, run
+        self.path, self.words = Path(), ""  # why there are no caches
+        self._folder: int | None = None
+        self._locks: int | None = None
+        self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
+        self._made = 0
+        if sys.platform != "linux":
+            self.words = "caches need Linux"
+            return
+        try:
+            self.path, self._folder = _opened(run)
+            self._locks = os.open(
+                _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
+            )
+        except (OSError, EngineError) as error:
+            self.words = str(error)
+            self.close()
+        _KEPT.tidy(self.path)
+
+    def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> Cache:
+        """The cache of a table, locked; `stamp` is the noted one."""
+        name = f"{_name(operator, table)}-{substream}"
+        who = xxhash.xxh3_128_digest(f"{_whose(self.run, operator, table, shape)}-{substream}".encode())
+        cache = _KEPT.pop((self.path, name)) or Cache(name, who)
+        cache.begin(self, bytes.fromhex(stamp or ""))
+        return cache
+
+    def lock(self, name: str) -> str | None:
+        """Why it is not ours alone; None: it is."""
+        if self._locks is None:
+            return FULL
+        place = xxhash.xxh3_64_intdigest(name.encode()) >> 2
+        try:
+            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+        except OSError as error:
+            return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else FULL
+        return None
+
+    @property
+    def folder(self) -> int:
+        assert self._folder is not None
+        return self._folder
+
+    def reserve(self, more: int) -> None:
+        """Others grow too: what there is counted again now and then."""
+        if self._size is None or self._made > self.limit // 64:
+            with os.scandir(self.folder) as entries:
+                self._size, self._made = sum(entry.stat(follow_symlinks=False).st_size for entry in entries), 0
+        if self._size + self._made + more > self.limit:
+            raise OSError(errno.ENOSPC, f"the limit of {self.limit:,} bytes is reached")
+        self._made += more
+
+    def close(self) -> None:
+        for descriptor in (self._locks, self._folder):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._locks = self._folder = None
+
+
+class Cache:
+    """The cache of one table in the hands of one task after the other: the room that the table lives in."""
+
+    why: str | None  # what is there cannot be used; None: it can
+    found: dict[str, Area] | None  # then its areas,
+    table: Any = None  # or the table itself, if this process had it open before
+    full = ""  # why it lives in memory
+
+    def __init__(self, name: str, who: bytes) -> None:
+        self.name, self._who = name, who
+        self._buffer: Area | None = None  # of the file
+        self._layout, self._inode = b"", 0
+        self._left = b""  # the stamp that this process left
+
+    def begin(self, use: Use, stamp: bytes) -> None:
+        """Look whether it can be used, and mark it."""
+        self._use, self.full, self.found = use, use.words, None
+        self._locked = use.lock(self.name)
+        self.why = self._locked or self._look(stamp)
+        if self.why is not None:
+            self._buffer = self.table = None
+            return
+        if self.table is None or self._left != stamp:
+            assert self._buffer is not None
+            self.table, self.found = None, _areas(self._buffer, json.loads(self._layout), _start(len(self._layout)))
+        self._write(stamp, changing=True)
+
+    def _look(self, stamp: bytes) -> str | None:
+        try:
+            found = os.stat(self.name, dir_fd=self._use.folder, follow_symlinks=False)
+            if self._buffer is None or (self._inode, len(self._buffer)) != (found.st_ino, found.st_size):
+                self._map_file()
+        except FileNotFoundError:
+            return COLD
+        except OSError:
+            return DAMAGED
+        return self._read_head(stamp)
+
+    def _map_file(self) -> None:
+        self.table = None
+        descriptor = os.open(self.name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._use.folder)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_size < mmap.PAGESIZE:
+                raise OSError(errno.EINVAL, "too short")
+            self._buffer, self._inode = _map(descriptor, found.st_size), found.st_ino
+        finally:
+            os.close(descriptor)
+
+    def _read_head(self, stamp: bytes) -> str | None:
+        """Why what is there cannot be used."""
+        assert self._buffer is not None
+        data = self._buffer[:_FRONT].tobytes()
+        magic, who, found, changing, layout, size = _HEAD.unpack_from(data)
+        if magic != _MAGIC or size != len(self._buffer) or _FRONT + layout > size:
+            return DAMAGED
+        self._layout = self._buffer[_FRONT : _FRONT + layout].tobytes()
+        if _SUM.unpack_from(data, _HEAD.size)[0] != _sum(data[: _HEAD.size], self._layout) or who != self._who:
+            return DAMAGED
+        if changing:
+            return MARKED
+        return None if found == stamp else STAMP
+
+    def _write(self, stamp: bytes, *, changing: bool) -> None:
+        assert self._buffer is not None
+        head = _HEAD.pack(_MAGIC, self._who, stamp, changing, len(self._layout), len(self._buffer))
+        self._buffer[:_FRONT] = np.frombuffer(head + _SUM.pack(_sum(head, self._layout)), np.uint8)
+
+    # --- as a room -----------------------------------------------------------------------------------------------------
+
+    def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
+        """New areas in a new file, which takes the name; in memory, where that cannot be."""
+        if self._locked is None and not self.full:
+            try:
+                return self._new_file(sizes)
+            except OSError as error:
+                self.full = error.strerror or str(error)
+                self.remove()
+        return _areas(_aligned(_end(0, sizes)), sizes, 0)
+
+    def _new_file(self, sizes: Mapping[str, int]) -> dict[str, Area]:
+        layout = json.dumps(dict(sizes)).encode()
+        start = _start(len(layout))
+        size = _end(start, sizes)
+        size += -size % mmap.PAGESIZE
+        folder, new = self._use.folder, f"{self.name}.new"
+        self._use.reserve(size - (len(self._buffer) if self._buffer is not None else 0))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            buffer, inode = _map(descriptor, size), os.fstat(descriptor).st_ino
+        except OSError:
+            os.unlink(new, dir_fd=folder)
+            raise
+        finally:
+            os.close(descriptor)
+        self._buffer, self._layout, self._inode = buffer, layout, inode
+        buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
+        self._write(b"", changing=True)
+        os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+        return _areas(buffer, sizes, start)
+
+    # --- when the task is done with it -----------------------------------------------------------------------------------
+
+    def finish(self, stamp: str, table: Any) -> None:
+        """The table is whole, and the block with its changes was written."""
+        if self._buffer is not None:
+            self._left, self.table = bytes.fromhex(stamp), table
+            self._write(self._left, changing=False)
+            _KEPT.keep((self._use.path, self.name), self)
+
+    def remove(self) -> None:
+        """What is there is of no use."""
+        self._buffer = None
+        if self._locked is None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.name, dir_fd=self._use.folder)
+
+
+# --- a process -----------------------------------------------------------------------------------------------------
+
+
+class _Caches:
+    """Caches that stay open between tasks: a Python worker is used again, though for any substream."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """As a process begins."""
+        self._kept: OrderedDict[tuple[Path, str], Cache] = OrderedDict()
+
+    def pop(self, key: tuple[Path, str]) -> Cache | None:
+        return self._kept.pop(key, None)
+
+    def keep(self, key: tuple[Path, str], kept: Cache) -> None:
+        self._kept[key] = kept
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def tidy(self, mine: Path) -> None:
+        """Let go of other runs whose folder was removed: a mapping would keep their files on the disk."""
+        gone = {path for path in {path for path, _ in self._kept} - {mine} if not path.is_dir()}
+        for key in [key for key in self._kept if key[0] in gone]:
+            del self._kept[key]
+
+
+_KEPT = _Caches()
+os.register_at_fork(after_in_child=_KEPT.forget)
+
+
+# --- folders -------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """The folder of a run whose driver is on this machine; it lives as long as the driver."""
+
+    def __init__(self, run: str) -> None:
+        self._descriptor: int | None = None
+        with contextlib.suppress(OSError, EngineError):
+            self.path, self._descriptor = _opened(run)
+            os.close(os.open(_HERE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._descriptor))
+
+    def remove(self) -> None:
+        if self._descriptor is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+            _KEPT.tidy(Path())
+
+
+def _opened(run: str) -> tuple[Path, int]:
+    """The folder of a run on this machine, made if it is not there; whoever has it open keeps it from being swept."""
+    place = Path(given).absolute() if (given := os.environ.get(PLACE)) else scratch.chosen_place()
+    path = place / f"{_prefix()}{run}"
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    else:
+        _sweep(place)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(errno.EPERM, "is not ours alone", str(path))
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.utime(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return path, descriptor
+
+
+def _prefix() -> str:
+    return f"headrace-cache-{scratch.machine()}-"
+
+
+def _sweep(place: Path) -> None:
+    """Remove the folders of runs that are dead."""
+    pattern = re.compile(re.escape(_prefix()) + "[0-9a-f]{32}")
+    try:
+        with os.scandir(place) as entries:
+            found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+    except OSError:
+        return
+    for path in found:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                known = os.fstat(descriptor)
+                idle = time.time() - known.st_mtime
+                if known.st_uid == os.geteuid() and ((path / _HERE).exists() or idle > UNUSED):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+# --- bytes ---------------------------------------------------------------------------------------------------------
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux
+
+
+@lru_cache(maxsize=256)
+def _name(operator: str, table: str) -> str:
+    return xxhash.xxh3_64_hexdigest(f"{operator}\0{table}".encode())
+
+
+@lru_cache(maxsize=256)
+def _whose(*parts: str) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
+
+
+def _sum(head: bytes, layout: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(head + layout)
+
+
+def _start(layout: int) -> int:
+    """Where the areas begin."""
+    return _FRONT + layout + -(_FRONT + layout) % _ALIGNED
+
+
+def _end(start: int, sizes: Mapping[str, int]) -> int:
+    return start + sum(size + -size % _ALIGNED for size in sizes.values())
+
+
+def _areas(buffer: Area, sizes: Mapping[str, int], start: int) -> dict[str, Area]:
+    found = {}
+    for name, size in sizes.items():
+        found[name] = buffer[start : start + size]
+        start += size + -size % _ALIGNED
+    return found
+
+
+def _aligned(size: int) -> Area:
+    """In memory, all zero."""
+    found = np.zeros(size + _ALIGNED, np.uint8)
+    return found[-found.ctypes.data % _ALIGNED :][:size]
+
+
+def _map(descriptor: int, size: int) -> Area:
+    """A file that is shared, until nobody has the array. Python's own mapping would keep a descriptor for each."""
+    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, _libc().munmap, address, size).atexit = False
+    return np.ctypeslib.as_array(memory)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    found = ctypes.CDLL(None, use_errno=True)
+    found.mmap.restype = ctypes.c_void_p
+    found.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    found.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return found

@@ -1,0 +1,407 @@
+"""Caches: what is used is exactly what was left; anything else is told, and nothing fails."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import QueryError
+from headrace.state import caches
+from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, STAMP, Cache, Use
+
+RUN, OTHER = "a" * 32, "b" * 32
+FIRST, SECOND = "1" * 32, "2" * 32
+SIZES = {"index": 1000, "rows": 5000}
+LARGE = 1 << 30
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caches need Linux")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv(caches.PLACE, str(tmp_path))
+    caches._KEPT.forget()
+    yield tmp_path
+    caches._KEPT.forget()
+
+
+def take(use: Use, stamp: str | None, **other: Any) -> Cache:
+    name = {"operator": "apply-1", "table": "cars", "shape": "x", "substream": 3, **other}
+    return use.take(stamp=stamp, **name)
+
+
+def left(stamp: str = FIRST, value: int = 7, **other: Any) -> Path:
+    """A cache as a task leaves it; the file."""
+    use = Use(RUN, LARGE)
+    cache = take(use, None, **other)
+    for area in cache.areas(SIZES).values():
+        area[:] = value
+    cache.finish(stamp, None)
+    use.close()
+    caches._KEPT.forget()
+    return use.path / cache.name
+
+
+def found(stamp: str | None = FIRST, run: str = RUN, **other: Any) -> str | None:
+    """Why a task that comes now cannot use the cache; None: it can, and finds what was left."""
+    use = Use(run, LARGE)
+    try:
+        cache = take(use, stamp, **other)
+        if cache.why is None:
+            assert cache.found is not None and {name: len(area) for name, area in cache.found.items()} == SIZES
+            assert all((area == 7).all() for area in cache.found.values())
+        return cache.why
+    finally:
+        use.close()
+        caches._KEPT.forget()
+
+
+# --- what is used ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_left_is_found() -> None:
+    assert found() == COLD
+    path = left()
+    assert found() is None
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_who_looks_at_it_and_dies_leaves_a_mark() -> None:
+    left()
+    assert found() is None
+    assert found() == MARKED, "the task before had it, and never said that it was done"
+
+
+def test_of_another_attempt_or_of_nobody() -> None:
+    left()
+    assert found(SECOND) == STAMP
+    assert found(None) == STAMP
+    assert found() is None, "who does not use it leaves no mark"
+
+
+@pytest.mark.parametrize("other", [{"operator": "apply-2"}, {"table": "tolls"}, {"shape": "y"}, {"substream": 4}])
+def test_of_something_else(other: dict[str, Any]) -> None:
+    path, elsewhere = left(), left(**other)
+    if path != elsewhere:
+        shutil.copy(elsewhere, path)
+    assert found() == DAMAGED
+
+
+def test_of_another_run(place: Path) -> None:
+    path = left()
+    use = Use(OTHER, LARGE)
+    use.close()
+    shutil.copy(path, use.path / path.name)
+    assert found(run=OTHER) == DAMAGED
+
+
+def test_any_bit_of_the_header() -> None:
+    path = left()
+    whole = path.read_bytes()
+    front = caches._FRONT + len('{"index": 1000, "rows": 5000}')
+    for bit in range(8 * front):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        assert found() == DAMAGED, bit
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 4096, 8191, 8193, 12288])
+def test_another_size(size: int) -> None:
+    path = left()
+    assert path.stat().st_size == 8192
+    os.truncate(path, size)
+    assert found() == DAMAGED
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    path = left()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert found() == DAMAGED
+
+
+# --- tables that stay open in a process --------------------------------------------------------------------------------
+
+
+def used(stamp: str | None, then: str, table: Any = None) -> Cache:
+    use = Use(RUN, LARGE)
+    cache = take(use, stamp)
+    if cache.why is not None:
+        cache.areas(SIZES)
+    cache.finish(then, cache.table or table)
+    use.close()
+    return cache
+
+
+def test_a_table_that_a_process_had_open_is_given_back() -> None:
+    table = object()
+    first = used(None, FIRST, table)
+    assert used(FIRST, SECOND) is first and first.table is table and first.found is None
+
+
+def test_not_if_another_process_changed_it_since() -> None:
+    table = object()
+    used(None, FIRST, table)
+    child = os.fork()
+    if not child:
+        used(FIRST, SECOND, "another")
+        os._exit(0)
+    os.waitpid(child, 0)
+    use = Use(RUN, LARGE)
+    cache = take(use, SECOND)
+    assert cache.why is None and cache.table is None and cache.found is not None
+    use.close()
+
+
+def test_not_if_the_file_is_another(place: Path) -> None:
+    table = object()
+    cache = used(None, FIRST, table)
+    path = next(place.iterdir()) / cache.name
+    shutil.copy(path, f"{path}.copy")
+    os.rename(f"{path}.copy", path)
+    use = Use(RUN, LARGE)
+    assert take(use, FIRST).table is None
+    use.close()
+    used(None, FIRST, table)
+    os.truncate(path, 4096)
+    use = Use(RUN, LARGE)
+    assert take(use, FIRST).why == DAMAGED, "and nobody touches what is no longer there"
+    use.close()
+
+
+def test_what_is_mapped_takes_no_descriptors() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    use = Use(RUN, LARGE)
+    for substream in range(300):
+        cache = take(use, None, substream=substream)
+        cache.areas(SIZES)
+        cache.finish(FIRST, None)
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    use.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_not_used_any_more_is_unmapped() -> None:
+    use = Use(RUN, LARGE)
+    area = take(use, None).areas(SIZES)["rows"]
+    use.close()
+
+    def mapped() -> bool:
+        return "headrace-cache" in Path("/proc/self/maps").read_text()
+
+    view = area[10:20]
+    del area
+    assert mapped() and not view.any()
+    del view
+    assert not mapped()
+
+
+# --- room ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_grows_has_a_new_file() -> None:
+    use = Use(RUN, LARGE)
+    cache = take(use, None)
+    old = cache.areas(SIZES)
+    old["rows"][:] = 7
+    path = use.path / cache.name
+    inode = path.stat().st_ino
+    new = cache.areas({"rows": 100_000, "more": 3})
+    assert path.stat().st_ino != inode and (old["rows"] == 7).all() and not any(area.any() for area in new.values())
+    assert all(area.ctypes.data % 64 == 0 for area in (*old.values(), *new.values()))
+    new["rows"][-1] = 1
+    cache.finish(FIRST, None)
+    use.close()
+    caches._KEPT.forget()
+    use = Use(RUN, LARGE)
+    again = take(use, FIRST)
+    assert again.found is not None and again.found["rows"][-1] == 1 and len(again.found["more"]) == 3
+    use.close()
+
+
+def test_the_limit(place: Path) -> None:
+    left()
+    use = Use(RUN, 20_000)
+    cache = take(use, FIRST)
+    areas = cache.areas({"rows": 30_000})
+    assert len(areas["rows"]) == 30_000 and not areas["rows"].any() and areas["rows"].ctypes.data % 64 == 0
+    assert cache.full == "the limit of 20,000 bytes is reached"
+    cache.finish(SECOND, None)
+    assert not (use.path / cache.name).exists(), "what was there is of no use"
+    assert not take(use, None, substream=4).areas({"rows": 10_000})["rows"].any()
+    assert sum(file.stat().st_size for file in use.path.iterdir()) <= 20_000
+    use.close()
+    assert found(SECOND) == COLD
+
+
+def test_a_disk_that_is_full() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
+        use = Use(RUN, LARGE)
+        cache = take(use, None)
+        cache.areas(SIZES)["rows"][:] = 1
+        os._exit(0 if cache.full == "File too large" and os.listdir(use.path) == ["locks"] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_folder_that_is_removed_while_it_is_used() -> None:
+    use = Use(RUN, LARGE)
+    cache = take(use, None)
+    areas = cache.areas(SIZES)
+    shutil.rmtree(use.path)
+    areas["rows"][:] = 7
+    assert not cache.areas({"rows": 9000})["rows"].any() and cache.full == "No such file or directory"
+    cache.finish(FIRST, None)
+    use.close()
+    assert found() == COLD
+
+
+def test_a_place_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caches.PLACE, str(place / "nowhere"))
+    use = Use(RUN, LARGE)
+    cache = take(use, FIRST)
+    assert cache.why == FULL and "No such file" in cache.full
+    cache.areas(SIZES)["rows"][:] = 1
+    cache.finish(FIRST, None)
+    cache.remove()
+    use.close()
+
+
+def test_a_folder_that_others_can_enter_is_not_used() -> None:
+    path = left()
+    path.parent.chmod(0o755)
+    assert found() == FULL
+
+
+# --- who has it ------------------------------------------------------------------------------------------------------------
+
+HOLDS = """
+import sys
+from headrace.state.caches import Use
+use = Use(sys.argv[1], 1 << 30)
+cache = use.take("apply-1", "cars", "x", 3, sys.argv[2])
+print(cache.why, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_another_has_is_left_alone_until_it_dies() -> None:
+    left()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, RUN, FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "None\n", "it uses it"
+        assert found() == LOCKED
+        use = Use(RUN, LARGE)
+        cache = take(use, FIRST)
+        cache.areas(SIZES)["rows"][:] = 1
+        cache.finish(SECOND, None)
+        use.close()
+        assert found(SECOND) == LOCKED
+        other.send_signal(signal.SIGKILL)
+    assert found() == MARKED
+
+
+def test_two_attempts_in_one_process() -> None:
+    left()
+    one, two = Use(RUN, LARGE), Use(RUN, LARGE)
+    first, second = take(one, FIRST), take(two, FIRST)
+    assert (first.why, second.why) == (None, LOCKED)
+    second.areas(SIZES)["rows"][:] = 9
+    second.finish(SECOND, None)
+    two.close()
+    first.finish(FIRST, None)
+    one.close()
+    caches._KEPT.forget()
+    assert found() is None
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------------
+
+
+def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
+    living, dead, lately, long_ago = ("0" * 31 + str(n) for n in range(4))
+    alive = caches.Held(living)
+    gone = caches.Held(dead)
+    os.close(gone._descriptor)  # type: ignore[arg-type]
+    for run in (lately, long_ago):
+        Use(run, LARGE).close()
+    old = time.time() - caches.UNUSED - 10
+    os.utime(place / f"{caches._prefix()}{long_ago}", (old, old))
+    elsewhere = place / f"headrace-cache-{'0' * 16}-{dead}"
+    elsewhere.mkdir()
+    Use(RUN, LARGE).close()
+    names = {path.name for path in place.iterdir()}
+    assert names == {elsewhere.name, *(f"{caches._prefix()}{run}" for run in (living, lately, RUN))}
+    alive.remove()
+    assert f"{caches._prefix()}{living}" not in os.listdir(place)
+
+
+def test_who_works_keeps_the_folder(place: Path) -> None:
+    use = Use(OTHER, LARGE)
+    old = time.time() - caches.UNUSED - 10
+    os.utime(use.path, (old, old))
+    Use(RUN, LARGE).close()
+    assert use.path.exists()
+    use.close()
+
+
+def test_what_a_run_left_open_is_let_go_when_its_folder_is_gone(place: Path) -> None:
+    used(None, FIRST)
+    assert len(caches._KEPT._kept) == 1
+    shutil.rmtree(next(place.iterdir()))
+    Use(OTHER, LARGE).close()
+    assert not caches._KEPT._kept
+
+
+def test_locks_are_of_names_and_not_of_the_file(place: Path) -> None:
+    """One descriptor serves all caches of a task."""
+    use = Use(RUN, LARGE)
+    for substream in range(20):
+        assert take(use, None, substream=substream).why == COLD
+    other = Use(RUN, LARGE)
+    assert {take(other, None, substream=n).why for n in range(20)} == {LOCKED}
+    assert take(other, None, substream=20).why == COLD
+    fcntl.flock(other.folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    use.close()
+    assert {take(other, None, substream=n).why for n in range(20)} == {COLD}
+    other.close()
+
+
+# --- the limit as it is given ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "bytes_"),
+    [(None, caches.LIMIT), (0, 0), ("0", 0), (12345, 12345), ("4g", 4 << 30), ("512 MiB", 512 << 20), ("1TB", 1 << 40)],
+)
+def test_limits(given: Any, bytes_: int) -> None:
+    assert caches.limit(given) == bytes_
+
+
+@pytest.mark.parametrize("given", ["", "a lot", -1, 1.5, True, "4 gigs", "1" * 30])
+def test_limits_that_are_none(given: Any) -> None:
+    with pytest.raises(QueryError, match=r"cache must be bytes, as a whole number or with a unit, such as '4g'"):
+        caches.limit(given)
+
+
+def test_the_limit_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caches.BYTES, "2g")
+    assert caches.limit(None) == 2 << 30 and caches.limit("1g") == 1 << 30
+    monkeypatch.setenv(caches.BYTES, "much")
+    with pytest.raises(QueryError, match="HEADRACE_CACHE_BYTES must be bytes"):
+        caches.limit(None)
