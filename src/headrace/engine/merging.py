@@ -13,17 +13,21 @@ from headrace.state.manifest import OperatorState
 from headrace.state.runs import mergeable_runs
 
 
-def merges_of(plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int) -> tuple[tuple[Merge, ...], ...]:
-    """What is merged in this epoch, dealt out to the slots."""
+def merges_of(
+    plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int, last: int
+) -> tuple[tuple[Merge, ...], ...]:
+    """What is merged in the epoch after `last`, dealt out to the slots."""
     planned = [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
     for name, known in state.items():
-        planned += [Merge(name, (), run, table) for table, each in known.tables.items() for run in bases.runs(each)]
+        planned += [
+            Merge(name, (), run, table) for table, each in known.tables.items() for run in bases.runs(each, last)
+        ]
     return tuple(tuple(planned[slot::slots]) for slot in range(slots))
 
 
-def renewals_of(state: Mapping[str, OperatorState], last: int) -> dict[str, dict[str, tuple[int, ...]]]:
+def renewals_of(state: Mapping[str, OperatorState], last: int, groups: int) -> dict[str, dict[str, tuple[int, ...]]]:
     """The groups of every operator's tables whose bases the epoch after `last` renews."""
-    planned = {name: {t: bases.due(each, last) for t, each in known.tables.items()} for name, known in state.items()}
+    planned = {n: {t: bases.due(each, last, groups) for t, each in known.tables.items()} for n, known in state.items()}
     return {name: found for name, tables in planned.items() if (found := {t: g for t, g in tables.items() if g})}
 
 

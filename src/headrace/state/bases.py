@@ -6,39 +6,47 @@ from after epoch n, blocks that end with epoch n are dropped. While rows are onl
 
     stored rows    <  about 3 times the live ones, and some thousands; about 2 times when the same keys go on changing
     written rows   about 2 or 3 for each row that changed, and what merging takes
-    in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's
+    in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's; and about
+                   two merges, each of at most twice what changed, or FEW rows, or one in SHARE of what is stored
+    blocks         some hundreds
 
 The more is stored, the more is renewed for each row that changes. That matters when all bases are equally old, as after a
-first load: the oldest block then stays until the last of them was renewed. A merge takes at most a part of the table, so
-that a block is not kept for long by its newest row.
+first load: the oldest block then stays until the last of them was renewed. A merge takes a small part of the table, so that
+no epoch takes much longer than others, and a block is not kept for long by its newest row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
-from headrace.state.runs import MOST_ROWS, mergeable_runs
+from headrace.state.runs import FAN_IN, MOST_BYTES, MOST_ROWS, by_size
 
 WASTE = 1.5  # stored rows for a live one from which on bases are renewed
 SMALL = 10_000  # rows that may be stored besides: not worth to look at
 LEAST = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
-MOST = 8  # rows that are renewed for one that changed
-PART = 8  # a merge has at most this part of the live rows,
-FEW = 30_000  # or so many rows
+MOST = 3  # rows that are renewed for one that changed
+FEW = 30_000  # rows that a merge may always have
+SHARE = 256  # a merge may have one row in so many of those that are stored: what keeps blocks few
 
 
-def due(state: TableState, last: int) -> tuple[int, ...]:
-    """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone."""
+def due(state: TableState, last: int, groups: int) -> tuple[int, ...]:
+    """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone.
+
+    Those of its groups lie in equal parts in the operator's, which are dealt out to slots: of equally old ones each slot
+    gets some.
+    """
     live, stored = sum(state.rows), sum(block.rows for block in state.blocks)
     if stored <= WASTE * live + SMALL or not live:
         return ()
     pressure = min(2 * (stored - live) / live, MOST)
     budget = max(int(changed(state, last) * pressure), LEAST)
-    oldest_first = sorted((renewed, group) for group, renewed in enumerate(state.renewed) if state.rows[group])
+    parts = len(state.rows) // groups
+    oldest_first = sorted((renewed, n % parts, n) for n, renewed in enumerate(state.renewed) if state.rows[n])
     found: list[int] = []
-    for _, group in oldest_first:
+    for _, _, group in oldest_first:
         if found and state.rows[group] > budget:
             break
         budget -= state.rows[group]
@@ -58,6 +66,24 @@ def needed(blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int])
     return tuple(b for b in blocks if oldest is not None and b.high is not None and b.high >= oldest)
 
 
-def runs(state: TableState) -> list[tuple[Block, ...]]:
-    """Which blocks are merged."""
-    return mergeable_runs(state.blocks, min(max(sum(state.rows) // PART, FEW), MOST_ROWS))
+def runs(state: TableState, last: int) -> list[tuple[Block, ...]]:
+    """Which blocks are merged: of about one size, neighbours in time first, as many as may be in one merge."""
+    stored = sum(block.rows for block in state.blocks)
+    most = min(max(FEW, 2 * changed(state, last), stored // SHARE), MOST_ROWS)
+    found = []
+    for members in by_size(state.blocks):
+        run: list[Block] = []
+        for block in members if len(members) >= FAN_IN else ():
+            if len(run) == FAN_IN or sum(b.rows for b in run) + block.rows > most:
+                found.append(tuple(run))
+                run = []
+            run.append(block)
+        if len(run) == FAN_IN:
+            found.append(tuple(run))
+    return _some([run for run in found if len(run) > 1 and sum(b.bytes for b in run) <= MOST_BYTES], 2 * most)
+
+
+def _some(runs: Sequence[tuple[Block, ...]], most: int) -> list[tuple[Block, ...]]:
+    """The first of them, with at most so many rows: the others can wait for an epoch or two."""
+    sums = accumulate(sum(block.rows for block in run) for run in runs)
+    return [run for run, rows in zip(runs, sums, strict=True) if rows <= most]

@@ -14,6 +14,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from itertools import pairwise
 from typing import Any
 
@@ -224,6 +225,9 @@ class OpenBlock:
 
     table: pa.Table
     offsets: Offsets | None
+    known: set[Any] = attribute(
+        default_factory=set, compare=False
+    )  # what else was found to be so of it: looked at once
 
     def slice(self, groups: Sequence[int] | npt.NDArray[Any] | None) -> pa.Table:
         """Rows of some groups (ascending ids), of the whole block for None; never a copy."""
@@ -258,7 +262,7 @@ def _runs(offsets: Offsets, ids: Offsets) -> list[tuple[int, int]]:
 class BlockReader:
     """Opens blocks and keeps the latest ones mapped; every mapping is verified before it is used."""
 
-    def __init__(self, storage: Storage, capacity: int = 512) -> None:
+    def __init__(self, storage: Storage, capacity: int = 1024) -> None:
         self.storage = storage
         self.capacity = capacity
         self._open: OrderedDict[tuple[str, str], OpenBlock] = OrderedDict()

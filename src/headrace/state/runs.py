@@ -17,17 +17,22 @@ MOST_ROWS = 4_000_000  # in one merge
 MOST_BYTES = 256 << 20
 
 
-def mergeable_runs(blocks: Sequence[Block], most_rows: int = MOST_ROWS) -> list[tuple[Block, ...]]:
-    """Disjoint runs of FAN_IN blocks of one size each, as many as there are, none of more rows than that."""
+def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
+    """Disjoint runs of FAN_IN blocks of one size each, as many as there are, none of more rows or bytes than one may have."""
+    runs = [
+        tuple(members[start : start + FAN_IN])
+        for members in by_size(blocks)
+        for start in range(0, len(members) - FAN_IN + 1, FAN_IN)
+    ]
+    return [run for run in runs if sum(b.rows for b in run) <= MOST_ROWS and sum(b.bytes for b in run) <= MOST_BYTES]
+
+
+def by_size(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Blocks of about one size together, small ones first, each in order of time."""
     sizes: dict[int, list[Block]] = {}
     for block in sorted(blocks, key=lambda b: (b.low if b.low is not None else 0, b.name)):
         sizes.setdefault(_size(block), []).append(block)
-    runs = [
-        tuple(members[start : start + FAN_IN])
-        for _, members in sorted(sizes.items())
-        for start in range(0, len(members) - FAN_IN + 1, FAN_IN)
-    ]
-    return [run for run in runs if sum(b.rows for b in run) <= most_rows and sum(b.bytes for b in run) <= MOST_BYTES]
+    return [members for _, members in sorted(sizes.items())]
 
 
 def _size(block: Block) -> int:

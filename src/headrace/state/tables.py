@@ -107,6 +107,9 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, what: str) -> OpenBlock:
     """A block of a table; refuses one that is whole, but holds something else."""
     found = reader.open(block)
+    wanted = (what, stored_schema(declared).to_string(), groups, block.low, block.high)
+    if wanted in found.known:
+        return found
     if found.table.schema.remove_metadata() != stored_schema(declared):
         raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
     if found.offsets is None or len(found.offsets) != groups + 1:
@@ -119,6 +122,7 @@ def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, w
             f"block {block.name} should have rows of the epochs {block.low} to {block.high}, found {extremes}. {REPAIR}"
         )
         raise CorruptState(msg)
+    found.known.add(wanted)
     return found
 
 

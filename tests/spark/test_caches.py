@@ -1,0 +1,64 @@
+"""Tables in place on real Spark: found by whichever Python worker does the task, rebuilt when they cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.state import caches
+from tests.patience import PATIENCE
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
+
+from .test_processors import SCHEMA, counting, rows
+
+pytestmark = pytest.mark.spark
+
+
+def folders() -> set[Path]:
+    place = Path(os.environ.get(caches.PLACE) or os.environ.get("HEADRACE_SCRATCH") or "/tmp")
+    return set(place.glob(f"{caches._prefix()}*"))
+
+
+def altered(folder: Path) -> None:
+    """One bit of each."""
+    for path in folder.glob("*-*"):
+        with path.open("r+b") as file:
+            file.seek(20)
+            byte = file.read(1)[0]
+            file.seek(20)
+            file.write(bytes([byte ^ 4]))
+
+
+@pytest.mark.parametrize("limit", ["1g", 0])
+def test_tables_stay_where_they_are(spark: Any, tmp_path: Path, limit: Any) -> None:
+    (tmp_path / "in").mkdir()
+    stream = hr.files(spark, tmp_path / "in", time="ts", name="logins", schema=SCHEMA)
+    query = stream.split(4, by=["user"]).apply(counting())
+    before, used = folders(), []
+    out = hr.sinks.parquet(tmp_path / "out")
+    with query.start(out, checkpoint=tmp_path / "check", epoch="0 seconds", slots=2, cache=limit) as run:
+        for number in range(5):
+            pq.write_table(rows(10 * number, 10 * number + 10), tmp_path / "new.parquet")
+            (tmp_path / "new.parquet").rename(tmp_path / "in" / f"{number}.parquet")
+            deadline = time.monotonic() + PATIENCE
+            while run.progress.tuples_in < 10 * number + 10 and time.monotonic() < deadline:
+                run.wait(0.05)
+            used.append(run.progress.table_use["apply-1"])
+            [mine] = folders() - before if limit else [tmp_path]
+            if number == 2:
+                altered(mine)
+    assert folders() <= before, "what was kept is removed when the run ends"
+    assert sorted(hr.read_state(tmp_path / "check", "apply-1", "seen")["times"].to_pylist()) == [9, 10, 10, 10, 10]
+    if limit:
+        assert [bool(use.found) for use in used] == [False, True, True, False, True]
+        assert set(used[3].built) == {"damaged"}
+    else:
+        assert [set(use.built) for use in used] == [{"off"}] * 5
