@@ -6,12 +6,16 @@ import re
 import time
 
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.difference import difference
+from headrace.engine import run as run_module
 from headrace.engine import spark as engine
+from headrace.engine import start as start_module
+from headrace.engine.splitters import Splitters
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -96,6 +100,49 @@ def test_a_source_used_twice_is_read_once(spark, tmp_path):
         until(run, lambda p: p.tuples_in >= 3)
     assert run.progress.tuples_in == 3
     assert difference(hr.reference(twice), sink.table()) is None
+
+
+def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
+    ts = pa.array(range(0, 1_000 * SECOND, SECOND), pa.timestamp("us", "UTC"))
+    table = pa.table({"ts": ts, "key": [n % 7 for n in range(1_000)], "unread": ["x" * 50] * 1_000})
+    (tmp_path / "a").mkdir()
+    pq.write_table(table, tmp_path / "a" / "all.parquet", row_group_size=100)
+    feather.write_feather(table, str(tmp_path / "a" / "more.arrow"), compression="uncompressed")  # one record batch
+    counted = hr.files(spark, tmp_path / "a", time="ts", name="a").aggregate(by=["key"], window="1 hour", n="count(*)")
+    monkeypatch.setattr(start_module, "Splitters", lambda slots: Splitters(3, 1_000))
+    monkeypatch.setattr(run_module, "Splitters", lambda slots: Splitters(3, 1_000))
+    partitions = []
+    file_rows = engine.file_rows
+
+    def noted(*given):
+        found = file_rows(*given)
+        partitions.append(found.getNumPartitions())
+        return found
+
+    monkeypatch.setattr(engine, "file_rows", noted)
+    assert difference(hr.reference(counted), counted.collect(slots=2)) is None
+    sink = hr.sinks.memory()
+    run = counted.start(sink, checkpoint=tmp_path / "ckpt", once=True, slots=2)
+    assert run.wait(PATIENCE)
+    assert difference(hr.reference(counted), sink.table()) is None
+    assert run.progress.tuples_in == 2_000
+    assert partitions == [3, 3]
+
+
+def test_only_columns_that_are_read_are_packed(spark, tmp_path):
+    made = spark.range(5).selectExpr("id `a.b`", "timestamp_seconds(id) at", "'x' `un``read`", "id * 2 k")
+    query = hr.stream(made, time="at", name="s").map(twice="k * 2")
+    assert query.collect(slots=2)["twice"].to_pylist() == [0, 4, 8, 12, 16]
+    rows = engine.packed("s", made, ["at", "a.b"]).collect()
+    assert {name for row in rows for name in engine.unpack(bytes(row.body)).column_names} == {"at", "a.b"}
+    rate = spark.readStream.format("rate").load()  # timestamp, value
+    plain = (
+        rate.filter("value > 3").selectExpr("value", "timestamp at", "value + 1 more").withWatermark("at", "1 second")
+    )
+    stateful = plain.dropDuplicates(["value"])
+    for frame, sent in ((plain, 2), (plain.union(plain), 2), (stateful, 3), (stateful.select("*"), 3)):
+        planned = engine.packed("s", frame, ["at", "value"])._jdf.queryExecution().analyzed()
+        assert planned.children().apply(0).output().size() == sent
 
 
 def test_static_sources_alone_come_to_an_end_and_close_the_checkpoint(spark, tmp_path):

@@ -89,7 +89,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("ending", "options"), OPTIONS, ids=str)
 def test_each_row_once_for_any_size_of_windows(tmp_path: Path, ending: str, options: dict[str, Any]):
-    for seed in range(6):
+    for seed in range(3):
         r = np.random.default_rng(seed)
         table = rows(int(r.integers(1, 400)), r)
         path = write(tmp_path / f"{seed}{ending}", table, r, **options)
@@ -180,7 +180,7 @@ def test_damage_anywhere_is_an_error_or_nothing(tmp_path: Path, ending: str):
     r = np.random.default_rng(16)
     good = np.frombuffer(write(tmp_path / f"a{ending}", rows(60, r)).read_bytes(), np.uint8)
     path, refused = tmp_path / f"b{ending}", 0
-    for _ in range(150):
+    for _ in range(60):
         bad = good.copy()
         bad[r.integers(0, len(bad), 3)] = r.integers(0, 256, 3)
         bad[len(bad) - r.integers(1, 300)] ^= 1 << int(r.integers(0, 8))  # footers are what is cut by
@@ -192,7 +192,7 @@ def test_damage_anywhere_is_an_error_or_nothing(tmp_path: Path, ending: str):
             refused += 1
         except KeyError as error:  # a name was changed: the schema is checked before
             assert str(error)
-    assert refused > 20
+    assert refused > 10
 
 
 def test_one_giant_row_group_is_one_piece(tmp_path: Path):
@@ -269,11 +269,13 @@ def test_a_file_that_changes_after_it_was_cut(tmp_path: Path):
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path):
     path = write(tmp_path / "a.parquet", rows(500, np.random.default_rng(4)), np.random.default_rng(4))
-    tables = read_pieces(path, pieces(path, 1), lambda schema: schema.names)
-    next(tables)
-    os.utime(path, ns=(1, 1))
+
+    def changing(schema: pa.Schema) -> list[str]:
+        os.utime(path, ns=(1, 1))
+        return list(schema.names)
+
     with pytest.raises(SourceError, match=r"a\.parquet' was changed"):
-        next(tables)
+        next(read_pieces(path, pieces(path, 1), changing))
 
 
 # --- dealing -----------------------------------------------------------------------------------------------------------
@@ -352,7 +354,7 @@ def test_the_answer_is_the_same_for_any_windows_and_splitters(tmp_path: Path, na
     query = QUERIES[name](table_stream(whole, lateness="10 seconds", name="s"))
     expected = hr.reference(query)
     known = None
-    for number, (p, most) in enumerate([(1, 1 << 30), (2, 1), (3, 900), (5, 5_000)]):
+    for number, (p, most) in enumerate([(1, 1 << 30), (2, 1), (5, 900)]):
         found, counts = answer(query, tmp_path / f"state-{number}", files, Splitters(p, most))
         assert difference(expected, found) is None, (p, most)
         assert known in (None, counts)
@@ -401,15 +403,14 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("name", READS)
-@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+@pytest.mark.parametrize(("name", "ending"), [*((name, ".parquet") for name in READS), ("two", ".arrow")])
 def test_only_what_is_needed_is_read(tmp_path: Path, name: str, ending: str, monkeypatch: pytest.MonkeyPatch):
     make, expected = READS[name]
     table = wide(200, np.random.default_rng(10))
     path = write(tmp_path / f"a{ending}", table, np.random.default_rng(11))
     query = make(source_of(table))
     wanted = hr.reference(query)
-    for keep_late in (False, True):
+    for keep_late in (False, True) if name == "two" else (False,):
         asked = noted(monkeypatch)
         files = [taken(path)]
         found, _ = answer(query, tmp_path / f"state-{keep_late}", files, Splitters(2, 3_000), keep_late=keep_late)
