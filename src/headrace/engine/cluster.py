@@ -62,8 +62,8 @@ class Cluster(Protocol):
     def static(self, sources: Mapping[str, Source], slots: int) -> Any:
         """The rows of sources that are read whole."""
 
-    def files(self, files: Sequence[Files], slots: int) -> Any:
-        """The rows of files."""
+    def files(self, files: Sequence[Files], splitters: int) -> Any:
+        """The rows of files, for so many splitters at most."""
 
     def batch(self, batch: Any) -> Any:
         """The rows of a feed's batch."""

@@ -380,9 +380,10 @@ class Run:
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static, slots))
         ledgers = self._driver.ledgers
-        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
+        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, found in taken.items() for f in found]
         if files:
-            rows.append(self._cluster.files(files, slots))
+            chosen = self._driver.adapting.splitters(sum(file.bytes for file in files))
+            rows.append(self._cluster.files(files, chosen.p if chosen else 2 * slots))
         before = self._spoken()
         self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}

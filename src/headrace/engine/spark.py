@@ -195,7 +195,8 @@ def bounded_rows(spark: SparkSession, sources: Mapping[str, Source], slots: int)
 
 def _bounded(sc: SparkContext, name: str, origin: Any, slots: int) -> RDD[Row]:
     if isinstance(origin, FilesOrigin):
-        return file_rows(sc, [(name, path, stat.st_size, stat.st_mtime_ns) for path, stat in origin.entries()], slots)
+        files = [(name, path, stat.st_size, stat.st_mtime_ns) for path, stat in origin.entries()]
+        return file_rows(sc, files, 2 * slots)
     return as_rows(packed(name, origin.df))
 
 
@@ -218,10 +219,10 @@ def stream_rows(sources: Mapping[str, Source]) -> DataFrame:
     return functools.reduce(DataFrame.union, [packed(name, s.origin.df) for name, s in sources.items()])
 
 
-def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, int, int]], slots: int) -> RDD[Row]:
-    """Files (source, path, bytes, modified in nanoseconds), spread over tasks by name."""
+def file_rows(sc: SparkContext, files: Sequence[tuple[str, Path, int, int]], splitters: int) -> RDD[Row]:
+    """Files (source, path, bytes, modified in nanoseconds), spread over so many tasks at most, by name."""
     rows = [(n, "file", json.dumps({"path": str(p), "bytes": b, "modified": m}).encode()) for n, p, b, m in files]
-    return sc.parallelize(rows, max(1, min(len(rows), 2 * slots)))
+    return sc.parallelize(rows, max(1, min(len(rows), splitters)))
 
 
 def as_rows(df: DataFrame) -> RDD[Row]:

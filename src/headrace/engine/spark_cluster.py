@@ -55,8 +55,8 @@ class SparkCluster:
     def static(self, sources: Mapping[str, Source], slots: int) -> Any:
         return engine.bounded_rows(self.spark, sources, slots)
 
-    def files(self, files: Sequence[Files], slots: int) -> Any:
-        return engine.file_rows(self.spark.sparkContext, files, slots)
+    def files(self, files: Sequence[Files], splitters: int) -> Any:
+        return engine.file_rows(self.spark.sparkContext, files, splitters)
 
     def batch(self, batch: Any) -> Any:
         return engine.as_rows(batch)
