@@ -235,6 +235,21 @@ def test_splitters_are_no_more_than_slots_and_nobodys_where_the_policy_says_so()
     assert off.reorganise(9, 64, {}) == [] and off.splitters_for(1 << 30) is None
 
 
+def test_a_look_at_what_would_be_decided_decides_nothing() -> None:
+    control = splitting(1.0)
+    first = control.proposals(9, 64, {})
+    assert [d.kind for d in first] == ["splitters"] and control.splitters is None
+    assert control.proposals(9, 64, {}) == first == control.reorganise(9, 64, {})
+
+
+def test_one_epoch_that_took_long_is_not_taken_for_the_load() -> None:
+    control = splitting(0.1)
+    control.reorganise(9, 64, {})
+    control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(3, 1e6, 64 << 20, 0.4, 0.2))
+    assert control.splitting is not None and control.splitting.cpu == pytest.approx(0.1 + 0.4 * 0.3)
+    assert control.reorganise(14, 64, {}) == []
+
+
 def test_epochs_without_files_say_nothing_of_splitters() -> None:
     control = splitting(1.0)
     before = control.splitting
