@@ -243,10 +243,11 @@ def test_a_look_at_what_would_be_decided_decides_nothing() -> None:
 
 
 def test_one_epoch_that_took_long_is_not_taken_for_the_load() -> None:
-    control = splitting(0.1)
+    control = splitting(0.16)
     control.reorganise(9, 64, {})
-    control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(3, 1e6, 64 << 20, 0.4, 0.2))
-    assert control.splitting is not None and control.splitting.cpu == pytest.approx(0.1 + 0.4 * 0.3)
+    assert control.splitters is not None and control.splitters.p == 4
+    control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(4, 1e6, 64 << 20, 0.64, 0.16))  # 8 would be best for that
+    assert control.splitting is not None and control.splitting.cpu == pytest.approx(0.16 + 0.4 * 0.48)
     assert control.reorganise(14, 64, {}) == []
 
 
