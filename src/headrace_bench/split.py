@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from headrace_bench.roads import BALANCE, REPORT, ROUND, Roads
 from headrace_bench.running import CORES, OK, JudgedCase, Outcome, alternating, judged, run_once, scratch, told
 from headrace_bench.summary import Line
 from headrace_bench.systems import System
-from headrace_bench.systems.headrace_job import SPLITTERS
 from headrace_bench.task import Case, Query
 
 SIDE = "reports"
@@ -93,7 +91,7 @@ def variants(size: Size) -> list[Variant]:
         return Variant(Case(name, stream, query, size.warm), system)
 
     ours = systems.HEADRACE
-    found = [
+    return [
         made(BASE, ours),
         made(f"q = {size.many}", ours, size.many),
         made(ONE_FILE, ours, files=1),
@@ -101,10 +99,8 @@ def variants(size: Size) -> list[Variant]:
         made(PARQUET, ours, form="parquet"),
         made(SPARK, systems.SPARK_SPLIT, form="parquet"),
         made(SORTED, systems.SPARK_IN_SEQUENCE, form="parquet"),
+        made(ONE_SPLITTER, systems.HEADRACE_ONE_SPLITTER),
     ]
-    if find_spec(SPLITTERS):
-        found.append(made(ONE_SPLITTER, systems.HEADRACE_ONE_SPLITTER))
-    return found
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,15 @@ def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
 def run(spark: Any, folder: Path, tuples: int) -> None:
     """Start in this folder, or continue there, until so many tuples were taken in all."""
     results = [(stream, hr.sinks.parquet(folder / name)) for name, stream in query(spark, folder).items()]
-    with hr.start(results, checkpoint=folder / "checkpoint", epoch="0 seconds", slots=SLOTS, show=False) as started:
+    still = {"splitters": False}  # what is decided by how long tasks take differs from one run to the next
+    options = {
+        "checkpoint": folder / "checkpoint",
+        "epoch": "0 seconds",
+        "slots": SLOTS,
+        "policy": still,
+        "show": False,
+    }
+    with hr.start(results, **options) as started:
         while started.progress.tuples_in < tuples:
             started.wait(0.05)
 

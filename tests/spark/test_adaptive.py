@@ -110,6 +110,8 @@ def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypat
     assert owner[0] == 2 and owner[63] == 0
     assert any(d["kind"] == "move" for d in run.decisions)
     assert json.dumps(run.decisions)
+    read = run._driver.control.splitting
+    assert read is not None and 0 < read.bytes <= max(path.stat().st_size for path in (tmp_path / "a").iterdir())
     same(reference(query, epochs=[{"a": table}], end=False), read_results(tmp_path / "out", query.schema), query)
 
 

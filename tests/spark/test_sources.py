@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine import spark as engine
 from headrace.engine import start as start_module
-from headrace.engine.splitters import Splitters
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -19,6 +17,8 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import testing
+from headrace.control.splitting import Splitters
+from headrace.engine.adapting import Adapting
 from headrace.errors import HeadraceError, ProcessorError
 from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, report, roads, split, systems
@@ -276,17 +276,13 @@ def test_a_scan_reads_every_tuple(tmp_path: Path):
 
 
 def test_an_engine_is_held_to_a_number_of_splitters(monkeypatch: pytest.MonkeyPatch):
-    class Splitters:
-        def __init__(self, p: int) -> None:
-            self.p = p
-
-        usual = staticmethod(lambda slots, bytes: Splitters(slots))
-
-    monkeypatch.setitem(sys.modules, headrace_job.SPLITTERS, SimpleNamespace(Splitters=Splitters))
+    monkeypatch.setattr(Adapting, "splitters", lambda self, bytes: Splitters(2))
+    engine = Adapting.__new__(Adapting)
     with headrace_job.splitters(None):
-        assert Splitters.usual(2, 10).p == 2
+        assert engine.splitters(10).p == 2
     with headrace_job.splitters(1):
-        assert Splitters.usual(2, 10).p == 1
+        assert engine.splitters(10).p == 1
+    assert engine.splitters(10).p == 2
     with pytest.raises(HeadraceError, match="did not ask"), headrace_job.splitters(1):
         pass  # a rate with a name that is not its own would be worse
 

@@ -293,7 +293,7 @@ class Bench:
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            adapting=SimpleNamespace(slots=1, backlog=0),
+            adapting=SimpleNamespace(slots=1, backlog=0, splitters=lambda _: None),
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),

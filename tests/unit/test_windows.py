@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import Files, Splitters, deal, dealt, read_windows
+from headrace.engine.splitters import Files, deal, dealt, read_windows
 from headrace.errors import SourceError
 from headrace.sources import cutting
 from headrace.sources.cutting import Piece, cut, read_pieces

@@ -44,4 +44,7 @@ def show(checkpoint: Path, console: Console, *, json: bool = False) -> None:
         row = (str(each["epoch"]), each["operator"], each["kind"], each["change"], f"{each['predicted']:.2f} x", came)
         table.add_row(*(Text(printable(text)) for text in (*row, each["reason"])))  # the reason may quote a key
     console.print(table)
-    console.print("expected, found: what the busiest slot has afterwards, as a share of what it had", style="dim")
+    console.print(
+        "expected, found: what the busiest slot has afterwards (of splitters: how long they take), as a share of before",
+        style="dim",
+    )

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import plan as p
-from headrace.control import diffusion, elastic
+from headrace.control import diffusion, elastic, splitting
 from headrace.control.degree import Degree
 from headrace.control.load import GroupLoad
 from headrace.control.policy import Policy
 from headrace.control.record import ControlState, Decision
 from headrace.control.sketch import SpaceSaving
+from headrace.control.splitting import SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.limits import check_slots
 from headrace.operators.base import Operator
@@ -61,6 +62,8 @@ class Controller:
         self.occupancy: list[float] = []
         self.backlog = 0
         self.degree = Degree()
+        self.splitters: Splitters | None = None  # None: as the engine does without being told
+        self.splitting: SplitLoad | None = None
         self._followed = {o.follows for o in plan.operators if o.follows}
         self._splits = policy.hot and policy.elastic != "off"
 
@@ -101,6 +104,15 @@ class Controller:
         pins = self.policy.pinned.get(operator.name)
         return _pinned(Diagonal.even(groups, slots), pins) if pins else None
 
+    def splitters_for(self, bytes: int) -> Splitters | None:
+        """Those of an epoch that reads so much: what was decided, unless that is far from what epochs read lately.
+
+        None: nothing was measured yet.
+        """
+        if self.splitters is None or self.splitting is None:
+            return None
+        return splitting.choose(self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth)
+
     def can_place(self, operator: Operator) -> bool:
         """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
         return not operator.follows and operator.router.adapts is Adapts.PLACE
@@ -116,9 +128,12 @@ class Controller:
         held: Mapping[str, Sequence[float]],
         cpu: Sequence[float],
         seconds: float,
+        splitting: SplitLoad | None = None,
     ) -> None:
-        """What an epoch did: loads of operators as tasks reported them, tuples in their windows by side, and how long
-        every slot worked in the time it had."""
+        """What an epoch did: loads of operators as tasks reported them, tuples in their windows by side, how long every
+        slot worked in the time it had, and what splitters did with files, if there were some."""
+        if splitting is not None:
+            self.splitting = splitting.smoothed(self.splitting, SMOOTHING)
         for operator in self.plan.operators:
             if self.can_place(operator) or self._can_shape(operator):
                 self._take(operator, loads.get(operator.name, ()), held.get(operator.name, (0.0, 0.0)))
@@ -171,6 +186,7 @@ class Controller:
     def proposals(self, epoch: int, groups: int, used: Mapping[str, Layout], *, keep: bool = False) -> list[Decision]:
         """What would be decided now."""
         slots, decisions = self._slots(epoch, groups, keep)
+        decisions += self._splitters(epoch, slots, keep)
         slots = min(slots, groups)  # others have nothing to look at
         for operator in self.plan.operators:
             found = self.measured.get(operator.name)
@@ -205,6 +221,21 @@ class Controller:
         if keep:
             self.active = slots
         return slots, [decision]
+
+    def _splitters(self, epoch: int, slots: int, keep: bool) -> list[Decision]:
+        """p and W; one splitter for each slot at most, which is what there are processors for."""
+        load = self.splitting
+        if load is None or not self.policy.splitters:  # no files, or not to be chosen
+            return []
+        now = self.splitters or Splitters(load.tasks, splitting.USUAL)
+        chosen = splitting.choose(load, now, slots, self.policy.worth)
+        if keep:
+            self.splitters = chosen
+        if chosen == now:
+            return []
+        why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} s of a processor"
+        expected = splitting.seconds(load, chosen.p) / load.seconds
+        return [Decision(epoch, "all", "splitters", f"{now.words} to {chosen.words}", why, load.seconds, expected)]
 
     def _shape(
         self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: OperatorLoad
@@ -318,6 +349,8 @@ class Controller:
 
     def _now(self, decision: Decision, layout: Layout | None) -> float | None:
         found = self.measured.get(decision.operator)
+        if decision.kind == "splitters":
+            return self.splitting.seconds if self.splitting else None
         if decision.kind == "slots":
             return sum(self.occupancy) / len(self.occupancy) if self.occupancy else None
         if found is None:

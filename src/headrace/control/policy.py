@@ -21,6 +21,7 @@ class Policy:
     diffusion: str = "ragged"  # joins without an equality
     elastic: str = "gain"  # groups of equality joins and aggregates
     hot: bool = True  # split groups that are too much for one slot
+    splitters: bool = True  # choose how many read files, and how large their windows are
     every: int = 5  # epochs between reorganisations
     supplier: float = 0.7  # a slot busier than this share of its time gives groups away
     consumer: float = 0.4  # one less busy takes some
@@ -32,7 +33,8 @@ class Policy:
     def __post_init__(self) -> None:
         _demand(self.diffusion in DIFFUSION, "diffusion", self.diffusion, f"one of {', '.join(DIFFUSION)}")
         _demand(self.elastic in ELASTIC, "elastic", self.elastic, f"one of {', '.join(ELASTIC)}")
-        _demand(isinstance(self.hot, bool), "hot", self.hot, "true or false")
+        for name in ("hot", "splitters"):
+            _demand(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
         for name in ("every", "moves"):
             value = getattr(self, name)
             _demand(type(value) is int and value >= 1, name, value, "a whole number, at least 1")

@@ -13,7 +13,7 @@ from headrace.routing import Layout, layout_from_json
 _DECISION = form.record(
     epoch=form.count,
     operator=form.text,
-    kind=form.one_of("shape", "move", "split", "slots"),
+    kind=form.one_of("shape", "move", "split", "slots", "splitters"),
     change=form.text,
     reason=form.text,
     before=form.real,
@@ -28,10 +28,10 @@ class Decision:
 
     epoch: int
     operator: str
-    kind: str  # shape, move, split, slots
+    kind: str  # shape, move, split, slots, splitters
     change: str
     reason: str
-    before: float  # what the busiest slot had: times the mean, or tuples to read
+    before: float  # what the busiest slot had: times the mean, or tuples to read; seconds that splitters took
     predicted: float  # the same after it, as a share of that before
     measured: float | None = None  # the same, found at the next reorganisation
 

@@ -9,6 +9,7 @@ their mark, so nothing is changed for less than a tenth: S must become some two 
 chosen, or as much less. W follows p: a splitter gets a few windows of an epoch, so that none waits long for another.
 
 Neither number can change an answer: every row of an epoch's files is in one window, and every window with one splitter.
+So nothing has to be remembered: a run that is started again begins as is usual, and measures.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from dataclasses import dataclass
 
 MORE = 0.010  # x, in seconds: Spark starts a task, every slot opens one block more
 EACH = 4  # windows of an epoch that a splitter gets
+USUAL = 16 << 20  # bytes of a window: reading it takes a hundred times as long as opening a file
 SMALLEST, LARGEST = 1 << 20, 64 << 20  # bytes of a window: opening it costs little; several have room in memory
 APART = 4  # times that W must be off before it is changed
 
 
 @dataclass(frozen=True)
 class Splitters:
-    """What is chosen: p tasks, each given windows of about W bytes."""
+    """p tasks, each given windows of about W bytes; usually as many as slots, which are dealt equal shares."""
 
     p: int
-    W: int
+    W: int = USUAL
+
+    @property
+    def words(self) -> str:
+        return f"{self.p} with windows of {self.W >> 20} MiB"
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,11 @@ class SplitLoad:
     def seconds(self) -> float:
         """What they took, side by side."""
         return self.longest + MORE * self.tasks
+
+    def reading(self, bytes: float) -> SplitLoad:
+        """The load of an epoch that has so much to read instead."""
+        times = bytes / self.bytes
+        return SplitLoad(self.tasks, self.tuples * times, bytes, self.cpu * times, self.longest * times)
 
     def smoothed(self, before: SplitLoad | None, weight: float) -> SplitLoad:
         """With the epochs before; the number of tasks is that of now."""

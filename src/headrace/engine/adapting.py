@@ -13,6 +13,7 @@ from headrace import plan as p
 from headrace.control.controller import Controller
 from headrace.control.load import GroupLoad
 from headrace.control.record import Decision
+from headrace.control.splitting import SplitLoad, Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report
 from headrace.errors import QueryError
@@ -99,13 +100,17 @@ class Adapting:
         held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
         return chosen or self.control.layout(operator, groups, slots, held)
 
+    def splitters(self, bytes: int) -> Splitters | None:
+        """Of an epoch that reads so much of files; None: as is usual."""
+        return None if self.chosen is not None else self.control.splitters_for(bytes)
+
     def decide(
-        self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]], passed: float
+        self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]], passed: float, read: int
     ) -> list[Decision]:
-        """What is changed from the next epoch on; `passed` are the seconds that the slots had."""
+        """What is changed from the next epoch on; `passed`: seconds that the slots had, `read`: bytes of files."""
         if self.chosen is not None:
             return []
-        self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed)
+        self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed, _splitting(reports, read))
         if not self.control.due(epoch.number):
             return []
         return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
@@ -122,6 +127,16 @@ def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
         for operator, load in report.load.items():
             found.setdefault(operator, []).append(load)
     return found
+
+
+def _splitting(reports: Sequence[Report], read: int) -> SplitLoad | None:
+    """What splitters did with files; None: there were none."""
+    tasks = [report for report in reports if report.task.stage == 0]
+    if not read or not tasks:
+        return None
+    tuples = sum(counts.delivered for report in tasks for counts in report.sources.values())
+    cpu = [report.cpu for report in tasks]
+    return SplitLoad(len(tasks), tuples, read, sum(cpu), max(cpu))
 
 
 def _cpu(reports: Sequence[Report], slots: int) -> list[float]:

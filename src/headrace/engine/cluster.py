@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Files, Splitters
+from headrace.engine.splitters import Files
 from headrace.query.nodes import Source
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)

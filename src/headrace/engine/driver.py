@@ -195,7 +195,7 @@ class Driver:
         reports = agreed(epoch, execute)
         watch.append(time.monotonic())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
-        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers)
+        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, _bytes(taken))
         self.store.commit(manifest)
         used = self.kept.accept(reports)
         watch.append(time.monotonic())
@@ -275,12 +275,13 @@ class Driver:
         reports: Sequence[Report],
         position: Position,
         ledgers: Mapping[str, LedgerState],
+        read: int,
     ) -> Manifest:
-        """The next one, with what is decided for the epoch after it."""
+        """The next one, with what is decided for the epoch after it; read: bytes of files."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = outcome(self.store.last, epoch, reports, places)
-        decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap())
+        decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap(), read)
         return self.store.draft(
             versions=versions(self.plan),
             position=position.to_json(),
@@ -309,6 +310,10 @@ def versions(plan: p.PhysicalPlan) -> dict[str, str]:
         "pyarrow": pa.__version__,
         "duckdb": duckdb.__version__,
     }
+
+
+def _bytes(taken: Mapping[str, Sequence[File]]) -> int:
+    return sum(file.bytes for files in taken.values() for file in files)
 
 
 def _block_bytes(plan: p.PhysicalPlan, reports: Sequence[Report]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
+from headrace.control.splitting import Splitters
 from headrace.engine import leaving
 from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
@@ -29,7 +30,7 @@ from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
-from headrace.engine.splitters import Files, Splitters
+from headrace.engine.splitters import Files
 from headrace.errors import EngineError, HeadraceError, StateMismatch
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
@@ -380,9 +381,11 @@ class Run:
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static))
         ledgers = self._driver.ledgers
-        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, chosen in taken.items() for f in chosen]
+        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, found in taken.items() for f in found]
         if files:
-            rows.append(self._cluster.files(files, Splitters(self._driver.adapting.slots)))
+            read = sum(file.bytes for file in files)
+            chosen = self._driver.adapting.splitters(read) or Splitters(self._driver.adapting.slots)
+            rows.append(self._cluster.files(files, chosen))
         before = self._spoken()
         self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
         self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}

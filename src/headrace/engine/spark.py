@@ -32,10 +32,11 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace import duck, errors
+from headrace.control.splitting import Splitters
 from headrace.engine import leaving
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
-from headrace.engine.splitters import Files, Portion, Splitters, dealt, read_windows
+from headrace.engine.splitters import Files, Portion, dealt, read_windows
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
 from headrace.given import instead_of_dataframe, named

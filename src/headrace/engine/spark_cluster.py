@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.control.splitting import Splitters
 from headrace.engine import spark as engine
 from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Files, Splitters
+from headrace.engine.splitters import Files
 from headrace.query.nodes import Source
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,24 +17,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace import plan as p
+from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
 from headrace.sources import check_schema, raw_names
 from headrace.sources.cutting import Piece, cut, read_pieces
 
-WINDOW = 16 << 20  # bytes: reading them takes a hundred times as long as opening a file, and 256 MB make sixteen
 OPENING = 64 << 10  # bytes that could be read while a file is opened
-
-
-@dataclass(frozen=True)
-class Splitters:
-    """p tasks, each given windows of about W bytes of files.
-
-    Usually as many as slots: they are dealt equal shares, and every task more costs Spark some 50 ms of processor time.
-    """
-
-    p: int
-    window_bytes: int = WINDOW
 
 
 class Files(NamedTuple):
@@ -56,9 +44,7 @@ class Portion(NamedTuple):
 
 def dealt(files: Sequence[Files], splitters: Splitters) -> list[list[Portion]]:
     """What each splitter reads: the largest first, to whom has least so far; in the order of the files."""
-    portions = [
-        Portion(f.source, piece) for f in files for piece in cut(f.path, f.bytes, f.modified, splitters.window_bytes)
-    ]
+    portions = [Portion(f.source, piece) for f in files for piece in cut(f.path, f.bytes, f.modified, splitters.W)]
     sizes = [portion.piece.size + OPENING for portion in portions]
     return [[portions[place] for place in sorted(places)] for places in deal(sizes, splitters.p)]
 

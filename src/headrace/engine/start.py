@@ -25,6 +25,7 @@ from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
+from headrace.control.splitting import Splitters
 from headrace.durations import Duration, parse_duration
 from headrace.engine import identity, places, plan_file, stored
 from headrace.engine import spark as engine
@@ -33,7 +34,7 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
-from headrace.engine.splitters import Files, Splitters
+from headrace.engine.splitters import Files
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots

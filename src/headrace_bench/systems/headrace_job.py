@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from headrace.control.splitting import Splitters
+from headrace.engine.adapting import Adapting
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError
@@ -22,7 +23,6 @@ from headrace_bench.systems.headrace_processors import CountByType, RunningCount
 from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
-SPLITTERS = "headrace.engine.splitters"  # where an engine that cuts files chooses how many read them
 
 
 def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
@@ -128,16 +128,19 @@ def splitters(number: int | None) -> Iterator[None]:
     if number is None:
         yield
         return
-    chosen, asked = import_module(SPLITTERS).Splitters, list[int]()
+    asked = list[int]()
 
-    def held(slots: int, bytes: int) -> Any:
-        asked.append(slots)
-        return chosen(number)
+    def held(self: Adapting, bytes: int) -> Splitters:
+        asked.append(bytes)
+        return Splitters(number)
 
-    chosen.usual = staticmethod(held)
-    yield
+    chosen, Adapting.splitters = Adapting.splitters, held  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Adapting.splitters = chosen  # type: ignore[method-assign]
     if not asked:
-        raise HeadraceError(f"the engine did not ask {SPLITTERS} how many splitters to take; correct this benchmark")
+        raise HeadraceError("the engine did not ask how many splitters to take; correct this benchmark")
 
 
 def main(path: str) -> None:

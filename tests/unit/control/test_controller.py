@@ -17,6 +17,7 @@ from headrace.control.elastic import imbalance, slot_loads
 from headrace.control.policy import Policy
 from headrace.control.record import ControlState
 from headrace.control.sketch import SpaceSaving
+from headrace.control.splitting import MORE, SplitLoad
 from headrace.difference import difference
 from headrace.engine.work import WorkSoFar
 from headrace.reference import reference
@@ -178,6 +179,83 @@ def test_a_shape_stays_until_another_is_decided(policy: str, tmp_path: Path) -> 
         found.add(json.dumps(last.layouts["join-1"]))
     run.close()
     assert len(found) == 1
+
+
+# --- splitters -----------------------------------------------------------------------------------------------------------
+
+
+def splitting(cpu: float, **policy: Any) -> Controller:
+    """A controller of 8 slots after ten epochs in which two splitters took so many seconds for 64 MiB."""
+    query = table_stream(SCHEMA.empty_table(), name="left").aggregate(by=["k"], window="1 second", n="count(*)")
+    control = Controller(compile_query([node_of(query)]), Policy(**policy), 8, 8)
+    for _ in range(10):
+        control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(2, 1e6, 64 << 20, cpu, cpu / 2))
+    return control
+
+
+def test_splitters_are_decided_once_for_a_load_said_why_and_judged() -> None:
+    control = splitting(1.0)
+    (made,) = control.reorganise(9, 64, {})
+    assert (made.kind, made.operator) == ("splitters", "all")
+    assert made.change == "2 with windows of 16 MiB to 8 with windows of 2 MiB"
+    assert made.reason == "1,000,000 tuples and 64.0 MiB an epoch, split in 1.000 s of a processor"
+    assert made.before == pytest.approx(0.5 + 2 * MORE) and made.predicted == pytest.approx(
+        (1 / 8 + 8 * MORE) / made.before
+    )
+    for _ in range(20):  # as it was foretold
+        control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(8, 1e6, 64 << 20, 1.0, 1 / 8))
+    assert control.reorganise(14, 64, {}) == []
+    assert control.history[0].measured == pytest.approx(made.predicted, abs=1e-3)
+
+
+def test_decisions_on_splitters_stand_in_the_manifest_and_a_new_start_measures_again() -> None:
+    control = splitting(1.0)
+    (made,) = control.reorganise(9, 64, {})
+    later = Controller(control.plan, Policy(), 8, 8)
+    later.restore(ControlState.from_json(json.loads(json.dumps(control.remembered().to_json()))))
+    assert later.history == [made] and later.splitters is None and later.splitters_for(1 << 30) is None
+
+
+def test_an_epoch_with_much_more_to_read_does_not_wait_for_a_decision() -> None:
+    control = splitting(0.01)
+    assert control.splitters_for(64 << 20) is None  # nothing was decided
+    control.reorganise(9, 64, {})
+    few, many = (control.splitters_for(size) for size in (64 << 20, 64 << 30))
+    assert few == control.splitters and few is not None and few.p == 1
+    assert many is not None and many.p == 8
+    assert control.splitters == few  # and that it was once so much changes nothing
+
+
+def test_splitters_are_no_more_than_slots_and_nobodys_where_the_policy_says_so() -> None:
+    control = splitting(100.0)
+    control.active = control.limit = 3
+    control.reorganise(9, 64, {})
+    assert control.splitters is not None and control.splitters.p == 3
+    off = splitting(100.0, splitters=False)
+    assert off.reorganise(9, 64, {}) == [] and off.splitters_for(1 << 30) is None
+
+
+def test_a_look_at_what_would_be_decided_decides_nothing() -> None:
+    control = splitting(1.0)
+    first = control.proposals(9, 64, {})
+    assert [d.kind for d in first] == ["splitters"] and control.splitters is None
+    assert control.proposals(9, 64, {}) == first == control.reorganise(9, 64, {})
+
+
+def test_one_epoch_that_took_long_is_not_taken_for_the_load() -> None:
+    control = splitting(0.16)
+    control.reorganise(9, 64, {})
+    assert control.splitters is not None and control.splitters.p == 4
+    control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(4, 1e6, 64 << 20, 0.64, 0.16))  # 8 would be best for that
+    assert control.splitting is not None and control.splitting.cpu == pytest.approx(0.16 + 0.4 * 0.48)
+    assert control.reorganise(14, 64, {}) == []
+
+
+def test_epochs_without_files_say_nothing_of_splitters() -> None:
+    control = splitting(1.0)
+    before = control.splitting
+    control.observe({}, {}, [0.0] * 8, 1.0)
+    assert control.splitting == before is not None
 
 
 # --- slots that somebody asks for --------------------------------------------------------------------------------------

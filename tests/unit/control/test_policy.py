@@ -32,6 +32,7 @@ def test_a_policy_from_a_file(tmp_path: Path) -> None:
         ({"diffusion": "magic"}, "diffusion must be one of ragged, grid, adaptive-ssp, ssp, off; found 'magic'"),
         ({"elastic": "no"}, "elastic must be one of gain, paper, off"),
         ({"hot": 1}, "hot must be true or false; found 1"),
+        ({"splitters": 2}, "splitters must be true or false; found 2"),
         ({"suplier": 0.5}, "unknown entry 'suplier'; there are .*; did you mean 'supplier'"),
         ({"pinned": 5}, "pinned must be a table by operator; found 5"),
         ({"pinned": {"join-1": {"x": 1}}}, "pinned.join-1 must name groups by number"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +22,9 @@ from headrace.control.splitting import (
     seconds,
     window,
 )
+from headrace.engine.adapting import _splitting
+from headrace.testing import LocalRun, table_stream
+from headrace.types import TS_TYPE
 
 WORTH = 0.1
 
@@ -91,8 +97,31 @@ def test_a_ramp_up_and_down_is_followed_with_one_reversal() -> None:
     assert len(steps) <= 2 * math.log(5_000, 2.2)
 
 
+def test_an_epoch_that_reads_more_is_a_larger_load() -> None:
+    assert SplitLoad(2, 100, 1_000, 1.0, 0.5).reading(3_000) == SplitLoad(2, 300, 3_000, 3.0, 1.5)
+
+
 def test_loads_are_smoothed_but_for_the_number_of_tasks() -> None:
     before, now = SplitLoad(2, 100, 1_000, 1.0, 0.5), SplitLoad(4, 200, 3_000, 3.0, 1.5)
     assert now.smoothed(None, 0.5) == now
     assert now.smoothed(before, 0.5) == SplitLoad(4, 150, 2_000, 2.0, 1.0)
     assert now.seconds == 1.5 + 4 * MORE
+
+
+def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
+    """Three splitters, then two slots; bytes are the driver's to say."""
+    table = pa.table({"ts": pa.array(range(30), TS_TYPE), "k": list(range(30))})
+    run = LocalRun(table_stream(table).aggregate(by=["k"], window="1 second", n="count(*)"), tmp_path / "s", slots=2)
+    found: list[SplitLoad | None] = []
+    decide = run.driver.adapting.decide
+
+    def listen(epoch: Any, reports: Any, *others: Any) -> Any:
+        found.extend(_splitting(reports, read) for read in (0, 500))
+        cpu = [report.cpu for report in reports if report.task.stage == 0]
+        assert found[1] == SplitLoad(3, 30, 500, sum(cpu), max(cpu)) and len(cpu) == 3
+        return decide(epoch, reports, *others)
+
+    run.driver.adapting.decide = listen  # type: ignore[method-assign]
+    run.epoch(table, splitters=3)
+    run.close()
+    assert found[0] is None and run.driver.control.splitting is None  # no files
