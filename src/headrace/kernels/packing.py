@@ -41,14 +41,14 @@ def packed(values: pa.ChunkedArray) -> Packed:
     pieces: list[bytes] = []
     for chunk in values.chunks:
         write = _writer(chunk)
-        for place, some in enumerate(np.asarray(chunk.is_valid()).tolist()):
+        for place, some in enumerate(valid(chunk).tolist()):
             parts: list[bytes] = []
             if some:
                 write(place, place + 1, parts)
             pieces.append(b"".join(parts))
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     data = np.frombuffer(b"".join(pieces), np.uint8) if lengths.any() else np.zeros(0, np.uint8)
-    return Packed(data, np.cumsum(lengths) - lengths, lengths, np.asarray(values.is_valid()))
+    return Packed(data, np.cumsum(lengths) - lengths, lengths, valid(values))
 
 
 def unpacked(kind: pa.DataType, found: Packed) -> pa.Array:
@@ -78,13 +78,22 @@ def bytes_of(buffer: pa.Buffer | None) -> Bytes:
 
 
 def raw(values: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values of fixed width as they lie in memory."""
-    width, start = dtype.itemsize, values.offset
-    return bytes_of(values.buffers()[1])[start * width : (start + len(values)) * width].view(dtype)
+    """Values of fixed width as they lie in memory; booleans a byte each."""
+    start, stop = values.offset, values.offset + len(values)
+    data = bytes_of(values.buffers()[1])
+    if dtype == np.bool_:
+        return np.unpackbits(data, count=stop, bitorder="little")[start:].view(np.bool_)
+    return data[start * dtype.itemsize : stop * dtype.itemsize].view(dtype)
 
 
 def from_raw(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), pa.py_buffer(values.view(np.uint8))])
+    data = _bits(values) if pa.types.is_boolean(kind) else pa.py_buffer(values.view(np.uint8))
+    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), data])
+
+
+def valid(values: pa.Array | pa.ChunkedArray) -> Mask:
+    """Which values are not null."""
+    return np.asarray(values.is_valid())
 
 
 def offsets(values: pa.Array) -> Numbers:
@@ -97,7 +106,11 @@ def offsets(values: pa.Array) -> Numbers:
 
 
 def bitmap(valid: Mask) -> pa.Buffer | None:
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return None if valid.all() else _bits(valid)
+
+
+def _bits(values: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -107,19 +120,17 @@ Write = Callable[[int, int, list[bytes]], None]  # adds the bytes of the values 
 
 def _writer(values: pa.Array) -> Write:
     t, kind = pa.types, values.type
-    valid = np.asarray(values.is_valid()).view(np.uint8)
+    some = valid(values).view(np.uint8)
     if t.is_struct(kind):
-        return _write_struct(valid, [_writer(values.field(place)) for place in range(kind.num_fields)])
+        return _write_struct(some, [_writer(values.field(place)) for place in range(kind.num_fields)])
     if t.is_map(kind) or t.is_list(kind):
         ends = values.offsets.to_numpy().astype(np.int64) if len(values) else np.zeros(1, np.int64)
         parts = [values.keys, values.items] if t.is_map(kind) else [values.values]
-        return _write_lengths(valid, ends, [_writer(part) for part in parts])
+        return _write_lengths(some, ends, [_writer(part) for part in parts])
     if t.is_string(kind) or t.is_binary(kind):
-        return _write_lengths(valid, offsets(values), [_write_bytes(bytes_of(values.buffers()[2]), 1)])
-    if t.is_boolean(kind):
-        return _write_fixed(valid, np.asarray(values.fill_null(False)).view(np.uint8), 1)
-    width = kind.bit_width // 8
-    return _write_fixed(valid, raw(values, np.dtype(f"V{width}")).view(np.uint8), width)
+        return _write_lengths(some, offsets(values), [_write_bytes(bytes_of(values.buffers()[2]), 1)])
+    dtype = np.dtype(np.bool_ if t.is_boolean(kind) else f"V{kind.byte_width}")
+    return _write_struct(some, [_write_bytes(raw(values, dtype).view(np.uint8), dtype.itemsize)])
 
 
 def _write_bytes(data: Bytes, width: int) -> Write:
@@ -129,24 +140,20 @@ def _write_bytes(data: Bytes, width: int) -> Write:
     return write
 
 
-def _write_fixed(valid: Bytes, data: Bytes, width: int) -> Write:
-    return _write_struct(valid, [_write_bytes(data, width)])
-
-
-def _write_struct(valid: Bytes, children: list[Write]) -> Write:
+def _write_struct(some: Bytes, children: list[Write]) -> Write:
     def write(start: int, stop: int, parts: list[bytes]) -> None:
-        parts.append(valid[start:stop].tobytes())
+        parts.append(some[start:stop].tobytes())
         for child in children:
             child(start, stop, parts)
 
     return write
 
 
-def _write_lengths(valid: Bytes, ends: Numbers, children: list[Write]) -> Write:
+def _write_lengths(some: Bytes, ends: Numbers, children: list[Write]) -> Write:
     lengths = np.diff(ends).astype(np.int32)
 
     def write(start: int, stop: int, parts: list[bytes]) -> None:
-        parts.append(valid[start:stop].tobytes())
+        parts.append(some[start:stop].tobytes())
         parts.append(lengths[start:stop].tobytes())
         for child in children:
             child(int(ends[start]), int(ends[stop]), parts)
@@ -200,12 +207,8 @@ class _Column:
             children = [pa.StructArray.from_buffers(entries, len(children[0]), [None], children=children)]
         if not self.children:
             data = b"".join(self.data)
-            buffers.append(bitmap_of(np.frombuffer(data, np.bool_)) if t.is_boolean(kind) else pa.py_buffer(data))
+            buffers.append(_bits(np.frombuffer(data, np.bool_)) if t.is_boolean(kind) else pa.py_buffer(data))
         return pa.Array.from_buffers(kind, self.rows, buffers, children=children or None)
-
-
-def bitmap_of(values: Mask) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def _column(kind: pa.DataType) -> _Column:
@@ -218,4 +221,4 @@ def _column(kind: pa.DataType) -> _Column:
         return _Column(kind, [_column(kind.value_type)], has_lengths=True)
     if t.is_string(kind) or t.is_binary(kind):
         return _Column(kind, has_lengths=True)
-    return _Column(kind, width=1 if t.is_boolean(kind) else kind.bit_width // 8)
+    return _Column(kind, width=1 if t.is_boolean(kind) else kind.byte_width)
