@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataError
-from headrace.kernels import keyed
+from headrace.kernels import keyed, records
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Area, Damaged, Memory
 from headrace.moments import as_datetime
@@ -427,6 +427,12 @@ def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) ->
     assert len(table) == 120
     with pytest.raises(DataError, match="more than once"):
         table.put(cars(7, 7))
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
+    names: dict[str, Any] = {}
+    exec("def twice(number):\n    return 2 * number", names)  # of no file, so there is no place beside it
+    assert records.compiled(names["twice"])(4) == 8
 
 
 def test_many_columns() -> None:

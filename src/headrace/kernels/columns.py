@@ -32,10 +32,12 @@ WORD = 8
 FLAGS = 8  # bits of the first word that are not about values
 IN_FIRST = 24  # columns whose validity is in the first word
 CHUNK = 1 << 30  # bytes of text or nested values that are read into one array
-LENGTH_BITS = 31
+
+# `records` is compiled with these, and kept: whoever changes them changes that file too
+LENGTH_BITS = 31  # of the word that says where a value of variable width is; the others are its first word there
 LENGTH = (1 << LENGTH_BITS) - 1
 COUNTS, FLOATS, TIMES = range(3)  # kinds of columns that may be written in place
-NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max  # the bound of a row that has no entry among those that are due
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
 
 
 def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.Array | pa.ChunkedArray:
-    valid = (found[:, column.valid_word] >> np.uint64(column.valid_bit) & np.uint64(1)).astype(np.bool_)
+    valid = found[:, column.valid_word] & np.uint64(1 << column.valid_bit) != 0
     if there is not None:
         valid &= there
     if column.dtype is None:

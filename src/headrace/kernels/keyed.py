@@ -77,8 +77,10 @@ class KeyedTable:
 
     def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None, room: Room = MEMORY) -> None:
         self._declare(declared, name, room)
-        count = rows.num_rows if rows is not None else 0
-        sizes = _Sizes(max(count + count // 8, SMALLEST), SMALLEST)
+        rows = None if rows is None else self._fit_rows(rows, "what was loaded")
+        count = 0 if rows is None else rows.num_rows
+        words = sum(rows.column(c.name).nbytes // 8 + count for c in self._layout.texts()) if rows is not None else 0
+        sizes = _Sizes(max(count + count // 8, SMALLEST), max(words, SMALLEST))
         self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
         self._areas.entries[:] = self._do.EMPTY
         if rows is not None:
@@ -113,7 +115,6 @@ class KeyedTable:
         return words, index.view(np.uint64), text.view(np.uint64), heap.view(np.int64).reshape(-1, 2)
 
     def _load(self, rows: pa.Table) -> None:
-        rows = self._fit_rows(rows, "what was loaded")
         for start in range(0, rows.num_rows, LOADED):
             piece = rows.slice(start, LOADED)
             images, text = self._layout.images(piece, self._layout.words)
@@ -122,6 +123,7 @@ class KeyedTable:
                 self._refuse_twins(rows, "what was loaded")
             self._write(images, text, found, hashes)
             self._seal()
+        self._open(self._bytes, self._sizes, self._areas.head)  # without the list of all that work
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class KeyedTable:
         rows = np.array(rows, np.int64).ravel()
         self._thin_heap(len(rows))
         if not self._run(self._do.touch, rows):
-            msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete"
+            msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete, in every epoch"
             raise DataError(msg)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
@@ -347,13 +349,12 @@ class KeyedTable:
         used = int(head[do.TEXT_USED])
         if need <= now.rows and used + text <= now.text:
             return
-        sparse = 2 * head[do.TEXT_LIVE] < used and used + text > now.text
+        sparse = used + text > now.text and 2 * head[do.TEXT_LIVE] < used
         words = int(head[do.TEXT_LIVE] if sparse else used) + text
-        if need >= do.MOST_ROWS or words >= do.MOST_TEXT:
-            msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows and 64 GiB of text; split the stream into more substreams"
+        if need > do.MOST_ROWS or words > do.MOST_TEXT:
+            msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows or 64 GiB of text; split the stream into more substreams"
             raise DataError(msg)
-        enough = max(now.text, words + words // 2) if used + text > now.text else now.text
-        self._move(_Sizes(max(now.rows, need + need // 2) if need > now.rows else now.rows, enough), sparse)
+        self._move(_Sizes(_enlarged(now.rows, need, do.MOST_ROWS), _enlarged(now.text, words, do.MOST_TEXT)), sparse)
 
     def _move(self, sizes: _Sizes, sparse: bool) -> None:
         """To new areas; if the text is sparse, without what is dead in it."""
@@ -468,6 +469,11 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.due_place(),
     )
     return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+
+
+def _enlarged(size: int, need: int, most: int) -> int:
+    """So that it is not soon needed again."""
+    return size if need <= size // 2 else max(size, min(need + need // 2, most))
 
 
 def _first(hashes: Words) -> Numbers:

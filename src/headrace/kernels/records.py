@@ -25,6 +25,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
 
 U = np.uint64
@@ -36,7 +37,7 @@ LIVE, WORKING, CHANGED, NEW, FREE = U(1), U(2), U(4), U(8), U(16)
 FLAGS, CONTENT, HALF, NO_SUM = U(0xFF), U(0xFFFFFFFF), U(32), U(1 << 32)
 
 # where a value of variable width is: its first word in the text, and its length in bytes
-LENGTH, LENGTH_BITS = U(0x7FFFFFFF), U(31)
+LENGTH, LENGTH_BITS = U(columns.LENGTH), U(columns.LENGTH_BITS)
 
 ROW_BITS, TAG_BITS = 30, 26
 MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33
@@ -89,7 +90,11 @@ class Shape(NamedTuple):
     due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
 
 
-OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}  # nothing is allocated, so nothing has to be counted
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+}  # nothing is allocated, so nothing has to be counted
 
 
 def compiled(function: Callable[..., Any]) -> Any:
