@@ -292,15 +292,13 @@ def _packed(values: pa.ChunkedArray) -> Packed:
 
 def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
     """The values of variable width one behind the other, each from a word on; the rows are told where."""
-    from headrace.kernels import records
-
     sizes = [(found.lengths + WORD - 1) // WORD for _, found in packed]
     text = np.zeros(sum(int(size.sum()) for size in sizes), np.uint64)
     end = 0
     for (column, found), size in zip(packed, sizes, strict=True):
         starts = end + np.cumsum(size) - size
         end += int(size.sum())
-        records.copy(packing.fixed(found.data), found.starts, found.lengths, text.view(np.uint8), starts * WORD)
+        packing.copy(found.data, found.starts, found.lengths, text.view(np.uint8), starts * WORD)
         images[:, column.word] = (starts << LENGTH_BITS) | found.lengths
     return text
 
@@ -339,12 +337,9 @@ def _cut(ends: Numbers) -> Iterator[slice]:
 
 
 def _one_piece(kind: pa.DataType, starts: Numbers, lengths: Numbers, text: Values, valid: Mask) -> pa.Array:
-    from headrace.kernels import records
-
     if pa.types.is_nested(kind):
         return packing.unpacked(kind, Packed(text, starts, lengths, valid))
     ends = np.append(0, np.cumsum(lengths))
-    data = np.empty(int(ends[-1]), np.uint8)
-    records.copy(packing.fixed(text), starts, lengths, data, ends[:-1])
+    data = packing.gathered(text, starts, lengths)
     buffers = [packing.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(starts), buffers)
