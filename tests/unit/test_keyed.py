@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataError
-from headrace.kernels import keyed
+from headrace.kernels import keyed, records
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Area, Damaged, Memory
 from headrace.moments import as_datetime
@@ -420,19 +420,19 @@ def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) ->
     """Room was made for fewer keys than there are."""
     monkeypatch.setattr(keyed, "SMALLEST", 1)
     table = KeyedTable(CARS, "cars")
-    find = table._do.find
-
-    def of_one_hash(areas: Any, shape: Any, keys: Any, text: Any, hashes: Any, *rest: Any) -> int:
-        found: int = find(areas, shape, keys, text, hashes, *rest)
-        hashes[:] = 7
-        return found
-
-    monkeypatch.setattr(table._do, "find", of_one_hash)
+    monkeypatch.setattr(keyed, "_first", lambda hashes: np.array([0]))
+    monkeypatch.setattr(keyed, "_has_twins", lambda hashes: True)
     assert len(set(table.numbers(np.arange(100)).tolist())) == 100
     table.put(cars(*range(90, 120)))
     assert len(table) == 120
     with pytest.raises(DataError, match="more than once"):
         table.put(cars(7, 7))
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
+    names: dict[str, Any] = {}
+    exec("def twice(number):\n    return 2 * number", names)  # of no file, so there is no place beside it
+    assert records.compiled(names["twice"])(4) == 8
 
 
 def test_many_columns() -> None:

@@ -32,10 +32,12 @@ WORD = 8
 FLAGS = 8  # bits of the first word that are not about values
 IN_FIRST = 24  # columns whose validity is in the first word
 CHUNK = 1 << 30  # bytes of text or nested values that are read into one array
-LENGTH_BITS = 31
+
+# `records` is compiled with these, and kept: whoever changes them changes that file too
+LENGTH_BITS = 31  # of the word that says where a value of variable width is; the others are its first word there
 LENGTH = (1 << LENGTH_BITS) - 1
 COUNTS, FLOATS, TIMES = range(3)  # kinds of columns that may be written in place
-NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max  # the bound of a row that has no entry among those that are due
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Column:
     kind: pa.DataType
     is_key: bool
     dtype: np.dtype[Any] | None  # of the values in a row; None: they are in the text
+    nothing: Any  # what stands there for a null: what can be no value, where the type has such a thing
     offset: int  # bytes from the beginning of the row
     valid_word: int
     valid_bit: int
@@ -55,7 +58,7 @@ class Column:
     @property
     def is_face(self) -> bool:
         """Whether it may be seen as an array: numbers, booleans, dates and times."""
-        return _stored(self.kind) is not None
+        return self.dtype is not None and not pa.types.is_decimal(self.kind)
 
     @property
     def counts(self) -> bool:
@@ -81,33 +84,18 @@ class Column:
         return found.view(f"datetime64[{self.kind.unit}]") if pa.types.is_timestamp(self.kind) else found
 
 
-def _stored(kind: pa.DataType) -> pa.DataType | None:
-    """The type of fixed width whose NumPy array holds the values."""
-    t = pa.types
-    if t.is_timestamp(kind) or t.is_time64(kind):
-        return pa.int64()
-    if t.is_date32(kind):
-        return pa.int32()
-    return kind if t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) else None
-
-
-def _dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    if pa.types.is_decimal(kind):
-        return np.dtype(f"V{kind.byte_width}")
-    stored = _stored(kind)
-    return None if stored is None else np.dtype(stored.to_pandas_dtype())
-
-
-def _no_value(kind: pa.DataType) -> Any:
-    """What stands in a row where there is a null: what can be no value of the type, where it has such a thing."""
+def _form(kind: pa.DataType) -> tuple[np.dtype[Any] | None, Any]:
+    """(how NumPy holds values of fixed width, if they are; what stands for a null among them)."""
     t = pa.types
     if t.is_decimal(kind):
-        return np.zeros((), f"V{kind.byte_width}")
+        return np.dtype(f"V{kind.byte_width}"), np.zeros((), f"V{kind.byte_width}")
+    if t.is_date32(kind):
+        return np.dtype(np.int32), np.iinfo(np.int32).min
+    if t.is_timestamp(kind) or t.is_time64(kind):
+        return np.dtype(np.int64), np.iinfo(np.int64).min  # NaT
     if t.is_floating(kind):
-        return np.nan
-    if t.is_integer(kind) or t.is_boolean(kind):
-        return 0
-    return np.iinfo(np.int32 if t.is_date32(kind) else np.int64).min  # of a time: NaT
+        return np.dtype(kind.to_pandas_dtype()), np.nan
+    return (np.dtype(kind.to_pandas_dtype()), 0) if t.is_integer(kind) or t.is_boolean(kind) else (None, None)
 
 
 # --- where they stand ------------------------------------------------------------------------------------------------
@@ -125,7 +113,7 @@ class Layout:
         self.key_words = -(-len(self._taken) // WORD)
         offsets |= {name: self._place(_width(kinds[name])) for name in _by_width(declared.values, kinds)}
         found = {
-            name: Column(name, kinds[name], name in declared.key, _dtype(kinds[name]), offsets[name], *_validity(place))
+            name: Column(name, kinds[name], name in declared.key, *_form(kinds[name]), offsets[name], *_validity(place))
             for place, name in enumerate(names)
         }
         self.columns = {name: found[name] for name in declared.columns.names}
@@ -168,7 +156,7 @@ class Layout:
             if column.counts:
                 row[0, column.valid_word] |= np.uint64(1 << column.valid_bit)
             else:
-                column.face(row)[:] = _no_value(column.kind)
+                column.face(row)[:] = column.nothing
         if self.bound is not None:
             row[0, self.bound] = NEVER
         return row.ravel()
@@ -219,7 +207,7 @@ class Layout:
                 packed.append((column, found))
                 valid = found.valid
             else:
-                raw, valid = _raw(_one_form(values) if column.is_key else values, column.dtype)
+                raw, valid = _raw(column, _one_form(values) if column.is_key else values)
                 column.face(images)[:] = raw
             images[:, column.valid_word] |= (
                 np.uint64(1 << column.valid_bit)
@@ -252,7 +240,7 @@ def _kind(column: Column) -> int:
 
 
 def _width(kind: pa.DataType) -> int:
-    dtype = _dtype(kind)
+    dtype, _ = _form(kind)
     return WORD if dtype is None else dtype.itemsize
 
 
@@ -275,90 +263,83 @@ def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
-def _raw(values: pa.ChunkedArray, dtype: np.dtype[Any]) -> tuple[Values, Mask | None]:
+def _raw(column: Column, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
     """(values of fixed width, which of them are not null, or None: all)."""
-    stored, nothing = _stored(values.type), _no_value(values.type)
-    valid = np.asarray(values.is_valid()) if values.null_count else None
-    if stored is None:
-        pieces = [packing.raw(chunk, dtype) for chunk in values.chunks]
-        found = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
-        if valid is not None:
-            found = np.where(valid, found, nothing)
-        return found, valid
-    if not values.type.equals(stored):
-        values = pa.chunked_array([chunk.view(stored) for chunk in values.chunks], stored)
-    if valid is not None:
-        values = pc.fill_null(values, pa.scalar(bool(nothing) if pa.types.is_boolean(stored) else nothing, stored))
-    return values.to_numpy(), valid
+    assert column.dtype is not None
+    pieces = [packing.raw(chunk, column.dtype) for chunk in values.chunks]
+    found = pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, column.dtype), *pieces])
+    if not values.null_count:
+        return found, None
+    valid = packing.valid(values)
+    found = found.copy()
+    found[~valid] = column.nothing
+    return found, valid
 
 
 def _packed(values: pa.ChunkedArray) -> Packed:
     if pa.types.is_nested(values.type):
         return packing.packed(values)
-    chunks = values.cast(pa.large_binary()).chunks
-    found = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
-    ends = packing.offsets(found)
-    valid = np.asarray(found.is_valid()) if found.null_count else None
-    lengths = np.diff(ends) if valid is None else np.where(valid, np.diff(ends), 0)
-    return Packed(packing.bytes_of(found.buffers()[2]), ends[:-1], lengths, valid)
+    chunks = values.chunks
+    if len(chunks) != 1:
+        wide = pa.large_binary()
+        chunks = [pa.concat_arrays([pa.array([], wide), *values.cast(wide).chunks])]
+    ends = packing.offsets(chunks[0])
+    lengths, valid = np.diff(ends), packing.valid(values) if values.null_count else None
+    if valid is not None:
+        lengths[~valid] = 0
+    return Packed(packing.bytes_of(chunks[0].buffers()[2]), ends[:-1], lengths, valid)
 
 
 def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
     """The values of variable width one behind the other, each from a word on; the rows are told where."""
-    from headrace.kernels import records
-
     sizes = [(found.lengths + WORD - 1) // WORD for _, found in packed]
     text = np.zeros(sum(int(size.sum()) for size in sizes), np.uint64)
     end = 0
     for (column, found), size in zip(packed, sizes, strict=True):
         starts = end + np.cumsum(size) - size
         end += int(size.sum())
-        records.copy(packing.fixed(found.data), found.starts, found.lengths, text.view(np.uint8), starts * WORD)
+        packing.copy(found.data, found.starts, found.lengths, text.view(np.uint8), starts * WORD)
         images[:, column.word] = (starts << LENGTH_BITS) | found.lengths
     return text
 
 
 def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.Array | pa.ChunkedArray:
-    valid = (found[:, column.valid_word] >> np.uint64(column.valid_bit) & np.uint64(1)).astype(np.bool_)
+    valid = found[:, column.valid_word] & np.uint64(1 << column.valid_bit) != 0
     if there is not None:
         valid &= there
     if column.dtype is None:
         return _read_text(column, found[:, column.word], text, valid)
-    values, stored = column.face(found), _stored(column.kind)
-    if stored is None:
-        return packing.from_raw(column.kind, np.ascontiguousarray(values), valid)
-    made = pa.array(np.ascontiguousarray(values), stored, mask=None if valid.all() else ~valid, from_pandas=False)
-    return made if made.type.equals(column.kind) else made.view(column.kind)
+    return packing.from_raw(column.kind, np.ascontiguousarray(column.face(found)), valid)
 
 
 def _read_text(column: Column, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
     lengths = np.where(valid, (slots & np.uint64(LENGTH)).astype(np.int64), 0)
     starts = (slots >> np.uint64(LENGTH_BITS)).astype(np.int64) * WORD
+    ends = np.append(0, np.cumsum(lengths))
     pieces = [
-        _one_piece(column.kind, starts[some], lengths[some], text.view(np.uint8), valid[some]) for some in _cut(lengths)
+        _one_piece(column.kind, starts[some], lengths[some], text.view(np.uint8), valid[some]) for some in _cut(ends)
     ]
     return pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces, column.kind)
 
 
-def _cut(lengths: Numbers) -> Iterator[slice]:
+def _cut(ends: Numbers) -> Iterator[slice]:
     """Rows whose bytes fit into one array."""
-    ends = np.cumsum(lengths)
-    start = 0
-    while start < len(ends) or start == 0:
-        before = int(ends[start - 1]) if start else 0
-        stop = max(int(np.searchsorted(ends, before + CHUNK, side="right")), start + 1)
+    start, last = 0, len(ends) - 1
+    while True:
+        stop = (
+            last if ends[last] - ends[start] <= CHUNK else int(np.searchsorted(ends, ends[start] + CHUNK, "right")) - 1
+        )
+        stop = max(stop, min(start + 1, last))
         yield slice(start, stop)
         start = stop
+        if start == last:
+            return
 
 
 def _one_piece(kind: pa.DataType, starts: Numbers, lengths: Numbers, text: Values, valid: Mask) -> pa.Array:
-    from headrace.kernels import records
-
     if pa.types.is_nested(kind):
         return packing.unpacked(kind, Packed(text, starts, lengths, valid))
-    ends = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    data = np.empty(int(ends[-1]), np.uint8)
-    records.copy(packing.fixed(text), starts, lengths, data, ends[:-1])
+    ends = np.append(0, np.cumsum(lengths))
+    data = packing.gathered(text, starts, lengths)
     buffers = [packing.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(starts), buffers)

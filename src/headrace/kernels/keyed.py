@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,10 @@ class KeyedTable:
 
     def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None, room: Room = MEMORY) -> None:
         self._declare(declared, name, room)
-        count = rows.num_rows if rows is not None else 0
-        sizes = _Sizes(max(count + count // 8, SMALLEST), SMALLEST)
+        rows = None if rows is None else self._fit_rows(rows, "what was loaded")
+        count = 0 if rows is None else rows.num_rows
+        words = sum(rows.column(c.name).nbytes // 8 + count for c in self._layout.texts()) if rows is not None else 0
+        sizes = _Sizes(max(count + count // 8, SMALLEST), max(words, SMALLEST))
         self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
         self._areas.entries[:] = self._do.EMPTY
         if rows is not None:
@@ -101,7 +103,7 @@ class KeyedTable:
         self.damaged: Damaged | None = None  # the first that was met
         self._do, self._room = records, room
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
-        self._layout, self._shape = _layout(declared)
+        self._layout, self._shape, self._fingerprint = _layout(declared)
 
     def _open(self, areas: Mapping[str, Area], sizes: _Sizes, counters: Numbers) -> None:
         nothing = np.zeros(0, np.int64)
@@ -114,7 +116,6 @@ class KeyedTable:
         return words, index.view(np.uint64), text.view(np.uint64), heap.view(np.int64).reshape(-1, 2)
 
     def _load(self, rows: pa.Table) -> None:
-        rows = self._fit_rows(rows, "what was loaded")
         for start in range(0, rows.num_rows, LOADED):
             piece = rows.slice(start, LOADED)
             images, text = self._layout.images(piece, self._layout.words)
@@ -123,6 +124,7 @@ class KeyedTable:
                 self._refuse_twins(rows, "what was loaded")
             self._write(images, text, found, hashes)
             self._seal()
+        self._open(self._bytes, self._sizes, self._areas.head)  # without the list of all that work
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
@@ -159,12 +161,12 @@ class KeyedTable:
         """Keys that are not there are no error."""
         rows = self._numbers_of(self._fit_keys(keys, "delete"))
         self._make_work(len(rows))
-        self._demand_whole(self._do.delete(self._at, self._shape, rows))
+        self._demand_whole(self._run(self._do.delete, rows))
 
     def rows(self) -> pa.Table:
         """All rows in order of the key."""
         top = self._at.head[self._do.TOP]
-        self._demand_whole(self._do.unsound(self._at, self._shape, np.arange(top)))
+        self._demand_whole(self._run(self._do.unsound, np.arange(top)))
         live = np.flatnonzero(self._at.rows[:top, 0] & self._do.LIVE)
         return self._read(self._in_order(live, self.declared.key))
 
@@ -173,10 +175,11 @@ class KeyedTable:
         if self.declared.due is None:
             msg = f"table {self.name!r} has no due column; declare one: StateTable(key=..., columns=..., due='closes')"
             raise DataError(msg)
-        damage, rows = self._do.until(self._at, self._shape, self._micros(time))
+        rows = np.empty(self._at.head[self._do.HEAP], np.int64)
+        damage, found = self._run(self._do.until, self._micros(time), rows)
         self._demand_whole(damage)
         by_due = [self.declared.due, *(key for key in self.declared.key if key != self.declared.due)]
-        return self._read(self._in_order(rows, by_due))
+        return self._read(self._in_order(rows[:found], by_due))
 
     # --- the fast face -----------------------------------------------------------------------------------------------
 
@@ -201,10 +204,10 @@ class KeyedTable:
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
-        rows = np.unique(np.asarray(rows, np.int64))
+        rows = np.array(rows, np.int64).ravel()
         self._thin_heap(len(rows))
-        if not self._do.touch(self._at, self._shape, rows):
-            msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete"
+        if not self._run(self._do.touch, rows):
+            msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete, in every epoch"
             raise DataError(msg)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
@@ -233,7 +236,7 @@ class KeyedTable:
         return sum(area.nbytes for area in self._bytes.values())
 
     def _seal(self) -> None:
-        damage, row = self._do.seal(self._at, self._shape)
+        damage, row = self._run(self._do.seal)
         if damage == self._do.UNTOLD:
             key = _words(self._read(np.array([row]), self._keys), 0)
             msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
@@ -248,6 +251,9 @@ class KeyedTable:
         if self.damaged is not None:
             raise self.damaged
         return self._areas
+
+    def _run(self, compiled: Callable[..., Any], *given: Any) -> Any:
+        return compiled(tuple(self._at), self._shape, *given)
 
     def _demand_whole(self, damage: int) -> None:
         if damage != self._do.WHOLE:
@@ -270,7 +276,7 @@ class KeyedTable:
     def _find(self, images: Words, text: Words, does: int = 0) -> tuple[Numbers, Words]:
         """(numbers, -1 where there is no row; hashes of the keys)."""
         numbers, hashes = np.full(len(images), -1), np.zeros(len(images), np.uint64)
-        self._demand_whole(self._do.find(self._at, self._shape, images, text, hashes, numbers, does))
+        self._demand_whole(self._run(self._do.find, images, text, hashes, numbers, does))
         return numbers, hashes
 
     def _write(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
@@ -279,22 +285,22 @@ class KeyedTable:
         self._make_work(len(numbers))
         self._make_missing(images, text, numbers, hashes)
         self._thin_heap(len(numbers))
-        self._do.write(self._at, self._shape, images, text, numbers)
+        self._run(self._do.write, images, text, numbers)
 
     def _make_missing(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
         """Make a row for each key that has none; a key may be there more than once."""
         missing = np.flatnonzero(numbers < 0)
         if not len(missing):
             return
-        first = missing[np.unique(hashes[missing], return_index=True)[1]]
+        first = missing[_first(hashes[missing])]
         self._make_room(len(first), self._layout.key_text(images[first]))
         if self._make(images, text, numbers, hashes) == self._do.FULL:  # different keys of one hash
             self._make_room(len(missing), len(text))
             self._make(images, text, numbers, hashes)
 
     def _make(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> int:
-        self._thin_heap(min(len(images), self._sizes.rows))
-        found: int = self._do.find(self._at, self._shape, images, text, hashes, numbers, self._do.MAKE)
+        self._thin_heap(len(images))
+        found: int = self._run(self._do.find, images, text, hashes, numbers, self._do.MAKE)
         if found != self._do.FULL:
             self._demand_whole(found)
         return found
@@ -344,13 +350,12 @@ class KeyedTable:
         used = int(head[do.TEXT_USED])
         if need <= now.rows and used + text <= now.text:
             return
-        sparse = 2 * head[do.TEXT_LIVE] < used and used + text > now.text
+        sparse = used + text > now.text and 2 * head[do.TEXT_LIVE] < used
         words = int(head[do.TEXT_LIVE] if sparse else used) + text
-        if need >= do.MOST_ROWS or words >= do.MOST_TEXT:
-            msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows and 64 GiB of text; split the stream into more substreams"
+        if need > do.MOST_ROWS or words > do.MOST_TEXT:
+            msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows or 64 GiB of text; split the stream into more substreams"
             raise DataError(msg)
-        enough = max(now.text, words + words // 2) if used + text > now.text else now.text
-        self._move(_Sizes(max(now.rows, need + need // 2) if need > now.rows else now.rows, enough), sparse)
+        self._move(_Sizes(_enlarged(now.rows, need, do.MOST_ROWS), _enlarged(now.text, words, do.MOST_TEXT)), sparse)
 
     def _move(self, sizes: _Sizes, sparse: bool) -> None:
         """To new areas; if the text is sparse, without what is dead in it."""
@@ -361,17 +366,17 @@ class KeyedTable:
         new.rows[:top], new.heap[:entries] = old.rows[:top], old.heap[:entries]
         self._demand_whole(do.reindex(old.entries, new.entries))
         if sparse:
-            self._demand_whole(do.compact(new._replace(text=old.text), self._shape, new.text))
+            self._demand_whole(do.compact(tuple(new._replace(text=old.text)), self._shape, new.text))
         else:
             new.text[: old.head[do.TEXT_USED]] = old.text[: old.head[do.TEXT_USED]]
         self._areas, self._sizes, self._bytes = new, sizes, areas
 
-    def _thin_heap(self, entries: int) -> None:
-        """Room for so many more entries, not more than rows: by leaving out those that no row has any more."""
+    def _thin_heap(self, rows: int) -> None:
+        """Room for entries of so many rows, some of them perhaps the same: by leaving out those that no row has any more."""
         heap, head = self._at.heap, self._at.head
-        if self.declared.due is None or head[self._do.HEAP] + entries <= len(heap):
+        if self.declared.due is None or head[self._do.HEAP] + min(rows, self._sizes.rows) <= len(heap):
             return
-        self._demand_whole(self._do.thin(self._at, self._shape))
+        self._demand_whole(self._run(self._do.thin))
         left = heap[: head[self._do.HEAP]]
         left = left[np.lexsort((left[:, 1], left[:, 0]))]  # what is in order is a heap
         left = left[np.append(True, (left[1:] != left[:-1]).any(axis=1))[: len(left)]]
@@ -395,10 +400,6 @@ class KeyedTable:
         if sizes.areas(self._layout) != (found := {name: len(area) for name, area in areas.items()}):
             raise self._remember(f"its areas have {found} bytes; expected {sizes.areas(self._layout)}")
         return sizes, head[4 : 4 + self._do.COUNTERS].copy()
-
-    @property
-    def _fingerprint(self) -> int:
-        return _sum(json.dumps([FORMAT, self.declared.describe()]).encode())
 
     # --- what is refused ---------------------------------------------------------------------------------------------
 
@@ -451,7 +452,8 @@ class _Faces(Mapping[str, npt.NDArray[Any]]):
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(declared: StateTable) -> tuple[Layout, records.Shape]:
+def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
+    """Where the columns stand, in the compiler's words too, and a number that says so."""
     from headrace.kernels import records
 
     layout = Layout(declared)
@@ -467,7 +469,17 @@ def _layout(declared: StateTable) -> tuple[Layout, records.Shape]:
         layout.faces(),
         layout.due_place(),
     )
-    return layout, shape
+    return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+
+
+def _enlarged(size: int, need: int, most: int) -> int:
+    """So that it is not soon needed again."""
+    return size if need <= size // 2 else max(size, min(need + need // 2, most))
+
+
+def _first(hashes: Words) -> Numbers:
+    """Where each is for the first time."""
+    return np.unique(hashes, return_index=True)[1]
 
 
 def _has_twins(hashes: Words) -> bool:

@@ -13,8 +13,8 @@ the bytes need no marks; whoever keeps them sees to it that they are those that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,29 +38,44 @@ class Packed:
 
 
 def packed(values: pa.ChunkedArray) -> Packed:
-    pieces: list[bytes] = []
-    for chunk in values.chunks:
-        write = _writer(chunk)
-        for place, some in enumerate(np.asarray(chunk.is_valid()).tolist()):
-            parts: list[bytes] = []
-            if some:
-                write(place, place + 1, parts)
-            pieces.append(b"".join(parts))
-    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    data = np.frombuffer(b"".join(pieces), np.uint8) if lengths.any() else np.zeros(0, np.uint8)
-    return Packed(data, np.cumsum(lengths) - lengths, lengths, np.asarray(values.is_valid()))
+    found = [_packed(chunk) for chunk in values.chunks]
+    lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in found)])
+    data = np.concatenate([np.zeros(0, np.uint8), *(data for data, _ in found)])
+    return Packed(data, np.cumsum(lengths) - lengths, lengths, valid(values))
+
+
+def _packed(values: pa.Array) -> tuple[Bytes, Numbers]:
+    start = np.arange(len(values))
+    parts = _parts(values, start, start + valid(values))
+    lengths = sum((lengths for _, _, lengths in parts), np.zeros(len(values), np.int64))
+    data, places = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
+    for source, starts, sizes in parts:
+        copy(source, starts, sizes, data, places)
+        places += sizes
+    return data, lengths
 
 
 def unpacked(kind: pa.DataType, found: Packed) -> pa.Array:
     """The values as one array."""
     assert found.valid is not None
-    nothing: list[bytes] = []
-    _writer(pa.nulls(1, kind))(0, 1, nothing)
-    null, whole = memoryview(b"".join(nothing)), memoryview(found.data)  # type: ignore[arg-type]
-    column = _column(kind)
-    for start, length, some in zip(found.starts.tolist(), found.lengths.tolist(), found.valid.tolist(), strict=True):
-        column.read(whole[start : start + length] if some else null, 0, 1)
-    return column.made()
+    some = np.flatnonzero(found.valid)
+    values = _Reader(found.data, found.starts[some]).column(kind, np.ones(len(some), np.int64))
+    if len(some) == len(found.valid):
+        return values
+    return values.take(pa.array(np.cumsum(found.valid) - 1, mask=~found.valid))
+
+
+def copy(source: Bytes, starts: Numbers, lengths: Numbers, target: Bytes, places: Numbers) -> None:
+    from headrace.kernels import records  # loads the compiler, which takes a while
+
+    records.copy(fixed(source), starts, lengths, target, places)
+
+
+def gathered(source: Bytes, starts: Numbers, lengths: Numbers) -> Bytes:
+    """Pieces of bytes one behind the other."""
+    found = np.empty(int(lengths.sum()), np.uint8)
+    copy(source, starts, lengths, found, np.cumsum(lengths) - lengths)
+    return found
 
 
 # --- arrays of Arrow and their bytes ---------------------------------------------------------------------------------
@@ -78,13 +93,22 @@ def bytes_of(buffer: pa.Buffer | None) -> Bytes:
 
 
 def raw(values: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values of fixed width as they lie in memory."""
-    width, start = dtype.itemsize, values.offset
-    return bytes_of(values.buffers()[1])[start * width : (start + len(values)) * width].view(dtype)
+    """Values of fixed width as they lie in memory; booleans a byte each."""
+    start, stop = values.offset, values.offset + len(values)
+    data = bytes_of(values.buffers()[1])
+    if dtype == np.bool_:
+        return np.unpackbits(data, count=stop, bitorder="little")[start:].view(np.bool_)
+    return data[start * dtype.itemsize : stop * dtype.itemsize].view(dtype)
 
 
 def from_raw(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), pa.py_buffer(values.view(np.uint8))])
+    data = _bits(values) if pa.types.is_boolean(kind) else pa.py_buffer(values.view(np.uint8))
+    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), data])
+
+
+def valid(values: pa.Array | pa.ChunkedArray) -> Mask:
+    """Which values are not null."""
+    return np.asarray(values.is_valid())
 
 
 def offsets(values: pa.Array) -> Numbers:
@@ -97,125 +121,84 @@ def offsets(values: pa.Array) -> Numbers:
 
 
 def bitmap(valid: Mask) -> pa.Buffer | None:
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return None if valid.all() else _bits(valid)
+
+
+def _bits(values: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
-Write = Callable[[int, int, list[bytes]], None]  # adds the bytes of the values from one place to another
+Part = tuple[Bytes, Numbers, Numbers]  # bytes, and where in them what belongs to each value begins and how long it is
 
 
-def _writer(values: pa.Array) -> Write:
+def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[Part]:
+    """The parts of a column from some places to others."""
     t, kind = pa.types, values.type
-    valid = np.asarray(values.is_valid()).view(np.uint8)
+    found: list[Part] = [(valid(values).view(np.uint8), start, stop - start)]
     if t.is_struct(kind):
-        return _write_struct(valid, [_writer(values.field(place)) for place in range(kind.num_fields)])
+        return found + _all_parts([values.field(place) for place in range(kind.num_fields)], start, stop)
     if t.is_map(kind) or t.is_list(kind):
         ends = values.offsets.to_numpy().astype(np.int64) if len(values) else np.zeros(1, np.int64)
-        parts = [values.keys, values.items] if t.is_map(kind) else [values.values]
-        return _write_lengths(valid, ends, [_writer(part) for part in parts])
+        children = [values.keys, values.items] if t.is_map(kind) else [values.values]
+        return [*found, _lengths(ends, start, stop), *_all_parts(children, ends[start], ends[stop])]
     if t.is_string(kind) or t.is_binary(kind):
-        return _write_lengths(valid, offsets(values), [_write_bytes(bytes_of(values.buffers()[2]), 1)])
-    if t.is_boolean(kind):
-        return _write_fixed(valid, np.asarray(values.fill_null(False)).view(np.uint8), 1)
-    width = kind.bit_width // 8
-    return _write_fixed(valid, raw(values, np.dtype(f"V{width}")).view(np.uint8), width)
+        ends = offsets(values)
+        text = bytes_of(values.buffers()[2]), ends[start], ends[stop] - ends[start]
+        return [*found, _lengths(ends, start, stop), text]
+    dtype = _dtype(kind)
+    data = np.ascontiguousarray(raw(values, dtype)).view(np.uint8)
+    return [*found, (data, start * dtype.itemsize, (stop - start) * dtype.itemsize)]
 
 
-def _write_bytes(data: Bytes, width: int) -> Write:
-    def write(start: int, stop: int, parts: list[bytes]) -> None:
-        parts.append(data[start * width : stop * width].tobytes())
-
-    return write
+def _all_parts(columns: Sequence[pa.Array], start: Numbers, stop: Numbers) -> list[Part]:
+    return [part for column in columns for part in _parts(column, start, stop)]
 
 
-def _write_fixed(valid: Bytes, data: Bytes, width: int) -> Write:
-    return _write_struct(valid, [_write_bytes(data, width)])
+def _lengths(ends: Numbers, start: Numbers, stop: Numbers) -> Part:
+    return np.diff(ends).astype(np.int32).view(np.uint8), start * 4, (stop - start) * 4
 
 
-def _write_struct(valid: Bytes, children: list[Write]) -> Write:
-    def write(start: int, stop: int, parts: list[bytes]) -> None:
-        parts.append(valid[start:stop].tobytes())
-        for child in children:
-            child(start, stop, parts)
-
-    return write
-
-
-def _write_lengths(valid: Bytes, ends: Numbers, children: list[Write]) -> Write:
-    lengths = np.diff(ends).astype(np.int32)
-
-    def write(start: int, stop: int, parts: list[bytes]) -> None:
-        parts.append(valid[start:stop].tobytes())
-        parts.append(lengths[start:stop].tobytes())
-        for child in children:
-            child(int(ends[start]), int(ends[stop]), parts)
-
-    return write
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    return np.dtype(np.bool_ if pa.types.is_boolean(kind) else f"V{kind.byte_width}")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Column:
-    """A column that is put together of pieces."""
+class _Reader:
+    """Takes the next part of all values at once."""
 
-    kind: pa.DataType
-    children: list[_Column] = field(default_factory=list)
-    valid: list[memoryview] = field(default_factory=list)
-    lengths: list[memoryview] = field(default_factory=list)
-    data: list[memoryview] = field(default_factory=list)
-    width: int = 0  # of values of fixed width
-    has_lengths: bool = False
-    rows: int = 0
+    def __init__(self, data: Bytes, at: Numbers) -> None:
+        self._data, self._at = data, at.copy()
 
-    def read(self, whole: memoryview, at: int, rows: int) -> int:
-        """Take the next values; where they end."""
-        self.rows += rows
-        self.valid.append(whole[at : at + rows])
-        at, inside = at + rows, rows
-        if self.has_lengths:
-            self.lengths.append(whole[at : at + 4 * rows])
-            inside = sum(np.frombuffer(self.lengths[-1], np.int32).tolist())
-            at += 4 * rows
-        for child in self.children:
-            at = child.read(whole, at, inside)
-        if not self.children:
-            size = inside * (self.width or 1)
-            self.data.append(whole[at : at + size])
-            at += size
-        return at
+    def _next(self, lengths: Numbers) -> Bytes:
+        found = gathered(self._data, self._at, lengths)
+        self._at += lengths
+        return found
 
-    def made(self) -> pa.Array:
-        t, kind = pa.types, self.kind
-        buffers = [bitmap(np.frombuffer(b"".join(self.valid), np.bool_))]
-        if self.has_lengths:
-            ends = np.zeros(self.rows + 1, np.int32)
-            np.cumsum(np.frombuffer(b"".join(self.lengths), np.int32), out=ends[1:])
-            buffers.append(pa.py_buffer(ends))
-        children = [child.made() for child in self.children]
-        if t.is_map(kind):
-            entries = pa.struct([kind.key_field, kind.item_field])
-            children = [pa.StructArray.from_buffers(entries, len(children[0]), [None], children=children)]
-        if not self.children:
-            data = b"".join(self.data)
-            buffers.append(bitmap_of(np.frombuffer(data, np.bool_)) if t.is_boolean(kind) else pa.py_buffer(data))
-        return pa.Array.from_buffers(kind, self.rows, buffers, children=children or None)
-
-
-def bitmap_of(values: Mask) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(values, bitorder="little"))
-
-
-def _column(kind: pa.DataType) -> _Column:
-    t = pa.types
-    if t.is_struct(kind):
-        return _Column(kind, [_column(part.type) for part in kind])
-    if t.is_map(kind):
-        return _Column(kind, [_column(kind.key_type), _column(kind.item_type)], has_lengths=True)
-    if t.is_list(kind):
-        return _Column(kind, [_column(kind.value_type)], has_lengths=True)
-    if t.is_string(kind) or t.is_binary(kind):
-        return _Column(kind, has_lengths=True)
-    return _Column(kind, width=1 if t.is_boolean(kind) else kind.bit_width // 8)
+    def column(self, kind: pa.DataType, counts: Numbers) -> pa.Array:
+        """A column of so many elements of each value."""
+        t, rows = pa.types, int(counts.sum())
+        buffers = [bitmap(self._next(counts).view(np.bool_))]
+        if t.is_struct(kind):
+            children = [self.column(part.type, counts) for part in kind]
+            return pa.Array.from_buffers(kind, rows, buffers, children=children)
+        if t.is_map(kind) or t.is_list(kind) or t.is_string(kind) or t.is_binary(kind):
+            ends = np.append(0, np.cumsum(self._next(4 * counts).view(np.int32), dtype=np.int64))
+            buffers.append(pa.py_buffer(ends.astype(np.int32)))
+            last = np.cumsum(counts)
+            inside = ends[last] - ends[last - counts]
+            if t.is_map(kind):
+                parts = [self.column(part.type, inside) for part in (kind.key_field, kind.item_field)]
+                entries = pa.struct([kind.key_field, kind.item_field])
+                children = [pa.Array.from_buffers(entries, len(parts[0]), [None], children=parts)]
+                return pa.Array.from_buffers(kind, rows, buffers, children=children)
+            if t.is_list(kind):
+                return pa.Array.from_buffers(kind, rows, buffers, children=[self.column(kind.value_type, inside)])
+            return pa.Array.from_buffers(kind, rows, [*buffers, pa.py_buffer(self._next(inside))])
+        dtype = _dtype(kind)
+        data = self._next(counts * dtype.itemsize)
+        buffers.append(_bits(data.view(np.bool_)) if t.is_boolean(kind) else pa.py_buffer(data))
+        return pa.Array.from_buffers(kind, rows, buffers)

@@ -12,6 +12,7 @@ is used as a place before it is known to be one. An entry, or a row at rest, in 
 never taken for another; nor is a page of zeros. Rows in work (written, or handed out to be, since the last `seal`) have
 their place in the list of work instead of a checksum, and count as such only if that list has them there.
 
+What is called from outside takes `Areas` and `Shape` as plain tuples, of which the compiler knows the types much sooner.
 All functions that meet damage return where: `whole` or `damage(area, place)`.
 """
 
@@ -24,6 +25,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
 
 U = np.uint64
@@ -35,7 +37,7 @@ LIVE, WORKING, CHANGED, NEW, FREE = U(1), U(2), U(4), U(8), U(16)
 FLAGS, CONTENT, HALF, NO_SUM = U(0xFF), U(0xFFFFFFFF), U(32), U(1 << 32)
 
 # where a value of variable width is: its first word in the text, and its length in bytes
-LENGTH, LENGTH_BITS = U(0x7FFFFFFF), U(31)
+LENGTH, LENGTH_BITS = U(columns.LENGTH), U(columns.LENGTH_BITS)
 
 ROW_BITS, TAG_BITS = 30, 26
 MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33
@@ -59,7 +61,8 @@ WHOLE, UNTOLD, FULL = -1, -2, -3
 IN_ROWS, IN_INDEX, IN_HEAP = range(3)
 AREAS = 4
 
-FIND, MAKE, HOLD = 0, 1, 2  # what `find` does beside finding
+MAKE, HOLD = 1, 2  # what `find` does beside finding
+ABREAST = 32  # keys whose entries and rows are fetched from memory at a time
 
 
 class Areas(NamedTuple):
@@ -87,16 +90,23 @@ class Shape(NamedTuple):
     due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
 
 
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+}  # nothing is allocated, so nothing has to be counted
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Compiled at its first call, and kept beside this file, or in the user's cache, for other processes; or for this one."""
     try:
-        return numba.njit(function, cache=True, nogil=True, error_model="numpy")
+        return numba.njit(function, cache=True, **OPTIONS)
     except RuntimeError:  # there is no folder that may be written
-        return numba.njit(function, nogil=True, error_model="numpy")
+        return numba.njit(function, **OPTIONS)
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    return numba.njit(function, nogil=True, error_model="numpy")
+    return numba.njit(function, **OPTIONS)
 
 
 @inner
@@ -253,6 +263,7 @@ def begin(areas, shape, row, key, text, revived):
 @compiled
 def unsound(areas, shape, numbers):
     """Damage, if one of these rows has any."""
+    areas, shape = Areas(*areas), Shape(*shape)
     for row in numbers:
         if not is_sound(areas, shape, row):
             return damage(IN_ROWS, row)
@@ -262,6 +273,7 @@ def unsound(areas, shape, numbers):
 @compiled
 def write(areas, shape, images, text, numbers):
     """Put the values of rows that there are; a row's image has them where the row has them, and text elsewhere."""
+    areas, shape = Areas(*areas), Shape(*shape)
     rows = areas.rows
     for place in range(len(numbers)):
         row = numbers[place]
@@ -280,6 +292,7 @@ def touch(areas, shape, numbers):
 
     A null that still reads as one stays so; a time that reads as one becomes one.
     """
+    areas, shape = Areas(*areas), Shape(*shape)
     rows, head = areas.rows, areas.head
     for row in numbers:
         if row < 0 or row >= head[TOP] or rows[row, 0] & (LIVE | WORKING) != LIVE | WORKING:
@@ -307,6 +320,7 @@ def touch(areas, shape, numbers):
 @compiled
 def delete(areas, shape, numbers):
     """Rows whose key was there at the last `seal` keep it until the next."""
+    areas, shape = Areas(*areas), Shape(*shape)
     rows = areas.rows
     for row in numbers:
         if row < 0 or not rows[row, 0] & LIVE:  # asked for twice
@@ -324,6 +338,7 @@ def delete(areas, shape, numbers):
 @compiled
 def seal(areas, shape):
     """Lay all work down. (UNTOLD, row) and nothing is done if a row was written in place and not told."""
+    areas, shape = Areas(*areas), Shape(*shape)
     rows, head = areas.rows, areas.head
     for place in range(head[WORK]):
         row = areas.work[place]
@@ -357,6 +372,7 @@ def copy(source, starts, lengths, target, places):
 @compiled
 def compact(areas, shape, text):
     """Leave out what nothing has any more: move the values of all rows to another text, which is large enough."""
+    areas, shape = Areas(*areas), Shape(*shape)
     rows, head, sums = areas.rows, areas.head, areas.sums
     for row in range(head[TOP]):
         if not is_sound(areas, shape, row):
@@ -436,20 +452,35 @@ def is_key(areas, shape, row, image, text):
     return True
 
 
+@inner
+def approach(areas, shape, keys, text, hashes, numbers, start, stop):
+    """Ask memory for what some keys will be compared with, all at once; `numbers` gets what came, so that it is asked for."""
+    entries, rows = areas.entries, areas.rows
+    for key in range(start, stop):
+        hashes[key] = hash_of(shape, keys[key], text)
+        numbers[key] = np.int64(entries[home(hashes[key] >> FROM_HASH, len(entries))] & ROW_MASK)
+    for key in range(start, stop):
+        if numbers[key] < areas.head[TOP]:
+            numbers[key] = np.int64(rows[numbers[key], 0])
+
+
 @compiled
 def find(areas, shape, keys, text, hashes, numbers, does):
-    """The row of each key, or -1. MAKE: of those that have none yet, make one; HOLD: take them up."""
-    index, head = areas.entries, areas.head
-    slots = len(index)
+    """The row of each key, or -1. MAKE: of those that are known to have none, make one; HOLD: take them up."""
+    areas, shape = Areas(*areas), Shape(*shape)
+    entries, head = areas.entries, areas.head
+    slots = len(entries)
     for key in range(len(keys)):
-        if does & MAKE and numbers[key] >= 0:
+        if not does & MAKE:
+            if key % ABREAST == 0:
+                approach(areas, shape, keys, text, hashes, numbers, key, min(key + ABREAST, len(keys)))
+            numbers[key] = -1
+        elif numbers[key] >= 0:
             continue
-        numbers[key] = -1
-        hashes[key] = hash_of(shape, keys[key], text)
         tag = hashes[key] >> FROM_HASH
         place, row, met = home(tag, slots), np.int64(-1), 0
-        while index[place] != EMPTY:
-            entry = index[place]
+        while entries[place] != EMPTY:
+            entry = entries[place]
             if not is_entry(entry) or met == slots:
                 return damage(IN_INDEX, place)
             if (entry >> TAG_SHIFT) & TAG_MASK == tag:
@@ -472,7 +503,7 @@ def find(areas, shape, keys, text, hashes, numbers, does):
                 row = taken(areas, shape)
                 if row < 0:
                     return damage(IN_ROWS, head[FREE_LIST] - 1)
-                index[place] = entry_of(tag, row)
+                entries[place] = entry_of(tag, row)
             begin(areas, shape, row, keys[key], text, revived)
             schedule(areas, shape, row)
             numbers[key] = row
@@ -611,28 +642,28 @@ def is_current(areas, shape, row, time):
 
 
 @compiled
-def until(areas, shape, time):
-    """(damage, the rows whose time is not after this one).
+def until(areas, shape, time, rows):
+    """(damage, how many rows have a time that is not after this one); these are in `rows` then.
 
     What was taken from the heap and stays due is put aside behind its end, and then back.
     """
+    areas, shape = Areas(*areas), Shape(*shape)
     heap, head = areas.heap, areas.head
     end, kept, last_at, last = head[HEAP], 0, np.int64(0), np.int64(-1)
-    nothing = np.empty(0, np.int64)
     if end and not is_sound_entry(heap, 0):
-        return damage(IN_HEAP, 0), nothing
+        return damage(IN_HEAP, 0), 0
     while head[HEAP] and heap[0, 0] <= time:
         at, row = heap[0, 0], row_at(heap, 0)
         head[HEAP] -= 1
         if head[HEAP]:
             if not is_sound_entry(heap, head[HEAP]):
-                return damage(IN_HEAP, head[HEAP]), nothing
+                return damage(IN_HEAP, head[HEAP]), 0
             swap(heap, 0, head[HEAP])
             found = sink(heap, head[HEAP], 0)
             if found != WHOLE:
-                return found, nothing
+                return found, 0
         if row >= head[TOP] or not is_sound(areas, shape, row):
-            return damage(IN_ROWS, row), nothing
+            return damage(IN_ROWS, row), 0
         if (at == last_at and row == last) or not is_current(areas, shape, row, at):
             continue
         due = np.int64(areas.rows[row, shape.due[0]]) if has_time(areas, shape, row) else NEVER
@@ -643,15 +674,16 @@ def until(areas, shape, time):
             continue
         kept, last_at, last = kept + 1, at, row
         heap[end - kept, 0], heap[end - kept, 1] = at, row
-    rows = heap[end - kept : end, 1].copy()
-    for place in range(end - kept, end):
-        push(areas, heap[place, 0], heap[place, 1])
-    return WHOLE, rows
+    for place in range(kept):
+        rows[place] = heap[end - kept + place, 1]
+        push(areas, heap[end - kept + place, 0], rows[place])
+    return WHOLE, kept
 
 
 @compiled
 def thin(areas, shape):
     """Leave out entries that no row has any more; what is left must be put in order."""
+    areas, shape = Areas(*areas), Shape(*shape)
     heap, head = areas.heap, areas.head
     size = 0
     for place in range(head[HEAP]):
