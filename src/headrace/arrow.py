@@ -6,6 +6,7 @@ pyarrow makes one chunk and fails beyond that; what is here makes as many as it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -124,6 +125,7 @@ def _gathered(batches: Sequence[pa.RecordBatch], starts: Numbers, rows: Numbers)
             yield from _gathered(batches, starts, half)
 
 
+@functools.lru_cache(maxsize=1024)
 def _has_text(kind: pa.DataType) -> bool:
     """Whether its values have lengths of their own."""
     if pa.types.is_nested(kind):
