@@ -24,19 +24,19 @@ Codes = npt.NDArray[np.uint64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 BITS = 64
+FEW = 1_000  # rows: Arrow has sorted them before the codes are made
 PIECE = 1 << 16  # rows whose codes are made together: they stay in the processor's cache
 SPARE = 12  # bits more than the number of rows has tell most of them apart
 UNITS = (1_000_000, 1_000)  # times are often whole seconds or milliseconds, which take 20 or 10 bits less
 SIGN, LAST = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 
-def order(columns: Sequence[Column], among: Numbers | None = None) -> Numbers:
-    """Row numbers by these columns, none of them nested: nulls last, NaN above the numbers, text by its bytes.
-
-    among: the rows to be put in order, if it is not all.
-    """
-    found: Numbers = np.arange(len(columns[0])) if among is None else among.copy()
-    given = among  # None: all, as they stand
+def order(columns: Sequence[Column]) -> Numbers:
+    """Row numbers by these columns, none of them nested: nulls last, NaN above the numbers, text by its bytes."""
+    if len(columns[0]) < FEW:
+        return _by_arrow(columns)
+    found: Numbers = np.arange(len(columns[0]))
+    given: Numbers | None = None  # all, as they stand
     alike: slice | Numbers = slice(None)  # places in `found`: their rows are not told apart yet
     runs, rest, left = _Part(np.zeros(len(found), np.uint64), 0), None, list(columns)
     while len(rows := found[alike]) > 1 and (left or rest):

@@ -7,11 +7,15 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import headrace as hr
+from headrace.operators import apply
+from headrace.state import runs
 from headrace.testing import table_stream
 from headrace.types import TS_TYPE
 
+from .driving import random_layouts
 from .strategies import AGGREGATES, SECOND, SPLITS, STATELESS, Case, Table, cut, make_case, make_table
 from .test_local import check, counters, has_late, seeds
 
@@ -24,6 +28,15 @@ def test_a_processor_on_every_substream(seed: int) -> None:
     """Every fourth without caches."""
     options = {"cache": 0} if seed % 4 == 1 else {}
     check(make_case(f"apply-{seed}", ONE, depth=(1,)), seed, change_slots=0.3, **options)
+
+
+@seeds(40)
+def test_what_waits_is_written_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of any size are trimmed, and merged in between."""
+    monkeypatch.setattr(apply, "WORTH", 0)
+    monkeypatch.setattr(runs, "FAN_IN", 2 + seed % 3)
+    case = make_case(f"trimmed-{seed}", ONE, depth=(1, 2))
+    check(case, seed, epochs=8, end=seed % 4 > 0, change_slots=0.3, layouts=random_layouts(seed) if seed % 2 else None)
 
 
 @seeds(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import keeping
+from headrace.engine import keeping, outcome, slots
 from headrace.engine.keeping import Keeping
+from headrace.engine.slots import EpochSlot
 from headrace.errors import HeadraceError
 from headrace.kernels import handover, substreams
 from headrace.kernels.handover import Sequences
@@ -241,6 +243,50 @@ def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keeping, "write_merged", without)
 
 
+def always_trimmed(patch: pytest.MonkeyPatch) -> None:
+    """Blocks of any size: what the next canaries need, and sound alone."""
+    patch.setattr(apply, "WORTH", 0)
+
+
+def what_waits_is_lost(patch: pytest.MonkeyPatch) -> None:
+    always_trimmed(patch)
+    patch.setattr(EpochSlot, "left", lambda *_: None)
+
+
+def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:
+    always_trimmed(patch)
+    patch.setattr(outcome, "trimmed", lambda *_: [])
+
+
+def merged_blocks_are_trimmed(patch: pytest.MonkeyPatch) -> None:
+    """By the slots and by the driver alike: what waits stands in the merged block as well."""
+    always_trimmed(patch)
+    patch.setattr(runs, "FAN_IN", 2)
+    for module in (slots, outcome):
+        real = module.trimmed
+        patch.setattr(module, "trimmed", lambda epoch, *given, real=real: real(replace(epoch, merges=()), *given))
+
+
+def every_slot_keeps_what_is_for_all(patch: pytest.MonkeyPatch) -> None:
+    _keeping_for_all(patch, lambda groups: [0, *groups])
+
+
+def no_slot_keeps_what_is_for_all(patch: pytest.MonkeyPatch) -> None:
+    _keeping_for_all(patch, lambda groups: [group for group in groups if group])
+
+
+def _keeping_for_all(patch: pytest.MonkeyPatch, groups: Callable[[list[int]], list[int]]) -> None:
+    always_trimmed(patch)
+    real = apply._Turns._left
+
+    def left(self: Any, given: Any) -> pa.Table:
+        turns = copy.copy(self)
+        turns.groups = groups(self.groups)
+        return real(turns, given)
+
+    patch.setattr(apply._Turns, "_left", left)
+
+
 CANARIES = [
     ticks_are_lost_at_a_restart,
     ticks_come_again_after_a_restart,
@@ -255,6 +301,11 @@ CANARIES = [
     copies_are_shared,
     bases_forget_what_changed,
     merges_drop_what_is_gone,
+    what_waits_is_lost,
+    trimmed_blocks_stay,
+    merged_blocks_are_trimmed,
+    every_slot_keeps_what_is_for_all,
+    no_slot_keeps_what_is_for_all,
 ]
 REFUSED = [merges_drop_what_is_gone]  # the engine sees it itself: a table has more rows than its manifest says
 
@@ -272,7 +323,9 @@ def test_a_broken_engine_is_seen(cases: Cases, canary: Patch, monkeypatch: pytes
     pytest.fail(f"{CASES} cases did not notice {canary.__name__}")
 
 
-@pytest.mark.parametrize("patch", [None, always_renewed], ids=["as it is", "always renewed"])
+@pytest.mark.parametrize(
+    "patch", [None, always_renewed, always_trimmed], ids=["as it is", "always renewed", "always trimmed"]
+)
 def test_a_sound_engine_is_not_accused(cases: Cases, patch: Patch | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if patch is not None:
         patch(monkeypatch)

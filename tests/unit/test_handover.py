@@ -34,11 +34,11 @@ def plain(row: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("seed", range(40))
 def test_each_its_own_and_those_for_all_in_sequence(seed: int) -> None:
     r = random.Random(seed)
-    substreams, names = r.choice([1, 3, 300]), r.sample(list(COLUMNS), r.randint(0, 3))
+    substreams, names = r.choice([1, 3, 30]), r.sample(list(COLUMNS), r.randint(0, 3))
     tables = [tuples(r, r.choice([0, 1, 30]), substreams, names) for _ in range(r.randint(0, 3))]
     schema = tuples(r, 0, substreams, names).schema
     before, after = r.choice([(0, 10), (2, 7), (5, 5)])
-    found = Sequences(tables, schema, before, after)
+    found = Sequences(tables, schema, before, after, range(substreams))
     rows = [row for table in tables for row in table.set_column(0, "ts", table["ts"].cast(pa.int64())).to_pylist()]
     for number in range(substreams):
         mine = [row for row in rows if row[SUBSTREAM] in (number, EVERYWHERE) and before <= row["ts"] < after]

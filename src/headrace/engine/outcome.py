@@ -13,9 +13,10 @@ from headrace import plan as p
 from headrace.engine import keeping, watermarks
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report, SourceCounts
+from headrace.engine.trimming import trimmed
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.errors import EngineError
-from headrace.operators.base import Operator, State
+from headrace.operators.base import Appended, Operator
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, TableState, Totals
@@ -131,6 +132,7 @@ def _operators(
     """The state of every operator, and about how many tuples of it are still needed, by input."""
     plan = epoch.plan
     extra = {name: data for report in reports for name, data in report.noted.items()}
+    began = watermarks.operator_watermarks(plan, epoch.clocks)
     producers = watermarks.operator_watermarks(plan, clocks)
     arrived = watermarks.operator_watermarks(plan, watermarks.arrivals(clocks))
     found, held = {}, {}
@@ -138,9 +140,11 @@ def _operators(
         before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
         own = {**before.extra, **extra.get(operator.name, {})}
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
+        moved = list(zip(*(watermarks.input_watermarks(plan, operator, of) for of in (began, producers)), strict=True))
         bounds = operator.keep_from(watermarks.input_watermarks(plan, operator, times), extra.get(operator.owner, {}))
         inputs = tuple(
-            _live(operator, side, blocks, reports, bounds[side]) for side, blocks in enumerate(before.inputs)
+            _live(operator, side, blocks, epoch, reports, bounds[side], moved[side])
+            for side, blocks in enumerate(before.inputs)
         )
         found[operator.name] = OperatorState(inputs, own, tables_after(operator, before, epoch, reports))
         sides = zip(inputs, bounds, strict=True)
@@ -149,16 +153,25 @@ def _operators(
 
 
 def _live(
-    operator: Operator, side: int, before: Sequence[Block], reports: Sequence[Report], bound: int
+    operator: Operator,
+    side: int,
+    before: Sequence[Block],
+    epoch: Epoch,
+    reports: Sequence[Report],
+    bound: int,
+    moved: tuple[int, int],
 ) -> tuple[Block, ...]:
-    """The blocks of one input after an epoch: old ones, less merged and expired ones, and the new."""
-    if operator.state is not State.APPENDED:
+    """The blocks of one input after an epoch: old ones, less merged, trimmed and expired ones, and the new, less those
+    that were trimmed at once."""
+    if not isinstance(operator, Appended):
         return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
     merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
     gone = Counter(name for merge in merges for name in merge.gone)
     new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
-    blocks = _less(before, gone) + [merge.block for merge in merges] + new
-    return tuple(b for b in blocks if b.high is not None and b.high >= bound)
+    left = _less(before, gone)
+    over = {block.name for block in trimmed(epoch, operator, left + new, *moved)}
+    blocks = left + [merge.block for merge in merges] + new
+    return tuple(b for b in blocks if b.name not in over and b.high is not None and b.high >= bound)
 
 
 def tables_after(

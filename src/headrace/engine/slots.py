@@ -14,11 +14,12 @@ from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
 from headrace.engine.keeping import Keeping
 from headrace.engine.places import in_operators
+from headrace.engine.trimming import trimmed
 from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.errors import EngineError
 from headrace.kernels.keyed import KeyedTable
 from headrace.moments import FOREVER
-from headrace.operators.base import Operator, Replaced
+from headrace.operators.base import Appended, Operator, Replaced
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 
@@ -69,6 +70,17 @@ class EpochSlot:
     def old(self, side: int) -> Sequence[Block]:
         state = self.epoch.state.get(self.operator.name)
         return state.inputs[side] if state else ()
+
+    def trimmed(self, side: int) -> list[Block]:
+        assert isinstance(self.operator, Appended)
+        blocks = [*self.old(side), *self.new(side)]
+        return trimmed(self.epoch, self.operator, blocks, self.before[side], self.after[side])
+
+    def left(self, side: int, table: pa.Table) -> None:
+        assert isinstance(self.operator, Appended)
+        if table.num_rows:
+            block = write_grouped(self.epoch, self.task, self.operator, side, table).block
+            self.report.added(self.operator.name, side, block)
 
     def rows(self, side: int) -> list[pa.Table]:
         return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]

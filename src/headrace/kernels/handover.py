@@ -1,7 +1,7 @@
 """What the substreams of a slot are handed in an epoch: each its own tuples and those for all, in sequence.
 
-The tuples of a slot are put in sequence once, and then by substream, which keeps it; those for all stand behind them, once.
-Only when a substream's turn comes are they merged into its own, by their places in the sequence.
+The tuples of a slot are put in sequence once, and then by substream, which keeps it. Those for all stand behind them, once, if
+they would be too many; only when a substream's turn comes are they merged into its own, by their places in the sequence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import arrow
-from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import row_order
 from headrace.routing.base import EVERYWHERE
@@ -23,43 +22,56 @@ ROW = 32  # bits: a table has fewer rows
 
 
 class Sequences:
-    """tables: with the columns of the schema, `SUBSTREAM` among them; times in [before, after) are handed over now."""
+    """tables: with the columns of the schema, `SUBSTREAM` among them; times in [before, after) are handed over now.
 
-    def __init__(self, tables: Sequence[pa.Table], schema: pa.Schema, before: int, after: int) -> None:
-        table = pa.concat_tables([each.select(schema.names) for each in tables] or [schema.empty_table()])
+    members: the substreams that a tuple for all is for.
+    """
+
+    def __init__(
+        self, tables: Sequence[pa.Table], schema: pa.Schema, before: int, after: int, members: Sequence[int]
+    ) -> None:
+        some = [_mostly(each, before, after).select(schema.names) for each in tables]
+        table = pa.concat_tables(some or [schema.empty_table()])
         tuples = table.drop_columns([SUBSTREAM])
-        sequence = row_order(tuples, [TS, *tuples.column_names], _between(times(table), before, after))
-        numbers = np.asarray(table.column(SUBSTREAM))[sequence]
-        count = max(int(numbers.max(initial=0)) + 1, 1)
-        owners = np.where(numbers == EVERYWHERE, count, numbers).astype(np.min_scalar_type(count))
-        by_owner = np.argsort(owners, kind="stable")
-        self._tuples = arrow.take(tuples, sequence[by_owner])
+        at = times(tuples)
+        sequence = row_order(tuples, [TS, *tuples.column_names])
+        sequence = sequence[((at >= before) & (at < after))[sequence]]
+        owners, places = np.asarray(table.column(SUBSTREAM))[sequence].astype(np.int64), np.arange(len(sequence))
+        shared = np.flatnonzero(owners == EVERYWHERE)
+        last = max(members, default=-1) + 1
+        if len(shared) * len(members) <= len(sequence):  # so few copies that each can stand where it belongs
+            own = np.flatnonzero(owners != EVERYWHERE)
+            owners = np.concatenate([owners[own], np.repeat(np.asarray(members, np.int64), len(shared))])
+            places = np.concatenate([own, np.tile(shared, len(members))])
+        else:
+            owners[shared] = last
+        by_owner = owners << ROW | places
+        by_owner.sort()
+        places = by_owner & ((1 << ROW) - 1)
+        self._tuples = arrow.take(tuples, sequence[places])
         self._at = times(self._tuples)
-        starts = np.append(0, np.cumsum(np.bincount(owners, minlength=count + 1))).tolist()
+        self._places = places << ROW | np.arange(len(places))
+        starts = np.searchsorted(by_owner, np.arange(last + 2) << ROW).tolist()
         self._spans = list(pairwise(starts))
         self._for_all = self._spans.pop()
-        self._places = by_owner << ROW | np.arange(len(by_owner))
 
     def first(self, substream: int) -> int | None:
         """The time of the first tuple that it is handed; None: there is none."""
-        starts = [start for start, stop in (self._span(substream), self._for_all) if start < stop]
+        starts = [start for start, stop in (self._spans[substream], self._for_all) if start < stop]
         return min((int(self._at[start]) for start in starts), default=None)
 
     def tuples(self, substream: int) -> pa.Table:
         """What it is handed."""
-        (start, stop), (shared, last) = self._span(substream), self._for_all
+        (start, stop), (shared, last) = self._spans[substream], self._for_all
         if shared == last:
             return self._tuples.slice(start, stop - start)
         both = np.concatenate([self._places[start:stop], self._places[shared:last]])
         both.sort()
         return arrow.take(self._tuples, both & ((1 << ROW) - 1))
 
-    def _span(self, substream: int) -> tuple[int, int]:
-        """Its own ones: those beyond the last that has some have none."""
-        return self._spans[substream] if substream < len(self._spans) else (0, 0)
 
-
-def _between(at: Numbers, before: int, after: int) -> Numbers | None:
-    """The rows of these times; None: all of them."""
+def _mostly(table: pa.Table, before: int, after: int) -> pa.Table:
+    """What is handed over, and perhaps others: those are not worth a copy if they are few."""
+    at = times(table)
     mine = (at >= before) & (at < after)
-    return None if mine.all() else np.flatnonzero(mine)
+    return table if 2 * np.count_nonzero(mine) >= len(mine) else table.filter(pa.array(mine))

@@ -134,12 +134,13 @@ def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table if table.num_rows < 2 else arrow.take(table, row_order(table, columns))
 
 
-def row_order(table: pa.Table, columns: Sequence[str], among: arrow.Numbers | None = None) -> arrow.Numbers:
-    """Row numbers by some columns, of all rows or of those that are given."""
+def row_order(table: pa.Table, columns: Sequence[str]) -> arrow.Numbers:
+    """Row numbers by some columns."""
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
-        return order([table.column(name) for name in columns], among)
-    rows = np.arange(table.num_rows) if among is None else among
-    some = (table if among is None else arrow.take(table, among)).append_column(ROW, pa.array(rows))
+        return order([table.column(name) for name in columns])
+    numbered = table.append_column(ROW, pa.array(np.arange(table.num_rows)))
     by = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*columns, ROW))
-    found: arrow.Numbers = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: some})[ROW].to_numpy()
+    found: arrow.Numbers = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: numbered})[
+        ROW
+    ].to_numpy()
     return found

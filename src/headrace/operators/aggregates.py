@@ -12,6 +12,7 @@ from headrace.operators.base import Appended, Arranged
 from headrace.operators.keyed import Keyed
 from headrace.plan import Named
 from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.state.blocks import Block
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class WindowAggregate(GroupedOperator, Appended):
     @property
     def arranged(self) -> Arranged:
         return Arranged.POSITION
+
+    def rewrites(self, block: Block, before: int, after: int) -> bool:
+        return False
 
     def watermark(self, inputs: Sequence[int]) -> int:
         return minus(inputs[0], self.window)

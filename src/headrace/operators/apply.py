@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headrace.durations import format_duration
 from headrace.kernels import substreams
+from headrace.kernels.aggregate import times
 from headrace.kernels.handover import Sequences
 from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
@@ -28,9 +29,11 @@ from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable
 from headrace.query import nodes
-from headrace.routing import Router, SubstreamGrouping, SubstreamRouter
+from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
+from headrace.state.blocks import Block
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
+WORTH = 20_000  # rows of a block: fewer may as well stay as they are
 FIRST = "__first"  # the first `ts` of every substream that has had a tuple
 FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
@@ -93,6 +96,13 @@ class ApplyOperator(Unkeyed, Appended):
 
     def stored(self, side: int) -> set[str]:
         return set(self.schemas[side].names)
+
+    def rewrites(self, block: Block, before: int, after: int) -> bool:
+        """Once the greater part of its time has passed: so a tuple is written a few times at most, and one that waits does
+        not keep all that came with it."""
+        if block.rows < WORTH or block.low is None or block.high is None:
+            return False
+        return before < after and block.low < after <= block.high <= 2 * after - block.low
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         return tuples.select(names)
@@ -180,9 +190,12 @@ class _Turns:
     # --- what is handed over -------------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_Turn]:
-        blocks = [*self.slot.old(0), *self.slot.new(0)]
-        tables = self.slot.tables([b for b in blocks if b.low is not None and b.low < self.after], 0)
-        handed = Sequences(tables, self.operator.schemas[0], self.before, self.after)
+        trimmed = self.slot.trimmed(0)
+        blocks = [b for b in (*self.slot.old(0), *self.slot.new(0)) if b.low is not None and b.low < self.after]
+        cut = self.slot.tables(trimmed, 0)
+        tables = cut + self.slot.tables([b for b in blocks if b not in trimmed], 0)
+        self.slot.left(0, self._left(cut))
+        handed = Sequences(tables, self.operator.schemas[0], self.before, self.after, self.members)
         found = []
         for number in self.members:
             now = handed.first(number)
@@ -193,6 +206,16 @@ class _Turns:
             if now is not None or ticks or self.end is not None:
                 found.append(_Turn(number, first, handed, ticks, self.end))
         return found
+
+    def _left(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """What is not handed over yet; tuples for all are kept by one slot for all."""
+        found = [self.operator.schemas[0].empty_table()]
+        for table in tables:
+            left = times(table) >= self.after
+            if 0 not in self.groups:
+                left &= np.asarray(table.column(SUBSTREAM)) != EVERYWHERE
+            found.append(table.select(found[0].column_names).filter(pa.array(left)))
+        return pa.concat_tables(found)
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 

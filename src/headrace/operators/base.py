@@ -95,6 +95,12 @@ class Slot(Protocol):
     def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
 
+    def trimmed(self, side: int) -> list[Block]:
+        """Blocks, old and new, of which this slot must say what is left of its groups: after the epoch they are gone."""
+
+    def left(self, side: int, table: pa.Table) -> None:
+        """What is left of them, if there is something."""
+
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         """Live rows of some groups (ascending) before the epoch: `__substream`, and the table's columns."""
 
@@ -289,6 +295,10 @@ class Appended(Operator):
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         """What tuples of an input are as state."""
+
+    @abstractmethod
+    def rewrites(self, block: Block, before: int, after: int) -> bool:
+        """Whether its slots write anew what is left of a block when the watermark of its input goes from `before` to `after`."""
 
     @abstractmethod
     def merged(self, state: pa.Table) -> pa.Table:

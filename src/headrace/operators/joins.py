@@ -193,6 +193,9 @@ class JoinOperator(Appended):
     def arranged(self) -> Arranged:
         return Arranged.HASH if self.keys else Arranged.POSITION
 
+    def rewrites(self, block: Block, before: int, after: int) -> bool:
+        return False
+
     @property
     def holds_tuples(self) -> bool:
         return True
