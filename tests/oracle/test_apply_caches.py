@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import driver, inplace
+from headrace.engine import driver, inplace, keeping
 from headrace.engine.epoch import process, split
 from headrace.engine.keeping import Keeping
 from headrace.engine.reports import TableUse
@@ -37,7 +37,7 @@ from .driving import Driven, driven
 from .processing import Counter, Sessions
 from .strategies import SECOND, make_table
 from .test_apply_faults import Died, sent
-from .test_local import same
+from .test_local import same, seeds
 
 EPOCHS = 6
 ROWS = make_table(5, 240, span=120 * SECOND)
@@ -102,7 +102,7 @@ def ended(run: Driven, since: int) -> pa.Table:
 # --- as it should be -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["counter", pytest.param("sessions", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kept", [True, False])
 def test_tables_are_found_where_they_were_left(name: str, kept: bool) -> None:
     with begun(name) as run:
@@ -118,6 +118,7 @@ def test_tables_are_found_where_they_were_left(name: str, kept: bool) -> None:
     assert not where.exists(), "the run has ended"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_without_any(name: str) -> None:
     with begun(name, cache=0) as run:
@@ -141,14 +142,17 @@ def test_a_restart_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
 # --- what happens to them ------------------------------------------------------------------------------------------------
 
 
+def flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
 def altered(run: Driven, r: random.Random) -> None:
     for path in files(run):
-        with path.open("r+b") as file:
-            place = r.randrange(100)  # of the header
-            file.seek(place)
-            byte = file.read(1)[0]
-            file.seek(place)
-            file.write(bytes([byte ^ 1 << r.randrange(8)]))
+        flip(path, r.randrange(500))  # of the header
 
 
 def truncated(run: Driven, r: random.Random) -> None:
@@ -191,6 +195,7 @@ HAPPENS: dict[Callable[[Driven, random.Random], None], str] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("happens", HAPPENS, ids=[happens.__name__ for happens in HAPPENS])
 def test_what_cannot_be_used_is_built_again(
     happens: Callable[[Driven, random.Random], None], caplog: pytest.LogCaptureFixture
@@ -205,6 +210,19 @@ def test_what_cannot_be_used_is_built_again(
         assert inplace.WORDS[HAPPENS[happens]] in caplog.text
         assert epoch(run, 4).found
         rest(run, "counter", 5)
+
+
+@seeds(30)
+def test_a_bit_anywhere(seed: int) -> None:
+    """In rows, in what leads to them, or where nothing is: it is met, or it is in nobody's way."""
+    r, name = random.Random(seed), NAMES[seed % 2]
+    with begun(name) as run:
+        for number in range(EPOCHS):
+            assert LOCKED not in epoch(run, number).built
+            for path in files(run):
+                if r.random() < 0.5:
+                    flip(path, r.randrange(8 * path.stat().st_size))
+        rest(run, name, EPOCHS)
 
 
 def test_of_another_epoch(tmp_path: Path) -> None:
@@ -230,6 +248,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.thorough
 def test_locked_by_another_process_that_lives() -> None:
     with begun("counter") as run:
         for number in range(3):
@@ -250,6 +269,7 @@ def test_locked_by_another_process_that_lives() -> None:
         rest(run, "counter", 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1, 10_000])
 def test_no_room(limit: int, caplog: pytest.LogCaptureFixture) -> None:
     with begun("counter", cache=limit) as run:
@@ -315,20 +335,27 @@ def test_damage_runs_the_epoch_again_from_blocks(
 
 
 class Attempts:
-    """Executes an epoch. The first attempt of a slot comes to the middle of `process`; there it may die, and there or after
-    that another does the whole task, and is heard."""
+    """Executes an epoch. The first attempt of a slot comes to the middle of `process`, or to where its block is written;
+    there it may die, and there or after that another does the whole task, and is heard."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool, block: bool) -> None:
         self.dies, self.at_once, self.armed, self.middle = dies, at_once, False, None
-        put = KeyedTable.put
+        put, write = KeyedTable.put, keeping.write_keyed
 
-        def interrupted(table: KeyedTable, rows: pa.Table) -> None:
-            put(table, rows)
+        def interrupted(*given: Any) -> Any:
             if self.middle is not None:
                 now, self.middle = self.middle, None
                 now()
+            return write(*given) if block else None
 
-        patch.setattr(KeyedTable, "put", interrupted)
+        def puts(table: KeyedTable, rows: pa.Table) -> None:
+            put(table, rows)
+            interrupted()
+
+        if block:
+            patch.setattr(keeping, "write_keyed", interrupted)
+        else:
+            patch.setattr(KeyedTable, "put", puts)
         patch.setattr("headrace.testing.execute_locally", self.execute)
 
     def execute(self, epoch: Any, windows: Any, storage: Any) -> Any:
@@ -363,9 +390,9 @@ class Attempts:
 Told = tuple[list[TableUse], pa.Table]  # how epochs came by their tables, and all results
 
 
-def attempts_of(patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool) -> Told:
+def attempts_of(patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool, block: bool) -> Told:
     """Two in one epoch, of which the second is heard; the first has the caches."""
-    attempts = Attempts(patch, dies=dies, at_once=at_once)
+    attempts = Attempts(patch, dies=dies, at_once=at_once, block=block)
     with begun("counter") as run:
         for number in range(3):
             epoch(run, number)
@@ -375,17 +402,19 @@ def attempts_of(patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool) -> Told
         return [*uses, epoch(run, 4)], ended(run, 5)
 
 
+@pytest.mark.parametrize("block", [False, pytest.param(True, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dies", [False, True])
-def test_two_attempts_at_once(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    (during, after), results = attempts_of(monkeypatch, dies=dies, at_once=True)
+def test_two_attempts_at_once(dies: bool, block: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (during, after), results = attempts_of(monkeypatch, dies=dies, at_once=True, block=block)
     assert set(during.built) == {LOCKED}
     assert not after.found and set(after.built) == {MARKED if dies else STAMP}
     same(expected("counter"), results)
 
 
+@pytest.mark.parametrize("block", [pytest.param(False, marks=pytest.mark.thorough), True])
 @pytest.mark.parametrize("dies", [False, True])
-def test_an_attempt_after_another(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    (during, after), results = attempts_of(monkeypatch, dies=dies, at_once=False)
+def test_an_attempt_after_another(dies: bool, block: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (during, after), results = attempts_of(monkeypatch, dies=dies, at_once=False, block=block)
     assert not during.found and set(during.built) == {MARKED if dies else STAMP}
     assert after.found and not after.built
     same(expected("counter"), results)
@@ -487,13 +516,14 @@ def only_what_has_a_cache_is_noted(patch: pytest.MonkeyPatch) -> None:
 
 BROKEN: dict[Callable[[pytest.MonkeyPatch], None], Callable[[pytest.MonkeyPatch], Told]] = {
     stamps_are_ignored: not_committed,
-    marks_are_forgotten: lambda patch: attempts_of(patch, dies=True, at_once=False),
-    stamps_are_of_epochs_and_early: lambda patch: attempts_of(patch, dies=True, at_once=True),
+    marks_are_forgotten: lambda patch: attempts_of(patch, dies=True, at_once=False, block=True),
+    stamps_are_of_epochs_and_early: lambda patch: attempts_of(patch, dies=True, at_once=True, block=False),
     notes_move_before_the_commit: not_committed,
     only_what_has_a_cache_is_noted: one_without,
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("broken", BROKEN, ids=[broken.__name__ for broken in BROKEN])
 def test_broken_ones_are_seen(broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """By the answer, not only by what is told."""

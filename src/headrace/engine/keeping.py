@@ -36,12 +36,12 @@ from headrace.routing.hashing import hash_rows
 from headrace.state import caches, tables
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState, TableState
-from headrace.types import SUBSTREAM
+from headrace.types import RESERVED, SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
-FINE = 1024  # groups of a table, about
+FINE = 512  # groups of a table, about; each is a number in every manifest
 TOGETHER = 2_000_000  # rows that are read at once to build tables
 
 
@@ -49,7 +49,7 @@ def known(state: OperatorState | None, name: str, declared: StateTable, groups: 
     """A table as the last manifest has it; in the first epoch there is nothing."""
     if state is not None and name in state.tables:
         return state.tables[name]
-    fine = groups * max(FINE // groups, 1)
+    fine = groups if name.startswith(RESERVED) else groups * max(FINE // groups, 1)  # an operator's own are small
     return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
 
 

@@ -27,6 +27,7 @@ from rich.text import Text
 
 from headrace.engine.figures import EpochRecord
 from headrace.engine.progress import Progress, SplitFigures
+from headrace.engine.reports import TableUse
 from headrace.engine.run import Run
 from headrace.engine.sizes import TableSize
 from headrace.screen import printable, seen
@@ -293,12 +294,25 @@ def _split(all_: SplitFigures, newest: SplitFigures) -> str:
 
 
 def tables(progress: Progress) -> list[tuple[str, str]]:
-    """How large the tables of processors are, how they grew in the newest epoch, and where."""
-    return [
+    """How large the tables of processors are, how they grew in the newest epoch, and where; how it came by them."""
+    sizes = [
         (f"table {name} of {operator}", _table(found))
         for operator, own in progress.tables.items()
         for name, found in own.items()
     ]
+    return sizes + [(f"tables of {operator}", _use(use)) for operator, use in progress.table_use.items()]
+
+
+def _use(use: TableUse) -> str:
+    """
+    >>> _use(TableUse(6, {"cold": 2}, 1200, 0.25))
+    '6 in place, 2 built from blocks (cold 2; 1,200 rows in 0.25 s)'
+    """
+    text = f"{use.found:,} in place"
+    if use.built:
+        reasons = ", ".join(f"{why} {many:,}" for why, many in use.built.items())
+        text += f", {sum(use.built.values()):,} built from blocks ({reasons}; {use.rows:,} rows in {use.seconds:.2f} s)"
+    return text
 
 
 def _table(found: TableSize) -> str:

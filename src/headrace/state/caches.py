@@ -124,7 +124,8 @@ class Use:
         except (OSError, EngineError) as error:
             self.words = str(error)
             self.close()
-        _KEPT.tidy(self.path)
+        else:
+            _KEPT.tidy(self.path, self._folder)
 
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> Cache:
         """The cache of a table, locked; `stamp` is the noted one."""
@@ -177,7 +178,7 @@ class Cache:
     def __init__(self, name: str, who: bytes) -> None:
         self.name, self._who = name, who
         self._buffer: Area | None = None  # of the file
-        self._layout, self._inode = b"", 0
+        self._layout, self.inode = b"", 0
         self._left = b""  # the stamp that this process left
 
     def begin(self, use: Use, stamp: bytes) -> None:
@@ -196,7 +197,7 @@ class Cache:
     def _look(self, stamp: bytes) -> str | None:
         try:
             found = os.stat(self.name, dir_fd=self._use.folder, follow_symlinks=False)
-            if self._buffer is None or (self._inode, len(self._buffer)) != (found.st_ino, found.st_size):
+            if self._buffer is None or (self.inode, len(self._buffer)) != (found.st_ino, found.st_size):
                 self._map_file()
         except FileNotFoundError:
             return COLD
@@ -211,7 +212,7 @@ class Cache:
             found = os.fstat(descriptor)
             if found.st_size < mmap.PAGESIZE:
                 raise OSError(errno.EINVAL, "too short")
-            self._buffer, self._inode = _map(descriptor, found.st_size), found.st_ino
+            self._buffer, self.inode = _map(descriptor, found.st_size), found.st_ino
         finally:
             os.close(descriptor)
 
@@ -264,7 +265,7 @@ class Cache:
             raise
         finally:
             os.close(descriptor)
-        self._buffer, self._layout, self._inode = buffer, layout, inode
+        self._buffer, self._layout, self.inode = buffer, layout, inode
         buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -308,10 +309,18 @@ class _Caches:
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
 
-    def tidy(self, mine: Path) -> None:
-        """Let go of other runs whose folder was removed: a mapping would keep their files on the disk."""
-        gone = {path for path in {path for path, _ in self._kept} - {mine} if not path.is_dir()}
-        for key in [key for key in self._kept if key[0] in gone]:
+    def tidy(self, path: Path, folder: int) -> None:
+        """Let go of files that are no longer there, of this run and of others: a mapping keeps them on the disk."""
+        with os.scandir(folder) as entries:
+            there = {entry.name: entry.inode() for entry in entries}
+        living = {other for other in {other for other, _ in self._kept} if other.is_dir()}
+        for key, cache in list(self._kept.items()):
+            if key[0] not in living or (key[0] == path and there.get(key[1]) != cache.inode):
+                del self._kept[key]
+
+    def drop(self, path: Path) -> None:
+        """All of one run."""
+        for key in [key for key in self._kept if key[0] == path]:
             del self._kept[key]
 
 
@@ -336,7 +345,7 @@ class Held:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._descriptor)
             self._descriptor = None
-            _KEPT.tidy(Path())
+            _KEPT.drop(self.path)
 
 
 def _opened(run: str) -> tuple[Path, int]:
