@@ -31,7 +31,7 @@ OPENING = 64 << 10  # bytes that could be read while a file is opened
 class Splitters:
     """p tasks, each given windows of about W bytes of files.
 
-    Usually as many as slots: they are dealt equal shares, and every task more costs Spark some 50 ms of processor time.
+    Usually as many as slots: they are dealt equal shares, and every task more costs some 80 ms of processor time.
     """
 
     p: int
