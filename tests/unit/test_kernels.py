@@ -20,7 +20,7 @@ from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, SourceError
 from headrace.kernels import aggregate, join, order
-from headrace.kernels.stateless import ordered, sequence
+from headrace.kernels.stateless import ordered, run_step, sequence
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
@@ -402,3 +402,31 @@ def test_a_connection_that_duckdb_gave_up_is_not_used_again() -> None:
     with pytest.raises(duckdb.Error):
         duck.run("SELECT upper(x) FROM t", {"t": pa.table({"x": text})})
     assert duck.run("SELECT n FROM t", {"t": pa.table({"n": [1]})}).num_rows == 1
+
+
+# --- maps ----------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_that_a_map_passes_on_are_not_computed(monkeypatch: pytest.MonkeyPatch):
+    """What DuckDB is asked for is the rest; nested columns go through it, since it refuses some of their values."""
+    table = pa.table({"ts": pa.array([1, 2], TS_TYPE), "K k": ["a", None], "n": [1, 2], "s": [{"x": 1}, {"x": 2}]})
+    asked = []
+    run = duck.run
+    monkeypatch.setattr(duck, "run", lambda sql, tables: asked.append(sql) or run(sql, tables))
+
+    def mapped(**columns: str) -> pa.Table:
+        made = table_stream(table, name="s").map(**columns)
+        step = compile_query([node_of(made)]).edges[0].steps[0]
+        asked.clear()
+        found, failed = run_step(table, step, keep=False)
+        assert failed is None and found.schema.equals(made.schema)
+        return found
+
+    assert mapped(k='"k k"', m="N", t="ts").to_pydict() == {
+        "ts": table["ts"].to_pylist(), "k": ["a", None], "m": [1, 2], "t": table["ts"].to_pylist()
+    }  # fmt: skip
+    assert asked == []
+    assert mapped(n="n + 1", m="n")["n"].to_pylist() == [2, 3]
+    assert asked == ['SELECT ((n + 1)) AS "n" FROM __tuples']
+    assert mapped(s="s", x="s.x").to_pydict()["x"] == [1, 2]
+    assert len(asked) == 1

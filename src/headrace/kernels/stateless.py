@@ -7,6 +7,7 @@ So it does not depend on what came together with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,10 @@ import pyarrow as pa
 
 from headrace import arrow, duck
 from headrace.kernels.evaluate import attempt, evaluate
-from headrace.plan import FilterStep, MapStep
+from headrace.plan import FilterStep, MapStep, Named
+from headrace.plan.columns import column_of
 from headrace.sorting import order
+from headrace.types import TS
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason
@@ -42,21 +45,40 @@ def evaluated(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa
     """
     if not table.num_rows:
         return table, None, None
+    if not _computed(step):
+        return table, _beside(table, step, None), None
     if not keep:
-        return table, evaluate(_sql(step), {duck.TUPLES: table}, step.text), None
+        return table, _beside(table, step, evaluate(_sql(step), {duck.TUPLES: table}, step.text)), None
     found = attempt(_sql(step), {duck.TUPLES: table}, step.text)
     if isinstance(found, pa.Table):
-        return table, found, None
+        return table, _beside(table, step, found), None
     failing = _failing(table, step)
     rest = table.filter(pa.array(~failing))
     return rest, evaluated(rest, step, keep=False)[1], Failed(step, table.filter(pa.array(failing)))
 
 
 def _sql(step: Plain) -> str:
-    if isinstance(step, FilterStep):
-        return f"SELECT {step.sql} AS keep FROM __tuples"
-    columns = ", ".join(f"{sql} AS {duck.quote(name)}" for name, sql in (("ts", "ts"), *step.columns))
+    columns = ", ".join(f"{sql} AS {duck.quote(name)}" for name, sql in _computed(step))
     return f"SELECT {columns} FROM __tuples"
+
+
+@functools.lru_cache(maxsize=1024)
+def _computed(step: Plain) -> Named:
+    """What DuckDB is asked for: not columns that a map passes on, except nested ones, in which it finds fault with values."""
+    if isinstance(step, FilterStep):
+        return (("keep", step.sql),)
+    nested = {field.name for field in step.schema if pa.types.is_nested(field.type)}
+    return tuple((name, sql) for name, sql in step.columns if name in nested or column_of(sql) is None)
+
+
+def _beside(table: pa.Table, step: Plain, found: pa.Table | None) -> pa.Table | None:
+    """What was computed, with the columns that a map passes on; None: it computes nothing."""
+    if isinstance(step, FilterStep):
+        return found
+    known = {name.lower(): table.column(name) for name in table.column_names}
+    made = {} if found is None else dict(zip(found.column_names, found.columns, strict=True))
+    columns = {name: made[name] if name in made else known[column_of(sql) or ""] for name, sql in step.columns}
+    return pa.table({TS: known[TS], **columns})
 
 
 def _outcome(table: pa.Table, step: Plain, found: pa.Table | None) -> pa.Table:

@@ -30,6 +30,13 @@ def paths(sql: str) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(part.lower() for part in path) for path in found)
 
 
+@functools.lru_cache(maxsize=1024)
+def column_of(sql: str) -> str | None:
+    """The column that an SQL text is, in lower case; None: it is something to compute."""
+    tree = parse(sql, "sql")
+    return tree["column_names"][0].lower() if tree["class"] == "COLUMN_REF" and len(tree["column_names"]) == 1 else None
+
+
 def before(steps: Sequence[Step], names: Names) -> Names:
     """What must go into steps for these columns to come out. Every expression of a map is computed: it may fail."""
     for step in reversed(steps):

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 MAGIC = 6  # bytes: "ARROW1", at both ends
@@ -23,8 +22,6 @@ ENDIANNESS = 0  # of a schema
 HEADER = 2  # of a message
 LENGTH, COMPRESSION = 0, 3  # of a record batch
 MARKED = b"\xff\xff\xff\xff"  # how a message begins, if it is not of the oldest kind
-
-Needed = Iterator[tuple[pa.Buffer, int, int]]  # bytes of a buffer: from, to
 
 
 class Block(NamedTuple):
@@ -119,52 +116,61 @@ def _root(data: bytes, at: int) -> _Table:
 def read_rows(
     file: pa.NativeFile, block: Block, schema: pa.Schema, columns: Sequence[str], start: int, stop: int
 ) -> pa.RecordBatch:
-    """Rows of a batch that is plain and has no dictionaries: each byte that they need is read to where it would be if the
-    whole batch had been read; memory that nobody touches is not there.
+    """Rows of a batch that is plain and has no dictionaries; of nested columns more is read than is given."""
+    whole = _Whole(file, block, schema)
+    if not 0 <= start <= stop <= whole.batch.num_rows:
+        raise pa.ArrowInvalid(f"it has a batch of {whole.batch.num_rows} rows, not of {stop}")
+    chosen = whole.batch.select(list(columns))
+    return pa.RecordBatch.from_arrays([whole.rows(c, start, stop) for c in chosen.columns], schema=chosen.schema)
+
+
+class _Whole:
+    """A batch of which nothing was read but its description: its columns lie in memory that nobody has touched, which says
+    where in the file they are.
     """
-    memory = np.empty(block.bytes, np.uint8)
-    _fill(file, memory, block.offset, 0, block.described)
-    batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.BufferReader(pa.py_buffer(memory))), schema)
-    if not 0 <= start <= stop <= batch.num_rows:
-        raise pa.ArrowInvalid(f"it has a batch of {batch.num_rows} rows, not of {stop}")
-    chosen = batch.select(list(columns))
-    for column in chosen.columns:
-        for buffer, first, last in _needed(column, start, stop):
-            if not 0 <= first <= last <= buffer.size:
-                raise pa.ArrowInvalid(f"a column of {column.type} leads beyond its end")
-            at = buffer.address - memory.ctypes.data
-            _fill(file, memory, block.offset, at + first, at + last)
-    return chosen.slice(start, stop - start)
 
+    def __init__(self, file: pa.NativeFile, block: Block, schema: pa.Schema) -> None:
+        self.file, self.block = file, block
+        self.memory = np.empty(block.bytes, np.uint8)
+        self.memory[: block.described] = np.frombuffer(self._at(0, block.described), np.uint8)
+        self.batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.BufferReader(pa.py_buffer(self.memory))), schema)
 
-def _fill(file: pa.NativeFile, memory: npt.NDArray[np.uint8], offset: int, first: int, last: int) -> None:
-    """Bytes of a file that begin at an offset of it, to their place."""
-    file.seek(offset + first)
-    if file.readinto(memory[first:last]) != last - first:
-        raise pa.ArrowInvalid("it ends before its last column does")
+    def rows(self, column: pa.Array, start: int, stop: int) -> pa.Array:
+        """Some rows of a column, from the file."""
+        kind, first = column.type, start // 8 * 8  # the first row of a byte of bits
+        validity, *others = column.buffers()
+        bits = None if validity is None else self._read(validity, first // 8, -(-stop // 8))
+        if (width := _width_of_offsets(kind)) is not None:
+            ends = np.frombuffer(self._read(others[0], first * width, (stop + 1) * width), f"<i{width}")
+            text = self._read(others[1], int(ends[0]), int(ends[-1]))
+            buffers = [bits, pa.py_buffer(ends - ends[0]), text]
+        elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+            buffers = [bits, self._read(others[0], first * kind.bit_width // 8, -(-stop * kind.bit_width // 8))]
+        else:  # nested, and whatever else
+            self._fill(column)
+            return column.slice(start, stop - start)
+        return pa.Array.from_buffers(kind, stop - first, buffers).slice(start - first)
 
+    def _fill(self, column: pa.Array) -> None:
+        """All of a column, where it lies."""
+        for buffer in filter(None, column.buffers()):
+            place = buffer.address - self.memory.ctypes.data
+            self.memory[place : place + buffer.size] = np.frombuffer(self._read(buffer, 0, buffer.size), np.uint8)
 
-def _needed(column: pa.Array, start: int, stop: int) -> Needed:
-    """What must be filled to read some rows, in turn: the next answer looks into what was asked for before."""
-    kind = column.type
-    validity, *others = column.buffers()
-    if (width := _width_of_offsets(kind)) is not None:
-        yield from _bits(validity, start, stop, 1)
-        offsets, data = others
-        yield offsets, start * width, (stop + 1) * width
-        ends = np.frombuffer(offsets, f"<i{width}")[[start, stop]].tolist()
-        if data is not None:
-            yield data, ends[0], ends[1]
-    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
-        yield from _bits(validity, start, stop, 1)
-        yield from _bits(others[0], start, stop, kind.bit_width)
-    else:  # nested, and whatever else: all of it
-        yield from ((buffer, 0, buffer.size) for buffer in (validity, *others) if buffer is not None)
+    def _read(self, buffer: pa.Buffer | None, first: int, last: int) -> pa.Buffer:
+        """Bytes of a buffer."""
+        if buffer is None:  # of no bytes
+            buffer = pa.py_buffer(self.memory[:0])
+        if not 0 <= first <= last <= buffer.size:
+            raise pa.ArrowInvalid("a column leads beyond its end")
+        return self._at(buffer.address - self.memory.ctypes.data + first, last - first)
 
-
-def _bits(buffer: pa.Buffer | None, start: int, stop: int, width: int) -> Needed:
-    if buffer is not None:
-        yield buffer, start * width // 8, -(-stop * width // 8)
+    def _at(self, place: int, size: int) -> pa.Buffer:
+        self.file.seek(self.block.offset + place)
+        found = self.file.read_buffer(size)
+        if found.size != size:
+            raise pa.ArrowInvalid("it ends before its last column does")
+        return found
 
 
 def _width_of_offsets(kind: pa.DataType) -> int | None:
