@@ -1,8 +1,10 @@
-"""The split itself: Linear Road tuples routed by expressway, some of them to all, all columns to a processor that counts.
+"""The split itself: Linear Road tuples routed by expressway, some of them to all, all columns to a processor that
+counts.
 
-Every variant is headrace or Spark on the same tuples, in a process of its own, in alternating rounds: few substreams and
-many, one file in an epoch and sixteen, a plain route and one ten times as dear, Spark as it is and sorted as headrace has
-it. What is read is compared with a bare scan of the same files, what a dear route costs with what DuckDB takes for it alone.
+Every variant is headrace or Spark on the same tuples, in a process of its own, in alternating rounds: few substreams
+and many, one file in an epoch and sixteen, a plain route and one ten times as dear, Spark as it is and sorted as
+headrace has it. What is read is compared with a bare scan of the same files, what a dear route costs with what DuckDB
+takes for it alone.
 """
 
 from __future__ import annotations
@@ -297,7 +299,6 @@ def _panel(good: Mapping[str, Line], scan: Spread) -> Panel:
 
 
 def _notes(size: Size, found: Sequence[JudgedCase], alone: Mapping[str, float]) -> list[str]:
-    per_epoch = size.per_epoch
     went = ", ".join(f"{share:.2%} {what}" for what, share in found[0].case.facts.items())
     dearer = (
         [
@@ -308,10 +309,12 @@ def _notes(size: Size, found: Sequence[JudgedCase], alone: Mapping[str, float]) 
         else []
     )
     return [
-        f"epochs of {per_epoch:,} tuples, {size.seconds} s of traffic at {size.rate:,} tuples/s, in {FILES} files or in one;"
-        f" {size.rehearsed} small ones and {size.warm} such to get warm, {size.measured} measured; CPU and memory: of all processes of a system",
+        f"epochs of {size.per_epoch:,} tuples, {size.seconds} s of traffic at {size.rate:,} tuples/s, in {FILES} files"
+        f" or in one; {size.rehearsed} small ones and {size.warm} such to get warm, {size.measured} measured; CPU and"
+        " memory: of all processes of a system",
         f"{found[0].case.name}: {went}; delivered: to processors, a tuple for all once in each substream",
-        "answers: how many tuples of each type came to every substream in every epoch, as DuckDB counts them in the files",
+        "answers: how many tuples of each type came to every substream in every epoch, as DuckDB counts them in the"
+        " files",
         "headrace: in sequence, counts in a keyed table, every epoch committed; Spark: exploded by the substreams of a"
         " tuple, repartitionById, mapInArrow, no state; sorted: sortWithinPartitions by time before it",
         f"a bare scan: all columns of the files of the first variant, {CORES} threads",

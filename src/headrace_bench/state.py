@@ -1,7 +1,9 @@
-"""What many keys cost: epochs that touch a few of very many, what they write, and how a run starts again with all of it.
+"""What many keys cost: epochs that touch a few of very many, what they write, and how a run starts again with all of
+it.
 
-`large state` is headrace alone with few keys and with many, the same number touched in an epoch; `beside Spark` counts per
-key at full speed, with all keys in state. What is held in the end is compared key by key, what is put out by DuckDB.
+`large state` is headrace alone with few keys and with many, the same number touched in an epoch; `beside Spark`
+counts per key at full speed, with all keys in state. What is held in the end is compared key by key, what is put out
+by DuckDB.
 """
 
 from __future__ import annotations
@@ -227,11 +229,11 @@ def _panel(found: Mapping[int, Sequence[Held]]) -> Panel:
 def _notes(sizes: Sizes) -> list[str]:
     return [
         f"large state: a count per key by row numbers in place, {SUBSTREAMS} substreams on {CORES} slots; after all keys"
-        f" have come once, and {sizes.settling} epochs more, {sizes.epochs} epochs with {sizes.touched:,} random keys each; the"
-        f" run is stopped and started again, for {sizes.few} epochs with {sizes.touched // 10:,}, the first of which reads"
-        " all state (again; reading: the seconds of all tasks that this took). Written: all files that an epoch leaves in"
-        " the checkpoint, in the mean. In place: tables that were not read from blocks. Medians over the rounds. What is"
-        " held in the end is compared with the input, key by key.",
+        f" have come once, and {sizes.settling} epochs more, {sizes.epochs} epochs with {sizes.touched:,} random keys"
+        f" each; the run is stopped and started again, for {sizes.few} epochs with {sizes.touched // 10:,}, the first"
+        " of which reads all state (again; reading: the seconds of all tasks that this took). Written: all files that"
+        " an epoch leaves in the checkpoint, in the mean. In place: tables that were not read from blocks. Medians over"
+        " the rounds. What is held in the end is compared with the input, key by key.",
     ]
 
 
@@ -265,8 +267,8 @@ def compared(found: JudgedCase) -> Found:
     what = f"{found.case.name}: tuples/s, beside Spark's transformWithStateInPandas"
     made: list[Claim] = [] if ratio is None else [claims.at_least(what, 10, ratio, " x")]
     notes = [
-        "beside Spark: the number of every tuple among those of its key; each process first runs it over a thousand keys, and"
-        " all keys are in state before anything is measured;"
+        "beside Spark: the number of every tuple among those of its key; each process first runs it over a thousand"
+        " keys, and all keys are in state before anything is measured;"
         f" headrace: {SUBSTREAMS} substreams by key, row numbers in place; Spark: a ValueState in RocksDB, changelog"
         " checkpoints, Unix domain sockets to its Python workers, one round unless --full",
         *compare.notes([found]),

@@ -1,9 +1,9 @@
 """A split in Spark, micro-batch by micro-batch: `python -m headrace_bench.systems.spark_split task.json`.
 
-A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById` brings
-those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type. Where that is
-asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none here but its own
-log of batches and the sink's files: that is in Spark's favour.
+A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById`
+brings those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type.
+Where that is asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none
+here but its own log of batches and the sink's files: that is in Spark's favour.
 """
 
 from __future__ import annotations
