@@ -1,6 +1,8 @@
-"""A stream over many keys: the first epochs bring every key once, in any order, each later one some of them at random.
+"""A stream over many keys: the first epochs bring every key once, in any order, each later one some of them at
+random.
 
-How often a key has come follows from the stream alone (`counts`), so what a run holds in its state is checked key by key.
+How often a key has come follows from the stream alone (`counts`), so what a run holds in its state is checked key by
+key.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Keys(Streams):
-    """`load` keys in each of the first epochs until all have come, then `epochs` with as many as `rate` says, then `few`.
+    """`load` keys in each of the first epochs until all have come, then `epochs` with `rate` of them, then `few`.
 
     An epoch is a second, and no key comes twice in it.
     """

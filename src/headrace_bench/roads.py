@@ -1,12 +1,12 @@
-"""Cars on expressways, as in the Linear Road benchmark: position reports and queries of 15 columns, 64 bytes a tuple.
+"""Cars on expressways, as in the Linear Road benchmark: reports and queries of 15 columns, 64 bytes a tuple.
 
 A car reports every 30 s, a report in a hundred comes with a query: half of these ask for a balance (type 2, of no
-expressway), a tenth for expenses (3), the others for a travel time (4). A round is 30 s, in which every car reports once,
-so rounds are made alone: the same tuples for the same seed, in however many files, of either format. Tuples of a second
-come in any order, seconds do not: nothing is late. The time is the event time `ts`; all else is 32 bits.
+expressway), a tenth for expenses (3), the others for a travel time (4). A round is 30 s, in which every car reports
+once, so rounds are made alone: the same tuples for the same seed, in however many files, of either format. Tuples of
+a second come in any order, seconds do not: nothing is late. The time is the event time `ts`; all else is 32 bits.
 
-Cars enter by lane 0, drive on lanes 1 to 3 at a steady speed and leave by lane 4; another car takes their place. The last
-tuple is a query of its own file, a second behind all others: it moves the watermark past them.
+Cars enter by lane 0, drive on lanes 1 to 3 at a steady speed and leave by lane 4; another car takes their place. The
+last tuple is a query of its own file, a second behind all others: it moves the watermark past them.
 """
 
 from __future__ import annotations

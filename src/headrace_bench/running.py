@@ -225,7 +225,9 @@ class JudgedCase:
         return list(dict.fromkeys(o.system for o in self.outcomes))
 
 
-def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = ()) -> JudgedCase:
+def run_case(
+    case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = (), **options: Any
+) -> JudgedCase:
     """All systems in alternating order, round by round, over the same files; `once`: families with a single round."""
     with scratch("data") as folder:
         say(f"{case.name}: writing {case.streams.tuples:,} tuples")
@@ -239,7 +241,7 @@ def run_case(case: Case, systems: Sequence[System], rounds: int, say: Say, once:
                     continue
                 say(f"{case.name}: round {number + 1} of {rounds}, {system.name} ...")
                 began = time.monotonic()
-                outcomes.append(run_once(system, case, joined if system.reads_one_file else folder))
+                outcomes.append(run_once(system, case, joined if system.reads_one_file else folder, **options))
                 say(f"{case.name}: {told(outcomes[-1])} ({time.monotonic() - began:.0f} s in all)")
         return judged(case, outcomes, right)
 

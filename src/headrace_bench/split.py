@@ -1,8 +1,10 @@
-"""The split itself: Linear Road tuples routed by expressway, some of them to all, all columns to a processor that counts.
+"""The split itself: Linear Road tuples routed by expressway, some of them to all, all columns to a processor that
+counts.
 
-Every variant is headrace or Spark on the same tuples, in a process of its own, in alternating rounds: few substreams and
-many, one file in an epoch and sixteen, a plain route and one ten times as dear, Spark as it is and sorted as headrace has
-it. What is read is compared with a bare scan of the same files, what a dear route costs with what DuckDB takes for it alone.
+Every variant is headrace or Spark on the same tuples, in a process of its own, in alternating rounds: few substreams
+and many, one file in an epoch and sixteen, a plain route and one ten times as dear, Spark as it is and sorted as
+headrace has it. What is read is compared with a bare scan of the same files, what a dear route costs with what DuckDB
+takes for it alone.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ FILES = 16
 LINKS = 12  # of the chain that makes a route dear: ten times a plain one and a little more
 PLAIN = f"CASE WHEN type = {REPORT} THEN xway END"
 BROADCAST = f"type = {BALANCE}"
+LITTLE = "rehearsal"
 REPEATS = 5  # of what is measured in this process
 FEW = 8  # substreams
 BASE = f"q = {FEW}"
@@ -58,14 +61,15 @@ class Size:
     warm: int  # epochs
     measured: int
     many: int  # substreams, where there are many
+    rehearsed: int  # epochs of little before the others
 
     @property
     def per_epoch(self) -> int:
         return self.rate * self.seconds
 
 
-FULL = Size(rate=13_635, seconds=300, warm=3, measured=6, many=512)  # 8 expressways at their peak
-QUICK = Size(rate=1_010, seconds=30, warm=1, measured=2, many=32)
+FULL = Size(rate=13_635, seconds=300, warm=3, measured=6, many=512, rehearsed=40)  # 8 expressways at their peak
+QUICK = Size(rate=1_010, seconds=30, warm=1, measured=2, many=32, rehearsed=2)
 
 
 @dataclass(frozen=True)
@@ -116,11 +120,17 @@ def run(options: Options) -> Report:
             options.say(f"writing {stream.tuples:,} tuples, {stream.tuples * 64 / 1e9:.1f} GB: {what}")
             folders[stream] = stack.enter_context(scratch("data"))
             roads.write(stream, folders[stream])
-        outcomes, scans = _rounds(chosen, folders, options)
+            roads.write(rehearsal(stream, size), folders[stream] / LITTLE)
+        outcomes, scans = _rounds(chosen, folders, size, options)
         options.say("counting the same by DuckDB ...")
         found = _judged(chosen, outcomes, folders)
     alone = routes_alone(chosen[0].roads) if DEAR in outcomes else {}
     return reported(size, found, Spread.of(scans), alone)
+
+
+def rehearsal(stream: Roads, size: Size) -> Roads:
+    """Epochs of little, which every process runs first: its virtual machine then has compiled what it runs."""
+    return replace(stream, rate=QUICK.rate, seconds=ROUND, epochs=size.rehearsed)
 
 
 def scaled(size: Size, times: float) -> Size:
@@ -129,7 +139,7 @@ def scaled(size: Size, times: float) -> Size:
 
 
 def _rounds(
-    chosen: Sequence[Variant], folders: Mapping[Roads, Path], options: Options
+    chosen: Sequence[Variant], folders: Mapping[Roads, Path], size: Size, options: Options
 ) -> tuple[dict[str, list[Outcome]], list[float]]:
     outcomes: dict[str, list[Outcome]] = {variant.name: [] for variant in chosen}
     scans = []
@@ -138,8 +148,10 @@ def _rounds(
             if any(outcome.tuples_per_second is None for outcome in outcomes[variant.name]):
                 continue  # there was nothing to measure
             options.say(f"{variant.name}: round {turn + 1} of {options.rounds} ...")
+            folder = folders[variant.roads]
+            little = {"source": str(folder / LITTLE), "tuples": rehearsal(variant.roads, size).tuples}
             files = variant.roads.files
-            found = run_once(variant.system, variant.case, folders[variant.roads], files_per_epoch=files)
+            found = run_once(variant.system, variant.case, folder, files_per_epoch=files, rehearsal=little)
             outcomes[variant.name].append(found)
             options.say(f"{variant.name}: {told(found)}")
         scans.append(scanned(folders[chosen[0].roads] / SIDE))
@@ -283,7 +295,6 @@ def _panel(good: Mapping[str, Line], scan: Spread) -> Panel:
 
 
 def _notes(size: Size, found: Sequence[JudgedCase], alone: Mapping[str, float]) -> list[str]:
-    per_epoch = size.per_epoch
     went = ", ".join(f"{share:.2%} {what}" for what, share in found[0].case.facts.items())
     dearer = (
         [
@@ -294,10 +305,12 @@ def _notes(size: Size, found: Sequence[JudgedCase], alone: Mapping[str, float]) 
         else []
     )
     return [
-        f"epochs of {per_epoch:,} tuples, {size.seconds} s of traffic at {size.rate:,} tuples/s, in {FILES} files or in one;"
-        f" {size.warm} to get warm, {size.measured} measured; CPU and memory: of all processes of a system",
+        f"epochs of {size.per_epoch:,} tuples, {size.seconds} s of traffic at {size.rate:,} tuples/s, in {FILES} files"
+        f" or in one; {size.rehearsed} small ones and {size.warm} such to get warm, {size.measured} measured; CPU and"
+        " memory: of all processes of a system",
         f"{found[0].case.name}: {went}; delivered: to processors, a tuple for all once in each substream",
-        "answers: how many tuples of each type came to every substream in every epoch, as DuckDB counts them in the files",
+        "answers: how many tuples of each type came to every substream in every epoch, as DuckDB counts them in the"
+        " files",
         "headrace: in sequence, counts in a keyed table, every epoch committed; Spark: exploded by the substreams of a"
         " tuple, repartitionById, mapInArrow, no state; sorted: sortWithinPartitions by time before it",
         f"a bare scan: all columns of the files of the first variant, {CORES} threads",

@@ -31,7 +31,7 @@ from headrace_bench.systems.headrace_processors import CountByType
 from headrace_bench.task import Case, Query
 
 SMALL = Roads(("reports",), 202, 60, 3, 4, gap=1.0)
-TINY = Size(rate=101, seconds=30, warm=1, measured=2, many=16)
+TINY = Size(rate=101, seconds=30, warm=1, measured=2, many=16, rehearsed=2)
 
 
 def seconds(table: pa.Table) -> np.ndarray:

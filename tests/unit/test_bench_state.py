@@ -154,12 +154,10 @@ def epoch(tuples: int, milliseconds: float, written: int) -> dict[str, float]:
     return {"epoch": 0, "tuples": tuples, "milliseconds": milliseconds, "written": written, **tables}
 
 
-def test_loading_and_settling_epochs_are_left_out_and_the_first_of_a_second_start_is_told():
-    stream = QUICK.stream(5_000)
-    loading = [epoch(2_500, 9_000, 10**6)] * stream.loads + [epoch(500, 8_000, 10**6)] * state.SETTLING
-    first = loading + [epoch(500, ms, 1_000) for ms in (10, 30, 20, 12)]
+def test_the_first_epoch_of_a_second_start_is_told_by_itself():
+    first = [epoch(500, ms, 1_000) for ms in (10, 30, 20, 12)]
     again = [epoch(50, 700, 500), epoch(50, 5, 100), epoch(50, 7, 100), epoch(50, 6, 100), epoch(1, 99, 99)]
-    found = state._held(stream, {"first": first, "again": again}, 80.0, OK)
+    found = state.figures(5_000, first, again, OK, 80.0)
     assert (found.median, found.longest, found.written) == (16, 30, 1_000)
     assert (found.first_again, found.few_median, found.few_written) == (700, 6, 100)
     assert (found.read, found.in_place) == (250, 0.75)

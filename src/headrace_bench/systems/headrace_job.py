@@ -143,31 +143,44 @@ def splitters(number: int | None) -> Iterator[None]:
         raise HeadraceError("the engine did not ask how many splitters to take; correct this benchmark")
 
 
+def begun(spark: Any, task: dict[str, Any], work: Path) -> Run:
+    """The query of a task at work on its source."""
+    folder, per_epoch = Path(task["source"]), task["files_per_epoch"]
+    sources = [hr.files(spark, folder / s, time="ts", files_per_epoch=per_epoch, name=s) for s in task["sides"]]
+    return build(task, sources).start(
+        hr.sinks.parquet(work / "out"),
+        checkpoint=work / "checkpoint",
+        most_slots=task.get("most_slots"),
+        show=False,
+        **settings(task),
+    )
+
+
+def settings(task: dict[str, Any]) -> dict[str, Any]:
+    slots, strategy = task.get("slots", task["cores"]), task.get("strategy", "subquery")
+    policy = {"policy": task["policy"]} if "policy" in task else {}
+    return {"slots": slots, "epoch": task["epoch"], "strategy": strategy, **policy}
+
+
+def rehearse(spark: Any, task: dict[str, Any]) -> None:
+    """Run it over little first, where that is asked for: what is measured then has been compiled."""
+    if (little := task.get("rehearsal")) is not None:
+        with begun(spark, {**task, **little}, Path(task["work"]) / "rehearsal") as run:
+            while run.progress.tuples_in < little["tuples"]:
+                if not run.active:
+                    run.wait(0)
+                time.sleep(POLL)
+
+
 def main(path: str) -> None:
     task = jobs.load(path)
     with jobs.errors(task), splitters(task.get("splitters")):
-        strategy, slots = task.get("strategy", "subquery"), task.get("slots", task["cores"])
-        settings = {"slots": slots, "epoch": task["epoch"], "strategy": strategy}
-        settings |= {"policy": task["policy"]} if "policy" in task else {}
         counted = task.get("count", False)
         spark = hr.session(slots=task["cores"], **(counting.REMEMBER if counted else {}))
         heap = spark.sparkContext.getConf().get("spark.driver.memory")
-        jobs.about(task, {"headrace": hr.__version__, "spark": spark.version}, {**settings, "heap": heap})
-        folder, per_epoch = Path(task["source"]), task["files_per_epoch"]
-        sources = [hr.files(spark, folder / s, time="ts", files_per_epoch=per_epoch, name=s) for s in task["sides"]]
-        work = Path(task["work"])
-        out = hr.sinks.parquet(work / "out")
-        run = build(task, sources).start(
-            out,
-            checkpoint=work / "checkpoint",
-            epoch=task["epoch"],
-            slots=slots,
-            most_slots=task.get("most_slots"),
-            strategy=strategy,
-            policy=task.get("policy"),
-            show=False,
-        )
-        with run:
+        jobs.about(task, {"headrace": hr.__version__, "spark": spark.version}, {**settings(task), "heap": heap})
+        rehearse(spark, task)
+        with begun(spark, task, Path(task["work"])) as run:
             seen = follow(run, task)
         if counted:
             jobs.epochs(task, counting.epochs(spark.sparkContext, [(each.tuples, each.last) for each in seen]))

@@ -1,5 +1,5 @@
-"""Counts and sessions as processors, as a user of headrace writes them: one `get` and one `put` for every chunk, or, where
-that is said, by row numbers in place.
+"""Counts and sessions as processors, as a user of headrace writes them: one `get` and one `put` for every chunk, or,
+where that is said, by row numbers in place.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,28 @@ def _begun(batch: Any) -> float:
     return datetime.datetime.fromisoformat(batch["timestamp"]).timestamp()
 
 
-def main(path: str) -> None:
+def begun(spark: SparkSession, task: dict[str, Any], work: Path) -> Any:
+    """The query of a task at work on its source."""
+    results = build(task, [source(spark, task, side) for side in task["sides"]])
+    writer = results.writeStream.format("parquet").option("path", str(work / "out"))
+    writer = writer.option("checkpointLocation", str(work / "checkpoint"))
+    live = task["epoch"] != "0 seconds"
+    return (writer.trigger(processingTime=task["epoch"]) if live else writer.trigger(availableNow=True)).start()
+
+
+def run(path: str, begun: Callable[[SparkSession, dict[str, Any], Path], Any]) -> None:
+    """A query to its end; over little first, where that is asked for."""
     task = jobs.load(path)
     with jobs.errors(task):
-        spark = session(task)
+        spark, work = session(task), Path(task["work"])
         jobs.about(task, {"spark": spark.version}, settings(task))
-        results = build(task, [source(spark, task, side) for side in task["sides"]])
-        work = Path(task["work"])
-        writer = results.writeStream.format("parquet").option("path", str(work / "out"))
-        writer = writer.option("checkpointLocation", str(work / "checkpoint"))
-        live = task["epoch"] != "0 seconds"
-        query = (writer.trigger(processingTime=task["epoch"]) if live else writer.trigger(availableNow=True)).start()
+        if "rehearsal" in task:
+            begun(spark, {**task, **task["rehearsal"]}, work / "rehearsal").awaitTermination()
+        query = begun(spark, task, work)
         follow(query, task)
         query.stop()
         spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    run(sys.argv[1], begun)

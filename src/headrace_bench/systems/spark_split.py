@@ -1,9 +1,9 @@
 """A split in Spark, micro-batch by micro-batch: `python -m headrace_bench.systems.spark_split task.json`.
 
-A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById` brings
-those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type. Where that is
-asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none here but its own
-log of batches and the sink's files: that is in Spark's favour.
+A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById`
+brings those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type.
+Where that is asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none
+here but its own log of batches and the sink's files: that is in Spark's favour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace_bench.systems import jobs, spark_job
+from headrace_bench.systems import spark_job
 
 TYPES = 5  # 0 to 4
 COUNTS = "ts timestamp, substream long, type long, n long"
@@ -57,30 +57,20 @@ def _end(time: dt.datetime, every: int) -> dt.datetime:
     return dt.datetime.fromtimestamp((int(time.timestamp()) // every + 1) * every, dt.UTC)
 
 
-def main(path: str) -> None:
-    task = jobs.load(path)
-    with jobs.errors(task):
-        spark = spark_job.session(task)
-        jobs.about(task, {"spark": spark.version}, spark_job.settings(task))
-        work, count = Path(task["work"]), counting(task["every"])
+def begun(spark: SparkSession, task: dict[str, Any], work: Path) -> Any:
+    """Counts of every micro-batch go to a folder of Parquet files."""
+    count = counting(task["every"])
 
-        def deliver(batch: DataFrame, number: int) -> None:
-            counts = divided(task, batch).mapInArrow(count, COUNTS)
-            counts.coalesce(task["cores"]).write.mode("append").parquet(str(work / "out"))
+    def deliver(batch: DataFrame, number: int) -> None:
+        counts = divided(task, batch).mapInArrow(count, COUNTS)
+        counts.coalesce(task["cores"]).write.mode("append").parquet(str(work / "out"))
 
-        started = _stream(spark, task).writeStream.foreachBatch(deliver)
-        started = started.option("checkpointLocation", str(work / "checkpoint"))
-        query = started.trigger(availableNow=True).start()
-        spark_job.follow(query, task)
-        query.stop()
-        spark.stop()
-
-
-def _stream(spark: SparkSession, task: dict[str, Any]) -> DataFrame:
     folder = f"{task['source']}/{task['sides'][0]}"
     reader = spark.readStream.schema(spark.read.parquet(folder).schema)
-    return reader.option("maxFilesPerTrigger", task["files_per_epoch"]).parquet(folder)
+    stream = reader.option("maxFilesPerTrigger", task["files_per_epoch"]).parquet(folder)
+    writer = stream.writeStream.foreachBatch(deliver).option("checkpointLocation", str(work / "checkpoint"))
+    return writer.trigger(availableNow=True).start()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    spark_job.run(sys.argv[1], begun)
