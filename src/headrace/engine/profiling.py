@@ -330,15 +330,18 @@ def turn_here(subject: Subject, windows: Sequence[Path], splitters: int) -> Turn
 
 
 def turn_on_spark(subject: Subject, sc: Any, windows: Sequence[Path], p: int) -> Turn:
-    """p splitters side by side, then p slots side by side, in processes of their own."""
+    """p splitters side by side, then p slots side by side, in processes of their own.
+
+    Each is given the whole sample, as much as one alone: what a task gathers before it writes has a cost of its own.
+    """
     from headrace.engine import spark
 
     rows = []
-    for path in (path for paths in dealt(windows, p) for path in paths):
+    for path in windows:
         stat = path.stat()
         about = {"path": str(path), "bytes": stat.st_size, "modified": stat.st_mtime_ns}
         rows.append((subject.source.name, "file", json.dumps(about).encode()))
-    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, sc.parallelize(rows, p), epoch))
+    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, sc.parallelize(rows * p, p), epoch))
     return _turn(reports)
 
 
@@ -490,7 +493,7 @@ def run_beside(
 
 
 def _ran(found: Profile, p: int, turns: Sequence[Turn]) -> Ran:
-    rate, noise = _spread([found.tuples / max(each.splitting) for each in turns])
+    rate, noise = _spread([p * found.tuples / max(each.splitting) for each in turns])
     shares = [parasplit.eta(1, 1, 0.0, sum(each.splitting), sum(each.merging)) for each in turns]  # each kind as one
     return Ran(p, rate, noise, found.rates(p).PS, statistics.median(shares), found.efficiency(p))
 
