@@ -118,11 +118,8 @@ class Profile:
 
     @property
     def phi_PS_1(self) -> float:
-        """Tuples per second of one splitter."""
-        return 1 / parasplit.C_PS(self.costs, self.split)
-
-    def rates(self, p: int) -> parasplit.Rates:
-        return parasplit.rates(self.costs, self.split, p)
+        """Tuples per second of one splitter that sends each once, as it does with q = 1."""
+        return 1 / parasplit.C_PS(self.costs, replace(self.split, copies=1))
 
     @property
     def p_paper(self) -> int:
@@ -178,7 +175,7 @@ class Profile:
 
 def doubling(most: int = parasplit.MOST) -> list[int]:
     """1, 2, 4 ... up to the most."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return [1 << power for power in range(most.bit_length())]
 
 
 # --- which split ---------------------------------------------------------------------------------------------------------
@@ -495,7 +492,7 @@ def run_beside(
 def _ran(found: Profile, p: int, turns: Sequence[Turn]) -> Ran:
     rate, noise = _spread([p * found.tuples / max(each.splitting) for each in turns])
     shares = [parasplit.eta(1, 1, 0.0, sum(each.splitting), sum(each.merging)) for each in turns]  # each kind as one
-    return Ran(p, rate, noise, found.rates(p).PS, statistics.median(shares), found.efficiency(p))
+    return Ran(p, rate, noise, found.in_turn(p).PS, statistics.median(shares), found.efficiency(p))
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------------------
