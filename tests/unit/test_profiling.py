@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
 
@@ -223,6 +224,14 @@ def test_a_profile_says_what_it_chose(found: Profile) -> None:
     data = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert [row["p"] for row in data["table"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert data["p"]["model"] == found.p_model and data["W"] == found.W
+
+
+def test_tuples_that_are_replicated_count_once_in_the_rate_of_one_splitter() -> None:
+    """The factor of equation 6 counts their copies; 512 of 0.5 % are 2.55 tuples more for each that is read."""
+    once = made_up()
+    each = replace(once, split=replace(once.split, copies=512))
+    assert each.phi_PS_1 == once.phi_PS_1 and each.p_paper == once.p_paper
+    assert once.p_hat == 4 and each.p_hat == 13  # 6 M / 1.67 M, and that times 3.555
 
 
 def made_up() -> Profile:

@@ -118,11 +118,8 @@ class Profile:
 
     @property
     def phi_PS_1(self) -> float:
-        """Tuples per second of one splitter."""
-        return 1 / parasplit.C_PS(self.costs, self.split)
-
-    def rates(self, p: int) -> parasplit.Rates:
-        return parasplit.rates(self.costs, self.split, p)
+        """Tuples per second of one splitter that sends each once, as it does with q = 1."""
+        return 1 / parasplit.C_PS(self.costs, replace(self.split, copies=1))
 
     @property
     def p_paper(self) -> int:
@@ -178,7 +175,7 @@ class Profile:
 
 def doubling(most: int = parasplit.MOST) -> list[int]:
     """1, 2, 4 ... up to the most."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return [1 << power for power in range(most.bit_length())]
 
 
 # --- which split ---------------------------------------------------------------------------------------------------------
@@ -330,15 +327,18 @@ def turn_here(subject: Subject, windows: Sequence[Path], splitters: int) -> Turn
 
 
 def turn_on_spark(subject: Subject, sc: Any, windows: Sequence[Path], p: int) -> Turn:
-    """p splitters side by side, then p slots side by side, in processes of their own."""
+    """p splitters side by side, then p slots side by side, in processes of their own.
+
+    Each is given the whole sample, as much as one alone: what a task gathers before it writes has a cost of its own.
+    """
     from headrace.engine import spark
 
     rows = []
-    for path in (path for paths in dealt(windows, p) for path in paths):
+    for path in windows:
         stat = path.stat()
         about = {"path": str(path), "bytes": stat.st_size, "modified": stat.st_mtime_ns}
         rows.append((subject.source.name, "file", json.dumps(about).encode()))
-    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, sc.parallelize(rows, p), epoch))
+    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, sc.parallelize(rows * p, p), epoch))
     return _turn(reports)
 
 
@@ -490,9 +490,9 @@ def run_beside(
 
 
 def _ran(found: Profile, p: int, turns: Sequence[Turn]) -> Ran:
-    rate, noise = _spread([found.tuples / max(each.splitting) for each in turns])
+    rate, noise = _spread([p * found.tuples / max(each.splitting) for each in turns])
     shares = [parasplit.eta(1, 1, 0.0, sum(each.splitting), sum(each.merging)) for each in turns]  # each kind as one
-    return Ran(p, rate, noise, found.rates(p).PS, statistics.median(shares), found.efficiency(p))
+    return Ran(p, rate, noise, found.in_turn(p).PS, statistics.median(shares), found.efficiency(p))
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -202,3 +203,40 @@ def test_the_paper_is_bound_by_its_network() -> None:
 
     assert rate(ps.MOST) == 987 and ps.rates(costs, split, 64, network=987.0).bottleneck == "PR"
     assert ps.p_model(rate, GBIT) == math.ceil(987 * 3.555 / PHI_PS_1)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "COST-MODEL.md"
+DOUBLING = [1 << power for power in range(10)]
+
+
+def tables() -> list[list[list[int]]]:
+    """The tables of the page whose rows are numbers, without words beside them."""
+    found: list[list[list[int]]] = [[]]
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0].isdigit() and cells[1].isdigit():
+            found[-1].append([int(cell) for cell in cells if cell.isdigit()])
+        elif found[-1]:
+            found.append([])
+    return [table for table in found if table]
+
+
+def test_the_tables_of_the_page_are_computed_right() -> None:
+    one = 1 / PHI_PS_1
+    paper = (Costs(cs=one), LINEAR_ROAD)
+    likely = (Costs(cr_W=0.14 * one, cs=0.86 * one, cr_PR=0.0), {"r": 0.985, "b": 0.01, "o": 0.005})
+
+    def needed(costs: Costs, shares: dict[str, float], q: int) -> int:
+        return ps.p_model(lambda p: p / ps.C_PS(costs, Split(q, **shares)), GBIT)
+
+    def rate(costs: Costs, shares: dict[str, float], p: int) -> int:
+        return round(ps.rates(costs, Split(512, **shares), p, network=987.0).parasplit)
+
+    by_q = [
+        [q, ps.p_hat(GBIT, PHI_PS_1, q), needed(*paper, q), needed(*likely, q), ps.p_hat(500, PHI_PS_1, q)]
+        for q in DOUBLING
+    ]
+    by_p = [[p, round(min(987, p / ps.C_PS_hat(one, 512))), rate(*paper, p), rate(*likely, p)] for p in DOUBLING]
+    assert tables() == [by_q, by_p]
