@@ -23,7 +23,7 @@ from headrace.errors import SourceError
 from headrace.sources import check_schema, raw_names
 from headrace.sources.cutting import Piece, cut, read_pieces
 
-WINDOW = 16 << 20  # bytes: reading them takes a hundred times as long as opening a file, and 256 MB make sixteen
+WINDOW = 16 << 20  # bytes: to read and split them takes a hundred times as long as to open a file; 256 MB make sixteen
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 
