@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 MORE = 0.010  # x, in seconds: Spark starts a task, every slot opens one block more
 EACH = 4  # windows of an epoch that a splitter gets
-USUAL = 16 << 20  # bytes of a window: reading it takes a hundred times as long as opening a file
+USUAL = 16 << 20  # bytes of a window: to read and split them takes a hundred times as long as to open a file
 SMALLEST, LARGEST = 1 << 20, 64 << 20  # bytes of a window: opening it costs little; several have room in memory
 APART = 4  # times that W must be off before it is changed
 

@@ -94,7 +94,7 @@ class Window:
     source: str
     rows: pa.Table
     arrived: float | None = None
-    path: str | None = None  # of the file that it is, to name it in errors
+    path: str | None = None  # of the file that it is a piece of, to name it in errors
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------

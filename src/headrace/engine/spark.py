@@ -323,7 +323,7 @@ def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[Window]:
             portions = (Portion(source, Piece(**json.loads(bytes(body)))) for source, _, body in together)
             yield from read_windows(epoch, portions)
         else:
-            yield from (Window(source, unpack(bytes(body))) for source, _, body in together)
+            yield from (Window(source, unpack(body)) for source, _, body in together)
 
 
 def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:

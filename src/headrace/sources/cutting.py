@@ -48,7 +48,7 @@ def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
     sizes = file.sizes()
     scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
     first, size = 0, 0
-    for group, own in enumerate(int(size * scale) for size in sizes):
+    for group, own in enumerate(int(given * scale) for given in sizes):
         if group > first and size + own > most:
             yield replace(whole, size=size, first=first, stop=group)
             first, size = group, 0
