@@ -276,18 +276,13 @@ def test_a_scan_reads_every_tuple(tmp_path: Path):
 
 
 def test_an_engine_is_held_to_a_number_of_splitters(monkeypatch: pytest.MonkeyPatch):
-    class Splitters:
-        def __init__(self, p: int) -> None:
-            self.p = p
-
-        usual = staticmethod(lambda slots, bytes: Splitters(slots))
-
-    monkeypatch.setitem(sys.modules, headrace_job.SPLITTERS, SimpleNamespace(Splitters=Splitters))
+    module = SimpleNamespace(deal=lambda sizes, hands: hands)
+    monkeypatch.setitem(sys.modules, headrace_job.SPLITTERS, module)
     with headrace_job.splitters(None):
-        assert Splitters.usual(2, 10).p == 2
+        assert module.deal([5, 5], 2) == 2
     with headrace_job.splitters(1):
-        assert Splitters.usual(2, 10).p == 1
-    with pytest.raises(HeadraceError, match="did not ask"), headrace_job.splitters(1):
+        assert module.deal([5, 5], 2) == 1
+    with pytest.raises(HeadraceError, match="did not deal"), headrace_job.splitters(1):
         pass  # a rate with a name that is not its own would be worse
 
 

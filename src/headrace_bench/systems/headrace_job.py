@@ -22,7 +22,7 @@ from headrace_bench.systems.headrace_processors import CountByType, RunningCount
 from headrace_bench.task import PROCESSORS
 
 POLL = 0.005
-SPLITTERS = "headrace.engine.splitters"  # where an engine that cuts files chooses how many read them
+SPLITTERS = "headrace.engine.splitters"  # where an engine that cuts files deals the pieces to those that read them
 
 
 def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
@@ -128,16 +128,17 @@ def splitters(number: int | None) -> Iterator[None]:
     if number is None:
         yield
         return
-    chosen, asked = import_module(SPLITTERS).Splitters, list[int]()
+    module, asked = import_module(SPLITTERS), list[int]()
+    deal = module.deal
 
-    def held(slots: int, bytes: int) -> Any:
-        asked.append(slots)
-        return chosen(number)
+    def held(sizes: Any, hands: int) -> Any:
+        asked.append(hands)
+        return deal(sizes, number)
 
-    chosen.usual = staticmethod(held)
+    module.deal = held
     yield
     if not asked:
-        raise HeadraceError(f"the engine did not ask {SPLITTERS} how many splitters to take; correct this benchmark")
+        raise HeadraceError(f"the engine did not deal its input by {SPLITTERS}.deal; correct this benchmark")
 
 
 def begun(spark: Any, task: dict[str, Any], work: Path) -> Run:
