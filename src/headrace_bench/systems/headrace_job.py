@@ -128,8 +128,8 @@ def splitters(number: int | None) -> Iterator[None]:
     if number is None:
         yield
         return
-    module, asked = import_module(SPLITTERS), list[int]()
-    deal = module.deal
+    module: Any = import_module(SPLITTERS)
+    deal, asked = module.deal, list[int]()
 
     def held(sizes: Any, hands: int) -> Any:
         asked.append(hands)
