@@ -39,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "state": state.run,
     "adaptive": adaptive.run,
 }
+WITH_FLINK = {"join", "theta", "aggregate", "latency"}
 
 
 def show(names: Sequence[str], options: Options, console: Console, json: Path | None, charts: Path | None) -> bool:
@@ -46,7 +47,7 @@ def show(names: Sequence[str], options: Options, console: Console, json: Path | 
     running.demand_linux()
     if charts:
         report.demand_matplotlib()
-    if options.flink:
+    if options.flink and WITH_FLINK & set(names):
         flink.prepare(options.say)
     before, began = report.machine(), time.monotonic()
     console.print(_welcome(before, options), markup=False, soft_wrap=True)

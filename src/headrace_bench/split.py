@@ -225,7 +225,7 @@ def reported(size: Size, found: Sequence[JudgedCase], scan: Spread, alone: Mappi
     lines = {measured.case.name: summary.lines(measured)[0] for measured in found}
     good = {name: line for name, line in lines.items() if line.ok}
     made = [("split", claim) for claim in _claims(size, good, alone)]
-    grids = [claims.grid(made), _grid(found, lines), _ratios(good, scan)]
+    grids = [grid for grid in (claims.grid(made), _grid(found, lines), _ratios(good, scan)) if grid.rows]
     data = {
         **compare.data(found),
         "size": asdict(size) | {"per_epoch": size.per_epoch},

@@ -196,7 +196,9 @@ def _grid(found: Mapping[int, Sequence[Held]]) -> Grid:
         ">written",
         ">with a tenth",
         ">ms",
-        ">started again, ms",
+        ">again, ms",
+        ">reading, ms",
+        ">in place",
         ">memory",
     ]
     rows = [

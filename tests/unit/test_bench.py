@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace.cli import app
@@ -31,6 +32,7 @@ from headrace_bench import (
     latency,
     report,
     running,
+    show,
     strategies,
     summary,
     theta,
@@ -443,6 +445,17 @@ def test_numbers_have_three_digits_that_count():
         "100 k",
         "2.5 G",
     ]
+
+
+def test_flink_is_set_up_for_benchmarks_that_have_it_and_for_no_other(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    nothing = report.Report("name", "Title", [], [], {})
+    monkeypatch.setattr(show.flink, "prepare", lambda say: asked.append("Flink"))
+    monkeypatch.setattr(show, "BENCHMARKS", {name: lambda options: nothing for name in show.BENCHMARKS})
+    options = Options(1, True, False, True, lambda text: None)
+    for name in ("split", "state", "join"):
+        assert show.show([name], options, Console(quiet=True), None, None)
+    assert asked == ["Flink"]
 
 
 def test_the_command_explains_itself():

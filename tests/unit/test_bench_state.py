@@ -174,6 +174,7 @@ def test_claims_are_about_many_keys_beside_few(tmp_path: Path):
     many = [made(5_000, median=140, longest=400, few_written=3e5)]
     found = state.reported(QUICK, {1_000: few, 5_000: many})
     assert [claim.holds for claim in found.claims] == [True, True, False, True, False]
+    assert {len(row) for row in found.grids[0].rows} == {len(found.grids[0].headings)}
     assert [row[:3] for row in found.grids[0].rows] == [["1,000", "100", "200"], ["5,000", "140", "400"]]
     whole = report.Report("state", "Title", found.notes, found.grids, {}, found.panels)
     chart = report.draw(tmp_path, whole, report.machine())
