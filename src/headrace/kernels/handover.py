@@ -35,7 +35,8 @@ class Sequences:
         tuples = table.drop_columns([SUBSTREAM])
         at = times(tuples)
         sequence = row_order(tuples, [TS, *tuples.column_names])
-        sequence = sequence[((at >= before) & (at < after))[sequence]]
+        now = (at >= before) & (at < after)
+        sequence = sequence if now.all() else sequence[now[sequence]]
         owners, places = np.asarray(table.column(SUBSTREAM))[sequence].astype(np.int64), np.arange(len(sequence))
         shared = np.flatnonzero(owners == EVERYWHERE)
         last = max(members, default=-1) + 1
