@@ -153,14 +153,15 @@ def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
 
 
 def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
-    """Those substreams that have tuples of their own, and of them not the one that has the first."""
-    real = Sequences.tuples
+    """Not the last of the substreams that a slot has."""
+    real = handover._by_owner
 
-    def own(self: Sequences, substream: int) -> pa.Table:
-        start, stop = self._span(substream)
-        return real(self, substream) if start else self._tuples.slice(start, stop - start)
+    def some(numbers: Any, members: Any) -> Any:
+        keys, for_all = real(numbers, members)
+        lost = (keys >> handover.ROW == max(members, default=0)) & (numbers[keys & handover.PLACE] == EVERYWHERE)
+        return keys[~lost], for_all
 
-    patch.setattr(Sequences, "tuples", own)
+    patch.setattr(handover, "_by_owner", some)
 
 
 def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
@@ -180,8 +181,12 @@ def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
 
 def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     """Tuples at the watermark are handed over already: others of that time may follow in the next epoch."""
-    real = handover._between
-    patch.setattr(handover, "_between", lambda at, before, after: real(at, before, after + 1))
+    real = Sequences.__init__
+
+    def eager(self: Sequences, given: Any, schema: pa.Schema, before: int, after: int, members: Any) -> None:
+        real(self, given, schema, before, after + 1, members)
+
+    patch.setattr(Sequences, "__init__", eager)
 
 
 def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,36 @@ def test_take_in_pieces_is_take(small_pieces: None) -> None:
     assert arrow.take(table, rows[:0]).num_rows == 0
 
 
+def test_numbers_are_taken_as_arrow_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "FEW", 0)
+    rng = np.random.default_rng(3)
+    kinds = [
+        pa.int8(),
+        pa.uint16(),
+        pa.int32(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.date32(),
+        pa.time64("us"),
+        TS,
+    ]
+    columns = {str(kind): pa.array(rng.integers(0, 100, 90)).cast(_number(kind)).view(kind) for kind in kinds}
+    whole = pa.table({**columns, "null": pa.array([None, *range(89)]), "text": list(map(str, range(90)))})
+    table = pa.concat_tables([whole.slice(5, 30), whole.slice(40, 0), whole.slice(7, 50)])
+    rows = rng.integers(0, 80, 200)
+    found = arrow.take(table, rows)
+    found.validate(full=True)
+    assert found.equals(table.take(pa.array(rows)))
+    for wrong in (-1, 80):
+        with pytest.raises(IndexError, match="of a table of 80"):
+            arrow.take(table.select(["int8"]), np.array([wrong]))
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    return {32: pa.int32(), 64: pa.int64()}[kind.bit_width] if pa.types.is_temporal(kind) else kind
+
+
 def test_nested_text_of_several_chunks_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow joins no chunks of nested text beyond 2 GiB: a large table keeps those that it has."""
     monkeypatch.setattr("headrace.state.blocks.SAFE", 200)

@@ -1,7 +1,7 @@
 """What the substreams of a slot are handed in an epoch: each its own tuples and those for all, in sequence.
 
-The tuples of a slot are put in sequence once, and then by substream, which keeps it. Those for all stand behind them, once, if
-they would be too many; only when a substream's turn comes are they merged into its own, by their places in the sequence.
+The tuples of a slot are put in sequence once, and then by substream, which keeps it. Those for all stand before them, once, if
+their copies would be many; only when a substream's turn comes are they merged into its own, by their places in the sequence.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
@@ -19,6 +20,7 @@ from headrace.routing.base import EVERYWHERE
 from headrace.types import SUBSTREAM, TS
 
 ROW = 32  # bits: a table has fewer rows
+PLACE = (1 << ROW) - 1
 
 
 class Sequences:
@@ -35,25 +37,15 @@ class Sequences:
         tuples = table.drop_columns([SUBSTREAM])
         at = times(tuples)
         sequence = row_order(tuples, [TS, *tuples.column_names])
-        sequence = sequence[((at >= before) & (at < after))[sequence]]
-        owners, places = np.asarray(table.column(SUBSTREAM))[sequence].astype(np.int64), np.arange(len(sequence))
-        shared = np.flatnonzero(owners == EVERYWHERE)
-        last = max(members, default=-1) + 1
-        if len(shared) * len(members) <= len(sequence):  # so few copies that each can stand where it belongs
-            own = np.flatnonzero(owners != EVERYWHERE)
-            owners = np.concatenate([owners[own], np.repeat(np.asarray(members, np.int64), len(shared))])
-            places = np.concatenate([own, np.tile(shared, len(members))])
-        else:
-            owners[shared] = last
-        by_owner = owners << ROW | places
-        by_owner.sort()
-        places = by_owner & ((1 << ROW) - 1)
-        self._tuples = arrow.take(tuples, sequence[places])
+        now = (at >= before) & (at < after)
+        sequence = sequence if now.all() else sequence[now[sequence]]
+        keys, for_all = _by_owner(np.asarray(table.column(SUBSTREAM))[sequence], members)
+        bounds = np.arange(max(members, default=-1) + 2) << ROW
+        self._spans, self._for_all = list(pairwise(np.searchsorted(keys, bounds).tolist())), (0, for_all)
+        keys &= PLACE
+        self._tuples = arrow.take(tuples, sequence[keys])
         self._at = times(self._tuples)
-        self._places = places << ROW | np.arange(len(places))
-        starts = np.searchsorted(by_owner, np.arange(last + 2) << ROW).tolist()
-        self._spans = list(pairwise(starts))
-        self._for_all = self._spans.pop()
+        self._places = keys << ROW | np.arange(len(keys))
 
     def first(self, substream: int) -> int | None:
         """The time of the first tuple that it is handed; None: there is none."""
@@ -67,7 +59,22 @@ class Sequences:
             return self._tuples.slice(start, stop - start)
         both = np.concatenate([self._places[start:stop], self._places[shared:last]])
         both.sort()
-        return arrow.take(self._tuples, both & ((1 << ROW) - 1))
+        return arrow.take(self._tuples, both & PLACE)
+
+
+def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[arrow.Numbers, int]:
+    """(of every tuple whose it is and below that its place, ascending; how many for all there are, before the others).
+
+    Of a sequence, by the substream of each tuple. Where copies for all members are not many, they stand where they belong.
+    """
+    shared = np.flatnonzero(numbers == EVERYWHERE)
+    keys = numbers.astype(np.int64) << ROW | np.arange(len(numbers))
+    few = len(shared) * len(members) <= len(numbers)
+    if few:
+        owners = np.repeat(np.asarray(members, np.int64), len(shared))
+        keys = np.concatenate([keys, owners << ROW | np.tile(shared, len(members))])
+    keys.sort()  # the number of those for all is below zero
+    return (keys[len(shared) :], 0) if few else (keys, len(shared))
 
 
 def _mostly(table: pa.Table, before: int, after: int) -> pa.Table:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import form
-from headrace.routing.base import GROUPS, Adapts, Grouping, Groups
+from headrace.routing.base import EVERYWHERE, GROUPS, NOWHERE, Adapts, Grouping, Groups
 from headrace.routing.by_hash import Spread
 
 SEPARATE = 1024  # substreams that get a group each; a manifest names every group
@@ -30,8 +30,10 @@ class SubstreamGrouping(Grouping):
     keeps_hash: ClassVar[bool] = False
 
     def groups(self, table: pa.Table, total: int) -> Groups:
-        numbers = np.asarray(table.column(self.columns[0]).cast(pa.int64()))
-        return np.where(numbers < 0, numbers, self._group(numbers, total)).astype(np.int32)
+        every = self._group(np.arange(self.substreams), total)
+        by_number = np.append(every, (EVERYWHERE, NOWHERE)).astype(np.int32)  # the two are numbers from the end
+        found: Groups = by_number[np.asarray(table.column(self.columns[0]))]
+        return found
 
     def _group(self, numbers: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
         return numbers * total // self.substreams
