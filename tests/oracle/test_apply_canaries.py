@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.kernels import substreams
 from headrace.operators import apply
 from headrace.reference import reference
-from headrace.state import bases, runs, tables
+from headrace.state import bases, tables
 from headrace.types import SUBSTREAM
 
 from .driving import drive
@@ -224,7 +224,8 @@ def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
 def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A tombstone goes, though what it hides lies in a block that is not merged."""
     real = keeping.write_merged
-    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(bases, "FAN_IN", 2)
+    patch.setattr(keeping, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
         found = tables.newest
