@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import keeping
+from headrace.engine import keeping, lying
 from headrace.engine.keeping import Keeping
 from headrace.errors import HeadraceError
 from headrace.kernels import substreams
@@ -225,7 +225,7 @@ def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A tombstone goes, though what it hides lies in a block that is not merged."""
     real = keeping.write_merged
     patch.setattr(bases, "FAN_IN", 2)
-    patch.setattr(keeping, "FINE", 1)  # groups in which a row stays when another goes
+    patch.setattr(lying, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
         found = tables.newest
