@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import keeping, outcome, slots
+from headrace.engine import keeping, lying, outcome, slots
 from headrace.engine.keeping import Keeping
 from headrace.engine.slots import EpochSlot
 from headrace.errors import HeadraceError
@@ -232,7 +232,8 @@ def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
 def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A tombstone goes, though what it hides lies in a block that is not merged."""
     real = keeping.write_merged
-    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(bases, "FAN_IN", 2)
+    patch.setattr(lying, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
         found = tables.newest

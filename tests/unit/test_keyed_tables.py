@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import operators
-from headrace.engine import keeping, plan_file, sizes
+from headrace.engine import lying, plan_file, sizes
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
@@ -106,7 +106,7 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operators.PLANNERS, nodes.Distinct, planned)  # type: ignore[arg-type]
     for name, value in {"SMALL": 40, "LEAST": 10, "FEW": 150}.items():
         monkeypatch.setattr(bases, name, value)
-    monkeypatch.setattr(keeping, "FINE", 3 * GROUPS)
+    monkeypatch.setattr(lying, "FINE", 3 * GROUPS)
 
 
 def query() -> hr.Stream:
@@ -312,7 +312,7 @@ def test_another_slots_group_is_refused(summed: Summed, monkeypatch: pytest.Monk
     monkeypatch.setattr(summed, "layout", lambda operator, groups, slots: Diagonal.even(groups, 2))
     summed.run = summed.opened(2)
     monkeypatch.setattr(Summing, "run", lambda self, slot: iter([slot.change("sums", ONE, NOTHING[1], NEW)][:0]))
-    with pytest.raises(EngineError, match=r"groups \[0\] are not those of slot 1"):
+    with pytest.raises(EngineError, match=r"groups \[\d\] are not those of slot 1"):
         summed.epoch()
 
 

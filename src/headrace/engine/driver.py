@@ -257,7 +257,7 @@ class Driver:
             state=state,
             largest=last.splits if last else {},
             merges=merges_of(self.plan, state, slots, last.number) if last else (),
-            renewals=renewals_of(state, last.number, groups) if last else {},
+            renewals=renewals_of(self.plan, state, last.number, groups) if last else {},
             ended=tuple(clocks) if final else given.static,
             bounded=given.bounded,
             best_effort=given.best_effort,

@@ -1,7 +1,6 @@
 """The keyed tables of one operator in one slot in one epoch: rows that count, what was changed of them, and bases.
 
-A table lies in the groups of its operator, each in as many parts, by the hash of the key, that there are about `FINE` in
-all: a base is written of one part at a time. Below, a group is such a part.
+A table has groups of its own (`headrace.engine.lying`); a slot has those that lie in its groups of the operator.
 
 Invariant: for every table the slot writes one block at most, with rows of its own groups only, all with this epoch as
 their `__at`. Of a group it has either what changed, tombstones included, or all rows that the group holds now, and then
@@ -25,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
+from headrace.engine.lying import Lying, known
 from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
 from headrace.errors import DamagedCache, EngineError, StateError
@@ -32,35 +32,15 @@ from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Damaged
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
-from headrace.routing.hashing import hash_rows
 from headrace.state import caches, tables
 from headrace.state.blocks import Block
-from headrace.state.manifest import OperatorState, TableState
-from headrace.types import RESERVED, SUBSTREAM
+from headrace.state.manifest import TableState
+from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
-FINE = 512  # groups of a table, about; each is a number in every manifest
 TOGETHER = 2_000_000  # rows that are read at once to build tables
-
-
-def known(state: OperatorState | None, name: str, declared: StateTable, groups: int) -> TableState:
-    """A table as the last manifest has it; in the first epoch there is nothing."""
-    if state is not None and name in state.tables:
-        return state.tables[name]
-    fine = groups if name.startswith(RESERVED) else groups * max(FINE // groups, 1)  # an operator's own are small
-    return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
-
-
-def groups_of(operator: Operator, state: TableState, rows: pa.Table, groups: int) -> AnyNumbers:
-    """The group of every row among those of a table: part of one of the operator's groups."""
-    of = operator.groupings[0].groups(rows, groups)
-    parts = len(state.rows) // groups
-    if parts == 1:
-        return of
-    low = hash_rows(rows, state.key) & np.uint64(0xFFFFFFFF)  # the upper half may have chosen the substream
-    return of.astype(np.int64) * parts + ((low * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,7 +102,7 @@ class Keeping:
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        return self._rows(table, np.asarray(sorted(groups), np.int64))
+        return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64)))
 
     def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
         """The tables of some substreams, to be changed: found in place, or built from blocks."""
@@ -173,14 +153,13 @@ class Keeping:
         """Their rows, of some groups at a time."""
         if not substreams:
             return
-        numbers = np.asarray(substreams, np.int64)
-        of = self._groups_of_substreams(numbers)
-        before = self._before(table)
-        live = np.asarray(before.rows, np.int64).reshape(self.epoch.groups, -1).sum(1)
-        groups = np.unique(of)
-        batch = np.cumsum(live[groups]) // TOGETHER
+        numbers, lying = np.asarray(substreams, np.int64), self._lying(table)
+        of = lying.of_substreams(numbers)
+        live = np.asarray(self._before(table).rows, np.int64).reshape(lying.units, -1).sum(1)
+        units = np.unique(of)
+        batch = np.cumsum(live[units]) // TOGETHER
         for number in np.unique(batch):
-            mine = groups[batch == number]
+            mine = units[batch == number]
             rows = by_substream(self._rows(table, mine)) if live[mine].any() else {}
             for substream in numbers[np.isin(of, mine)].tolist():
                 yield substream, rows.get(substream)
@@ -197,9 +176,9 @@ class Keeping:
     def _checked(self, table: str, delta: pa.Table, put: int, new: npt.NDArray[np.bool_]) -> Change:
         """What was said of the rows can be so."""
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
-        parts = len(before) // self.epoch.groups
-        if others := sorted(set(np.unique(groups // parts).tolist()) - set(self.groups.tolist())):
-            raise EngineError(f"{self._words(table)}: groups {others} are not those of slot {self.task.partition}")
+        if len(others := groups[~self._is_mine(table, groups)]):
+            found = np.unique(others).tolist()
+            raise EngineError(f"{self._words(table)}: groups {found} are not those of slot {self.task.partition}")
         if len(new) != put:
             raise EngineError(
                 f"{self._words(table)}: of {put} rows that were put, {len(new)} were said to be new or not"
@@ -223,7 +202,7 @@ class Keeping:
             return  # which ends the task
         for table in self.operator.tables:
             due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
-            mine = due[np.isin(due // self._parts(table), self.groups)]
+            mine = due[self._is_mine(table, due)]
             if len(mine) or table in self._changes:
                 self._write(table, mine)
         for opened in self._open.values():
@@ -278,25 +257,25 @@ class Keeping:
 
     def _before(self, table: str) -> TableState:
         state = self.epoch.state.get(self.operator.name)
-        return known(state, table, self._declared(table), self.epoch.groups)
+        self._declared(table)
+        return known(state, table, self.operator, self.epoch.groups)
 
-    def _parts(self, table: str) -> int:
-        return len(self._before(table).rows) // self.epoch.groups
+    def _lying(self, table: str) -> Lying:
+        return Lying.of(self.operator, self._before(table), self.epoch.groups)
 
-    def _rows(self, table: str, groups: AnyNumbers) -> pa.Table:
-        """All rows of some groups of the operator before the epoch."""
-        parts = self._parts(table)
-        fine = (groups[:, None] * parts + np.arange(parts)).ravel()
+    def _is_mine(self, table: str, groups: AnyNumbers) -> npt.NDArray[np.bool_]:
+        lying = self._lying(table)
+        return np.isin(groups // lying.parts, lying.of_groups(self.groups))
+
+    def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
+        """All rows of some units before the epoch."""
+        fine = self._lying(table).fine(units)
         found = tables.read(self.task.reader, self._before(table), fine, self._words(table))
         self.report.work.opened[self.operator.name] += found.nbytes
         return found
 
     def _groups(self, table: str, rows: pa.Table) -> AnyNumbers:
-        return groups_of(self.operator, self._before(table), rows, self.epoch.groups)
-
-    def _groups_of_substreams(self, substreams: AnyNumbers) -> AnyNumbers:
-        of = pa.table({SUBSTREAM: pa.array(substreams, pa.int32())})
-        return self.operator.groupings[0].groups(of, self.epoch.groups).astype(np.int64)
+        return self._lying(table).rows(rows, self._declared(table).key)
 
     def _words(self, table: str) -> str:
         return f"table {table!r} of {self.operator.name}"
@@ -320,7 +299,7 @@ def _marked(parts: Sequence[pa.Table], substreams: Sequence[int]) -> pa.Table:
 
 def write_merged(epoch: Epoch, task: Task, operator: Operator, table: str, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several that still count."""
-    state = known(epoch.state.get(operator.name), table, operator.tables[table], epoch.groups)
+    state = known(epoch.state.get(operator.name), table, operator, epoch.groups)
     what, fine = f"table {table!r} of {operator.name}", len(state.rows)
     found = [tables.opened(task.reader, state, block, fine, what) for block in blocks]
     rows = tables.newest(state, [tables.counting(block, np.arange(fine), state.renewed) for block in found])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace import plan as p
 from headrace.engine.epoch import Merge
+from headrace.engine.lying import Lying
 from headrace.operators.base import Operator, State
 from headrace.state import bases
 from headrace.state.blocks import Block
@@ -25,9 +26,17 @@ def merges_of(
     return tuple(tuple(planned[slot::slots]) for slot in range(slots))
 
 
-def renewals_of(state: Mapping[str, OperatorState], last: int, groups: int) -> dict[str, dict[str, tuple[int, ...]]]:
+def renewals_of(
+    plan: p.PhysicalPlan, state: Mapping[str, OperatorState], last: int, groups: int
+) -> dict[str, dict[str, tuple[int, ...]]]:
     """The groups of every operator's tables whose bases the epoch after `last` renews."""
-    planned = {n: {t: bases.due(each, last, groups) for t, each in known.tables.items()} for n, known in state.items()}
+    planned = {
+        name: {
+            table: bases.due(each, last, Lying.of(plan.by_name[name], each, groups).parts)
+            for table, each in known.tables.items()
+        }
+        for name, known in state.items()
+    }
     return {name: found for name, tables in planned.items() if (found := {t: g for t, g in tables.items() if g})}
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace import plan as p
-from headrace.engine import keeping, watermarks
+from headrace.engine import watermarks
 from headrace.engine.epoch import Epoch
+from headrace.engine.lying import known
 from headrace.engine.reports import Report, SourceCounts
 from headrace.engine.trimming import trimmed
 from headrace.engine.work import Work, WorkSoFar, total
@@ -179,8 +180,8 @@ def tables_after(
 ) -> dict[str, TableState]:
     """The keyed tables of an operator after an epoch."""
     return {
-        name: _table(keeping.known(before, name, declared, epoch.groups), operator.name, name, epoch.number, reports)
-        for name, declared in operator.tables.items()
+        name: _table(known(before, name, operator, epoch.groups), operator.name, name, epoch.number, reports)
+        for name in operator.tables
     }
 
 

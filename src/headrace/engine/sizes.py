@@ -8,7 +8,7 @@ substream of a group: mostly one and the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.plan import PhysicalPlan
 from headrace.routing import SubstreamGrouping
@@ -64,14 +64,14 @@ def sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int]
         older = known.operators[name].tables if known and name in known.operators else {}
         many = (substreams or {}).get(name)
         if own := shown(operator.tables):
-            groups = last.groups
-            found[name] = {table: table_size(state, older.get(table), groups, many) for table, state in own.items()}
+            units = min(last.groups, many) if many else last.groups
+            found[name] = {table: table_size(state, older.get(table), units, many) for table, state in own.items()}
     return found
 
 
-def table_size(state: TableState, before: TableState | None, groups: int, substreams: int | None) -> TableSize:
-    now = _by_group(state, groups)
-    was = _by_group(before, groups) if before else [0] * groups
+def table_size(state: TableState, before: TableState | None, units: int, substreams: int | None) -> TableSize:
+    """units: of how many things of one slot its groups are the parts, if it has parts (`headrace.engine.lying`)."""
+    now, was = (_by_unit(each, units) for each in (state, before or replace(state, rows=(0,) * len(state.rows))))
     more = [after - then for after, then in zip(now, was, strict=True)]
     return TableSize(
         rows=sum(state.rows),
@@ -84,9 +84,8 @@ def table_size(state: TableState, before: TableState | None, groups: int, substr
     )
 
 
-def _by_group(state: TableState, groups: int) -> list[int]:
-    """Rows of the operator's groups; a table lies in parts of them."""
-    parts = len(state.rows) // groups
+def _by_unit(state: TableState, units: int) -> list[int]:
+    parts = len(state.rows) // units if len(state.rows) % units == 0 else 1
     return [sum(state.rows[start : start + parts]) for start in range(0, len(state.rows), parts)]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
+from headrace.engine.lying import Lying
 from headrace.engine.position import Position
 from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
@@ -56,7 +57,7 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, files: Collection[str] = ())
         for operator in plan.operators:
             state = last.operators.get(operator.name)
             if state is not None:
-                _operator(operator, state)
+                _operator(operator, state, last.groups)
             elif operator.state is not State.NONE:
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
         if last.control:
@@ -89,9 +90,6 @@ def _layouts(last: Manifest) -> None:
 
 def _table(state: TableState, last: Manifest, key: str) -> None:
     """Its numbers can be so: that its rows are these is seen when they are read."""
-    if not state.rows or len(state.rows) % last.groups:
-        wanted = f"a list of {last.groups}, one for each group, or of as many for each"
-        raise form.refuse(f"{key}.rows", wanted, len(state.rows))
     for group, (renewed, rows) in enumerate(zip(state.renewed, state.rows, strict=True)):
         form.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
     for place, block in enumerate(state.blocks):
@@ -112,7 +110,7 @@ def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
             raise form.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
 
 
-def _operator(operator: Operator, state: OperatorState) -> None:
+def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
     if len(state.inputs) != len(operator.schemas):
         raise form.refuse(f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs))
     if (found := set(state.tables)) != set(operator.tables):
@@ -123,5 +121,9 @@ def _operator(operator: Operator, state: OperatorState) -> None:
             raise form.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))
         if table.columns != declared.columns:
             raise form.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
+        lying = Lying.of(operator, table, groups)
+        if lying.units * lying.parts != len(table.rows) or not lying.parts:
+            wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
+            raise form.refuse(f"{key}.rows", wanted, len(table.rows))
     if "given" in state.extra:
         _RANKS(state.extra["given"], f"operators.{operator.name}.extra.given")

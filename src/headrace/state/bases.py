@@ -32,18 +32,16 @@ FEW = 30_000  # rows that a merge may always have
 SHARE = 256  # a merge may have one row in so many of those that are stored: what keeps blocks few
 
 
-def due(state: TableState, last: int, groups: int) -> tuple[int, ...]:
+def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
     """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone.
 
-    Those of its groups lie in equal parts in the operator's, which are dealt out to slots: of equally old ones each slot
-    gets some.
+    So many neighbours are the parts of what one slot has: of equally old ones each slot gets some.
     """
     live, stored = sum(state.rows), sum(block.rows for block in state.blocks)
     if stored <= WASTE * live + SMALL or not live:
         return ()
     pressure = min(2 * (stored - live) / live, MOST)
     budget = max(int(changed(state, last) * pressure), LEAST)
-    parts = len(state.rows) // groups
     oldest_first = sorted((renewed, n % parts, n) for n, renewed in enumerate(state.renewed) if state.rows[n])
     found: list[int] = []
     for _, _, group in oldest_first:

@@ -1,7 +1,7 @@
 """Keyed tables as rows in blocks: what changed, and what counts.
 
 A row is `__substream`, `__at` (the epoch that wrote it), `__gone` (the key has no row any more), and the table's columns;
-of a key that is gone the other columns are null. Rows lie in the groups of their operator: those of group g are
+of a key that is gone the other columns are null. Rows lie in groups, each in one of their operator's: those of group g are
 offsets[g] .. offsets[g + 1] - 1 of a block, and low and high of a block are the extremes of `__at`.
 
     renewed[g]      the epoch whose rows of group g are all that the group holds: its base (-1: there is none)

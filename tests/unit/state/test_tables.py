@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine import keeping
+from headrace.engine import lying
 from headrace.engine.epoch import Epoch, _merge_runs
 from headrace.engine.keeping import Keeping
 from headrace.engine.merging import merges_of, renewals_of
@@ -100,7 +100,7 @@ class World:
         epoch = Epoch(
             self.plan, self.number, "", slots, self.groups, {}, {}, known,
             merges_of(self.plan, known, slots, self.number - 1),
-            renewals=renewals_of(known, self.number - 1, self.groups),
+            renewals=renewals_of(self.plan, known, self.number - 1, self.groups),
         )  # fmt: skip
         after = {key: row for key, row in {**self.rows, **put}.items() if key not in gone}
         reports = []
@@ -241,7 +241,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large for tables of some hundred rows."""
     for name, value in {"SMALL": 60, "LEAST": 10, "FEW": 250}.items():
         monkeypatch.setattr(bases, name, value)
-    monkeypatch.setattr(keeping, "FINE", 48)  # three parts of each group
+    monkeypatch.setattr(lying, "FINE", 48)  # three parts of each group
 
 
 def lived(kind: str, seed: int, epochs: int = 90, every: int = 3) -> World:
@@ -470,7 +470,7 @@ def aged(live: int, changed: int, epochs: int, slots: int, groups: int = 1024) -
     rows = (live // groups,) * groups
     state = replace(empty, blocks=(block(0, live, 0, 0),), renewed=(0,) * groups, rows=rows)
     for number in range(1, epochs):
-        due = bases.due(state, number - 1, groups // 8)
+        due = bases.due(state, number - 1, 8)
         renewed = tuple(number if group in due else epoch for group, epoch in enumerate(state.renewed))
         written = (changed + sum(rows[group] for group in due)) // slots
         runs = bases.runs(state, number - 1)

@@ -1,0 +1,82 @@
+"""How a keyed table lies in groups of its own, so that a base is a small piece of work however few substreams there are.
+
+    group of a row  =  unit * parts + part      unit: its substream, or the operator's group where substreams are more
+                                                part: by the hash of the key
+
+There are about FINE groups in all. Tables of earlier checkpoints, and those that an operator keeps for itself, lie in the
+groups of the operator: what tells them is that they have as many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.arrow import Numbers
+from headrace.operators.base import Operator
+from headrace.routing import Grouping, SubstreamGrouping
+from headrace.routing.hashing import hash_rows
+from headrace.state.manifest import OperatorState, TableState
+from headrace.types import RESERVED, SUBSTREAM
+
+FINE = 512  # groups of a table, about; each is a number in every manifest
+
+
+def known(state: OperatorState | None, name: str, operator: Operator, groups: int) -> TableState:
+    """A table as the last manifest has it; in the first epoch there is nothing."""
+    if state is not None and name in state.tables:
+        return state.tables[name]
+    declared, fine = operator.tables[name], groups if name.startswith(RESERVED) else _fine(operator, groups)
+    return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
+
+
+def _fine(operator: Operator, groups: int) -> int:
+    units = _units(operator.groupings[0], groups)
+    found = units * max(FINE // units, 1)
+    return found + units if found == groups != units else found  # as many as the operator has would mean these
+
+
+def _units(grouping: Grouping, groups: int) -> int:
+    return min(groups, grouping.substreams) if isinstance(grouping, SubstreamGrouping) else groups
+
+
+@dataclass(frozen=True)
+class Lying:
+    """How one table lies."""
+
+    grouping: Grouping
+    groups: int  # of the operator
+    units: int
+    parts: int
+
+    @staticmethod
+    def of(operator: Operator, state: TableState, groups: int) -> Lying:
+        grouping, fine = operator.groupings[0], len(state.rows)
+        units = groups if fine == groups else _units(grouping, groups)
+        return Lying(grouping, groups, units, fine // units)
+
+    def rows(self, table: pa.Table, key: tuple[str, ...]) -> Numbers:
+        """The group of every row."""
+        units = self.grouping.groups(table, self.units).astype(np.int64)
+        if self.parts == 1:
+            return units
+        low = hash_rows(table, key) & np.uint64(0xFFFFFFFF)  # the upper half may have chosen the substream
+        return units * self.parts + ((low * np.uint64(self.parts)) >> np.uint64(32)).astype(np.int64)
+
+    def of_substreams(self, substreams: Numbers) -> Numbers:
+        """The unit of each."""
+        table = pa.table({SUBSTREAM: pa.array(substreams, pa.int32())})
+        return self.grouping.groups(table, self.units).astype(np.int64)
+
+    def of_groups(self, groups: Numbers) -> Numbers:
+        """The units that are in some groups of the operator, ascending."""
+        if self.units == self.groups:
+            return np.sort(groups)
+        assert isinstance(self.grouping, SubstreamGrouping)
+        return np.asarray(self.grouping.members(groups.tolist(), self.groups), np.int64)
+
+    def fine(self, units: Numbers) -> Numbers:
+        """The groups that are in some units, ascending as these are."""
+        return (units[:, None] * self.parts + np.arange(self.parts)).ravel()
