@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataError
-from headrace.kernels import keyed, records
+from headrace.kernels import columns, keyed, records
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Area, Damaged, Memory
 from headrace.moments import as_datetime
@@ -396,6 +396,14 @@ def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
         table.changes()
     table.touched(numbers)
     assert table.changes().put.num_rows == 42
+
+
+def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = KeyedTable(CARS, "cars", cars(*range(50)))
+    found = table.rows()
+    monkeypatch.setattr(columns, "CHUNK", 40)
+    assert table.rows()["name"].num_chunks > 8
+    assert table.rows().equals(found)
 
 
 def test_entries_of_rows_that_went_make_room() -> None:
