@@ -10,7 +10,7 @@ so have values of the key (see `_one_form`): the keys of two rows are the same i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -313,33 +313,23 @@ def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.A
 
 
 def _read_text(column: Column, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
-    lengths = np.where(valid, (slots & np.uint64(LENGTH)).astype(np.int64), 0)
-    starts = (slots >> np.uint64(LENGTH_BITS)).astype(np.int64) * WORD
-    ends = np.append(0, np.cumsum(lengths))
-    pieces = [
-        _one_piece(column.kind, starts[some], lengths[some], text.view(np.uint8), valid[some]) for some in _cut(ends)
-    ]
+    lengths = (slots & np.uint64(LENGTH)).view(np.int64) * valid
+    starts = (slots >> np.uint64(LENGTH_BITS)).view(np.int64) * WORD
+    pieces = _pieces(column.kind, text.view(np.uint8), starts, lengths, valid)
     return pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces, column.kind)
 
 
-def _cut(ends: Numbers) -> Iterator[slice]:
-    """Rows whose bytes fit into one array."""
-    start, last = 0, len(ends) - 1
-    while True:
-        stop = (
-            last if ends[last] - ends[start] <= CHUNK else int(np.searchsorted(ends, ends[start] + CHUNK, "right")) - 1
-        )
-        stop = max(stop, min(start + 1, last))
-        yield slice(start, stop)
-        start = stop
-        if start == last:
-            return
-
-
-def _one_piece(kind: pa.DataType, starts: Numbers, lengths: Numbers, text: Values, valid: Mask) -> pa.Array:
+def _pieces(kind: pa.DataType, text: Values, starts: Numbers, lengths: Numbers, valid: Mask) -> list[pa.Array]:
+    """The values in arrays that are not too long: halved until they are not."""
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    half = len(starts) // 2
+    if half and ends[-1] > CHUNK:
+        halves = (slice(0, half), slice(half, None))
+        return [p for h in halves for p in _pieces(kind, text, starts[h], lengths[h], valid[h])]
     if pa.types.is_nested(kind):
-        return packing.unpacked(kind, Packed(text, starts, lengths, valid))
-    ends = np.append(0, np.cumsum(lengths))
-    data = packing.gathered(text, starts, lengths)
+        return [packing.unpacked(kind, Packed(text, starts, lengths, valid))]
+    data = np.empty(int(ends[-1]), np.uint8)
+    packing.copy(text, starts, lengths, data, ends[:-1])
     buffers = [packing.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(kind, len(starts), buffers)
+    return [pa.Array.from_buffers(kind, len(starts), buffers)]

@@ -71,13 +71,6 @@ def copy(source: Bytes, starts: Numbers, lengths: Numbers, target: Bytes, places
     records.copy(fixed(source), starts, lengths, target, places)
 
 
-def gathered(source: Bytes, starts: Numbers, lengths: Numbers) -> Bytes:
-    """Pieces of bytes one behind the other."""
-    found = np.empty(int(lengths.sum()), np.uint8)
-    copy(source, starts, lengths, found, np.cumsum(lengths) - lengths)
-    return found
-
-
 # --- arrays of Arrow and their bytes ---------------------------------------------------------------------------------
 
 
@@ -174,7 +167,8 @@ class _Reader:
         self._data, self._at = data, at.copy()
 
     def _next(self, lengths: Numbers) -> Bytes:
-        found = gathered(self._data, self._at, lengths)
+        found = np.empty(int(lengths.sum()), np.uint8)
+        copy(self._data, self._at, lengths, found, np.cumsum(lengths) - lengths)
         self._at += lengths
         return found
 
