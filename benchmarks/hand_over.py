@@ -96,7 +96,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of an epoch")
     arguments.add_argument("--substreams", type=int, default=8)
-    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted")
+    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted: at least 2")
     arguments.add_argument("--slots", type=int, default=2)
     arguments.add_argument("--profile", action="store_true", help="where the time goes, by function")
     given = arguments.parse_args()
@@ -104,7 +104,7 @@ def main() -> None:
     route, broadcast = "CASE WHEN lane >= 0 THEN xway END", "type = 3"
     stream = table_stream(reports(0, 1, given.substreams, rng), name="reports")
     query = stream.split(given.substreams, route=route, broadcast=broadcast).apply(ByType())
-    expected, best = 0, {"split": 1e9, "process": 1e9, "commit": 1e9}
+    expected, best = 0, dict.fromkeys(("split", "process", "commit"), float("inf"))
     profile = cProfile.Profile() if given.profile else None
     with tempfile.TemporaryDirectory(prefix="headrace-hand-over-") as folder, Phases() as phases:
         run = LocalRun(query, Path(folder) / "state", slots=given.slots)
