@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,9 @@ class ByType(hr.Processor):
     """Counts by type, at the end."""
 
     schema = pa.schema([("ts", TS_TYPE), ("type", pa.int64()), ("n", pa.int64())])
-    tables = {"counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))}
+    tables: ClassVar = {
+        "counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))
+    }
 
     def process(self, tuples: pa.Table, state: Any) -> None:
         found = np.bincount(tuples["type"].to_numpy(), minlength=TYPES)
