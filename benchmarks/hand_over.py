@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,9 @@ class ByType(hr.Processor):
     """Counts by type, at the end."""
 
     schema = pa.schema([("ts", TS_TYPE), ("type", pa.int64()), ("n", pa.int64())])
-    tables = {"counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))}
+    tables: ClassVar = {
+        "counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))
+    }
 
     def process(self, tuples: pa.Table, state: Any) -> None:
         found = np.bincount(tuples["type"].to_numpy(), minlength=TYPES)
@@ -96,7 +98,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of an epoch")
     arguments.add_argument("--substreams", type=int, default=8)
-    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted")
+    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted: at least 2")
     arguments.add_argument("--slots", type=int, default=2)
     arguments.add_argument("--profile", action="store_true", help="where the time goes, by function")
     given = arguments.parse_args()
@@ -104,7 +106,7 @@ def main() -> None:
     route, broadcast = "CASE WHEN lane >= 0 THEN xway END", "type = 3"
     stream = table_stream(reports(0, 1, given.substreams, rng), name="reports")
     query = stream.split(given.substreams, route=route, broadcast=broadcast).apply(ByType())
-    expected, best = 0, {"split": 1e9, "process": 1e9, "commit": 1e9}
+    expected, best = 0, dict.fromkeys(("split", "process", "commit"), float("inf"))
     profile = cProfile.Profile() if given.profile else None
     with tempfile.TemporaryDirectory(prefix="headrace-hand-over-") as folder, Phases() as phases:
         run = LocalRun(query, Path(folder) / "state", slots=given.slots)
