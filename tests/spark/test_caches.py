@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from .test_processors import SCHEMA, counting, rows
 pytestmark = pytest.mark.spark
 
 
-def folders() -> set[Path]:
-    place = Path(os.environ.get(caches.PLACE) or os.environ.get("HEADRACE_SCRATCH") or "/tmp")
-    return set(place.glob(f"{caches._prefix()}*"))
+def folder(run: Any) -> Path:
+    place = os.environ.get(caches.PLACE) or os.environ.get("HEADRACE_SCRATCH") or tempfile.gettempdir()
+    return Path(place) / f"{caches._prefix()}{run._driver.store.run}"
 
 
-def altered(folder: Path) -> None:
+def altered(mine: Path) -> None:
     """One bit of each."""
-    for path in folder.glob("*-*"):
+    for path in mine.glob("*-*"):
         with path.open("r+b") as file:
             file.seek(20)
             byte = file.read(1)[0]
@@ -42,7 +43,7 @@ def test_tables_stay_where_they_are(spark: Any, tmp_path: Path, limit: Any) -> N
     (tmp_path / "in").mkdir()
     stream = hr.files(spark, tmp_path / "in", time="ts", name="logins", schema=SCHEMA)
     query = stream.split(4, by=["user"]).apply(counting())
-    before, used = folders(), []
+    used = []
     out = hr.sinks.parquet(tmp_path / "out")
     with query.start(out, checkpoint=tmp_path / "check", epoch="0 seconds", slots=2, cache=limit) as run:
         for number in range(5):
@@ -52,10 +53,11 @@ def test_tables_stay_where_they_are(spark: Any, tmp_path: Path, limit: Any) -> N
             while run.progress.tuples_in < 10 * number + 10 and time.monotonic() < deadline:
                 run.wait(0.05)
             used.append(run.progress.table_use["apply-1"])
-            [mine] = folders() - before if limit else [tmp_path]
+            mine = folder(run)
+            assert mine.exists() == bool(limit)
             if number == 2:
                 altered(mine)
-    assert folders() <= before, "what was kept is removed when the run ends"
+    assert not mine.exists(), "what was kept is removed when the run ends"
     assert sorted(hr.read_state(tmp_path / "check", "apply-1", "seen")["times"].to_pylist()) == [9, 10, 10, 10, 10]
     if limit:
         assert [bool(use.found) for use in used] == [False, True, True, False, True]

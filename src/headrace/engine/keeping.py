@@ -49,11 +49,6 @@ class Change:
     groups: AnyNumbers  # of its rows
     rows: npt.NDArray[np.int64]  # live ones now, of every group
 
-    @property
-    def touched(self) -> list[int]:
-        found: list[int] = np.unique(self.groups).tolist()
-        return found
-
 
 @dataclass
 class _Opened:
@@ -220,7 +215,7 @@ class Keeping:
     def _write(self, table: str, due: AnyNumbers) -> None:
         before = np.asarray(self._before(table).rows, np.int64)
         change = self._changes.get(table) or self._nothing(table)
-        touched = np.asarray(change.touched, np.int64)
+        touched = np.unique(change.groups)
         among = np.union1d(due, touched)
         whole = among[np.isin(among, due) | (before[among] == 0) | (change.rows[among] == 0)]
         in_whole = np.isin(change.groups, whole)

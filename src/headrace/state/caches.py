@@ -32,7 +32,6 @@ import ctypes
 import errno
 import fcntl
 import json
-import logging
 import mmap
 import os
 import re
@@ -72,7 +71,6 @@ LOCKED = "locked"  # another attempt has it
 FULL = "no room"  # on the disk, or within the limit
 
 Area = npt.NDArray[np.uint8]
-_log = logging.getLogger(__name__)
 _HEAD = struct.Struct("<8s16s16sIIQ")  # magic, whose it is, stamp, being changed, bytes of the layout and of the file
 _SUM = struct.Struct("<Q")  # of head and layout; it stands between them
 _MAGIC = b"hr-cache"
@@ -152,7 +150,7 @@ class Use:
         return self._folder
 
     def reserve(self, more: int) -> None:
-        """Others grow too: what there is counted again now and then."""
+        """Others grow too: what there is, is counted again now and then."""
         if self._size is None or self._made > self.limit // 64:
             with os.scandir(self.folder) as entries:
                 self._size, self._made = sum(entry.stat(follow_symlinks=False).st_size for entry in entries), 0
