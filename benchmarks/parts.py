@@ -1,10 +1,11 @@
 """Results as large as the input: parquet(parts=True) beside two plain processes that write the same rows, in one run.
 
-    python benchmarks/parts.py [--rows 20000000] [--files 20] [--file-sink]
+    python benchmarks/parts.py [--rows 20000000] [--files 20] [--rounds 5] [--file-sink]
 
 A stateless map over Parquet files with a few columns of numbers, on two slots. "plain" is two processes, each of which
 reads half of the files with pyarrow, computes the same columns with pyarrow and writes them to Parquet: what nobody who
-writes these rows can do without. Said at the end: seconds of each, their ratio, and the driver's memory as it went.
+writes these rows can do without. They take turns. Said: seconds of each, the ratio of every round and their median, and
+the driver's memory as it went.
 --file-sink runs parquet(parts=False) as well, for which the driver reads all results.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -104,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--files", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--file-sink", action="store_true")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="headrace-parts-"))
@@ -115,14 +118,21 @@ def main() -> None:
         write_input(warm, 10_000, 2)
         headrace(spark, warm, folder / "warm-out", 10_000, parts=True)  # a session and workers that are awake
         kinds = [True, False] if given.file_sink else [True]
-        found = plain(folder / "in", folder / "plain")
-        print(f"plain: {found:.2f} s, {given.rows / found:,.0f} rows/s")
-        for parts in kinds:
-            out = folder / f"out-{parts}"
-            took, memory = headrace(spark, folder / "in", out, given.rows, parts=parts)
-            assert counted(out) == counted(folder / "plain") == given.rows
-            report(f"parquet(parts={parts})", took, given.rows, memory)
-            print(f"ratio: {took / found:.2f}")
+        ratios: dict[bool, list[float]] = {parts: [] for parts in kinds}
+        for turn in range(given.rounds):
+            found = plain(folder / "in", folder / f"plain-{turn}")
+            print(f"plain: {found:.2f} s, {given.rows / found:,.0f} rows/s")
+            for parts in kinds:
+                out = folder / f"out-{turn}-{parts}"
+                took, memory = headrace(spark, folder / "in", out, given.rows, parts=parts)
+                assert counted(out) == counted(folder / f"plain-{turn}") == given.rows
+                report(f"parquet(parts={parts})", took, given.rows, memory)
+                ratios[parts].append(took / found)
+                shutil.rmtree(out)
+            shutil.rmtree(folder / f"plain-{turn}")
+        for parts, found_ratios in ratios.items():
+            each = ", ".join(f"{ratio:.2f}" for ratio in found_ratios)
+            print(f"parquet(parts={parts}) / plain: {statistics.median(found_ratios):.2f} (median of {each})")
         spark.stop()
     finally:
         shutil.rmtree(folder)
