@@ -144,7 +144,7 @@ def test_so_it_does_at_every_block_of_the_first_epoch(
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_so_it_does_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
     kills = _anywhere(random.Random(seed))
     assert check(nursery, tmp_path / "run", wanted, kills, listed=True) == GOOD, kills
@@ -159,7 +159,7 @@ def _closed(folder: Path) -> bool:
 # --- the recovery dies as well --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_again_and_again(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows], seed: int):
     """Ten runs in a row die, each somewhere: before a step, within it, after it."""
     kills = _anywhere(random.Random(seed))

@@ -29,7 +29,7 @@ from .killing import Rows, rows_of
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
-KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "4"))  # of a run over files; a third of it with Spark's own source
+KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "3"))  # of a run over files; a third of it with Spark's own source
 KEYS = int(os.environ.get("HEADRACE_SOAK_KEYS", "300000"))  # of a processor's table, in the long form
 ROOT = Path(__file__).parents[2]  # the tests are no installed package
 
@@ -345,7 +345,9 @@ def test_processors_with_many_keys_survive_kills(tmp_path: Path, capsys: pytest.
         print(f"\n{report}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)], ids=["SIGTERM", "SIGINT"]
+)
 def test_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: signal.Signals):
     """The script knows nothing of signals: the epoch in progress is abandoned, or was committed; both are fine."""
     (tmp_path / "in").mkdir()

@@ -561,6 +561,7 @@ def test_naughty_identifiers(name: str) -> None:
 # --- what a gate must not let in, and what it must not do itself ----------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_functions_that_may_be_used_are_known() -> None:
     """A new version of DuckDB brings new functions: somebody must look at each before it may be used."""
     from headrace.expressions.gates import NOT_REPEATABLE, _repeatable, functions
@@ -661,6 +662,7 @@ except HeadraceError as error:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("limit", "words"),
     [("-1", "2"), ("none", "2"), ("500MB", "2"), ("lots", "HEADRACE_TASK_MEMORY is 'lots'"), ("5 apples", "no size")],

@@ -99,6 +99,7 @@ def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
     assert manifest.live_blocks() == (one, two, three, four)
 
 
+@pytest.mark.thorough
 def test_every_flipped_bit_of_a_manifest() -> None:
     data = example_manifest().to_bytes()
     for bit in range(len(data) * 8):
