@@ -157,6 +157,10 @@ def test_one_giant_record_batch_is_read_in_shares(tmp_path: Path, nulls: int):
     for place, kind in enumerate(KINDS):
         values = [None if nulls and (n + place) % nulls == 0 else value(kind, n) for n in range(101)]
         columns[f"c{place}"] = pa.array(values, kind)
+        columns[f"none{place}"] = pa.nulls(101, kind)
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view()):
+        columns[f"empty {kind}"] = pa.array([""] * 101, kind)
+    columns["empty lists"] = pa.array([[]] * 101, pa.list_(pa.string()))
     table = pa.table(columns)
     path = write(tmp_path / "a.arrow", table.slice(0, 101))
     for most in (1, 500, 3_000):

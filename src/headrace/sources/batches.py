@@ -159,10 +159,10 @@ class _Whole:
 
     def _read(self, buffer: pa.Buffer | None, first: int, last: int) -> pa.Buffer:
         """Bytes of a buffer."""
-        if buffer is None:  # of no bytes
-            buffer = pa.py_buffer(self.memory[:0])
-        if not 0 <= first <= last <= buffer.size:
+        if not 0 <= first <= last <= (buffer.size if buffer else 0):
             raise pa.ArrowInvalid("a column leads beyond its end")
+        if buffer is None or first == last:  # one of no bytes need not lie in this memory
+            return pa.py_buffer(b"")
         return self._at(buffer.address - self.memory.ctypes.data + first, last - first)
 
     def _at(self, place: int, size: int) -> pa.Buffer:
