@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,31 @@ def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
     assert 8 <= len(found) <= 12
     assert all(piece.size <= size // 8 for piece in found)
     assert sum(piece.size for piece in found) == pytest.approx(size, rel=0.1)
+
+
+class Sized:
+    """A file of which a footer says what it likes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.given = sizes
+
+    def sizes(self) -> list[int]:
+        return self.given
+
+    def shares(self, group: int, most: int) -> int:
+        return 1 + group % 3
+
+
+def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    r = np.random.default_rng(17)
+    for _ in range(300):
+        sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
+        monkeypatch.setattr(cutting, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
+        at = Fraction(0)
+        for piece in cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000))):
+            assert piece.first + Fraction(piece.share, piece.of) == at and piece.size >= 0, sizes
+            at = Fraction(piece.stop or 0) if piece.of == 1 else at + Fraction(1, piece.of)
+        assert at == len(sizes), sizes
 
 
 KINDS = (
