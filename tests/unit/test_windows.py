@@ -113,6 +113,13 @@ def test_a_small_file_is_one_piece_and_is_not_opened(tmp_path: Path, ending: str
         pieces(path, 17)
 
 
+def test_feather_of_version_1_is_refused_by_its_name(tmp_path: Path):
+    path = tmp_path / "a.feather"
+    path.write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    with pytest.raises(SourceError, match=r"a\.feather'.*version 1.*means version 2.*replace the file"):
+        pieces(path, 1)
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
     table = rows(20_000, np.random.default_rng(1))

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from headrace.sources import batches
 
 DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # how it shows itself; the last: names of columns
+OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
 
 
 class Columnar(Protocol):
@@ -98,6 +99,10 @@ class ParquetColumns:
 class ArrowColumns:
     def __init__(self, path: Path) -> None:
         self.file = pa.OSFile(str(path))
+        if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
+            raise pa.ArrowInvalid(
+                "it is Feather of version 1; .feather means version 2, which pyarrow writes by default"
+            )
         self.reader = pa.ipc.open_file(self.file)
         self.schema = self.reader.schema.remove_metadata()
 
