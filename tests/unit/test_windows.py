@@ -26,6 +26,7 @@ from headrace.engine.splitters import Files, deal, dealt, read_windows
 from headrace.errors import SourceError
 from headrace.sources import cutting
 from headrace.sources.cutting import Piece, cut, read_pieces
+from headrace.sources.files import read_head
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 
@@ -201,6 +202,11 @@ def test_one_giant_record_batch_is_read_in_shares(tmp_path: Path, nulls: int):
         found = read(path, most)
         assert len(found) > 1
         assert pa.concat_tables(found).equals(table)
+
+
+def test_the_first_rows_of_a_batch_where_two_columns_have_one_name(tmp_path: Path):
+    table = pa.Table.from_arrays([pa.array(range(100)), pa.array(map(str, range(100)))], names=["a", "a"])
+    assert read_head(write(tmp_path / "a.arrow", table), 9).equals(table.slice(0, 9))
 
 
 def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):

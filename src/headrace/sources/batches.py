@@ -114,13 +114,16 @@ def _root(data: bytes, at: int) -> _Table:
 
 
 def read_rows(
-    file: pa.NativeFile, block: Block, schema: pa.Schema, columns: Sequence[str], start: int, stop: int
+    file: pa.NativeFile, block: Block, schema: pa.Schema, places: Sequence[int], start: int, stop: int
 ) -> pa.RecordBatch:
-    """Rows of a batch that is plain and has no dictionaries; of nested columns more is read than is given."""
+    """Rows of a batch that is plain and has no dictionaries; of nested columns more is read than is given.
+
+    Columns by place: two may have one name.
+    """
     whole = _Whole(file, block, schema)
     if not 0 <= start <= stop <= whole.batch.num_rows:
         raise pa.ArrowInvalid(f"it has a batch of {whole.batch.num_rows} rows, not of {stop}")
-    chosen = whole.batch.select(list(columns))
+    chosen = whole.batch.select(list(places))
     return pa.RecordBatch.from_arrays([whole.rows(c, start, stop) for c in chosen.columns], schema=chosen.schema)
 
 

@@ -131,11 +131,10 @@ class ArrowColumns:
         if rows is None:
             return _share(self.read(group, group + 1, columns), share, of)
         start, stop = (rows * end // of for end in (share, share + 1))
-        found = batches.read_rows(self.file, self._blocks[group], self.reader.schema, columns, start, stop)
-        return pa.Table.from_batches([found])
+        return pa.Table.from_batches([self._some(group, self._places(columns), start, stop)])
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-        fields = [self.schema.get_field_index(name) for name in columns or ()]  # none: all
+        fields = self._places(columns or ())  # none: all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         reader = pa.ipc.open_file(self.file, options=options)
         return pa.Table.from_batches([reader.get_batch(group) for group in range(first, stop)], schema=reader.schema)
@@ -147,8 +146,13 @@ class ArrowColumns:
         """At least so many of the first rows of a batch, or all."""
         if (there := self._rows(group)) is None or there <= rows:
             return self.reader.get_batch(group)
-        names = self.schema.names
-        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, names, 0, rows)
+        return self._some(group, range(len(self.schema)), 0, rows)
+
+    def _places(self, columns: Iterable[str]) -> list[int]:
+        return [self.schema.get_field_index(name) for name in columns]
+
+    def _some(self, group: int, places: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
+        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, places, start, stop)
 
     def __enter__(self) -> Self:
         return self
