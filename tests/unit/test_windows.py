@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -217,6 +217,15 @@ def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
     for path, expected in ((compressed, table), (encoded, words)):
         assert len(pieces(path, 1_000)) == 1
         assert read(path, 1_000)[0].equals(expected)
+
+
+def test_shares_of_what_has_none_any_more(tmp_path: Path):
+    """A file that was replaced unseen."""
+    table = rows(50, np.random.default_rng(2))
+    for path in (write(tmp_path / "a.parquet", table), write(tmp_path / "a.arrow", table, compression="lz4")):
+        (piece,) = pieces(path, 1)
+        with pytest.raises(SourceError, match=rf"{path.name}'.*cannot be read in shares"):
+            list(read_pieces(path, [replace(piece, of=2)], lambda schema: schema.names))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])

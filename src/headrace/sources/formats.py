@@ -41,7 +41,7 @@ class Columnar(Protocol):
         """In how many shares of its rows a group can be read, each by itself, if they are to have so many bytes."""
 
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        """One of several equal shares of the rows of a group."""
+        """One of several equal shares of the rows of a group that has them: of one that was cut so."""
 
     def head(self, rows: int) -> pa.Table:
         """At least so many rows from the first on, if there are so many."""
@@ -84,7 +84,7 @@ class ParquetColumns:
         return 1
 
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        return _share(self.read(group, group + 1, columns), share, of)
+        raise _whole(group)
 
     def head(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
@@ -100,9 +100,7 @@ class ArrowColumns:
     def __init__(self, path: Path) -> None:
         self.file = pa.OSFile(str(path))
         if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
-            raise pa.ArrowInvalid(
-                "it is Feather of version 1; .feather means version 2, which pyarrow writes by default"
-            )
+            raise pa.ArrowInvalid("it is Feather of version 1; .feather means version 2, the default of pyarrow")
         self.reader = pa.ipc.open_file(self.file)
         self.schema = self.reader.schema.remove_metadata()
 
@@ -129,7 +127,7 @@ class ArrowColumns:
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
         rows = self._rows(group)
         if rows is None:
-            return _share(self.read(group, group + 1, columns), share, of)
+            raise _whole(group)
         start, stop = (rows * end // of for end in (share, share + 1))
         return pa.Table.from_batches([self._some(group, self._places(columns), start, stop)])
 
@@ -161,9 +159,8 @@ class ArrowColumns:
         self.file.close()
 
 
-def _share(table: pa.Table, share: int, of: int) -> pa.Table:
-    start, stop = (table.num_rows * end // of for end in (share, share + 1))
-    return table.slice(start, stop - start)
+def _whole(group: int) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"its group {group} cannot be read in shares, as it could when it was cut")
 
 
 def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
