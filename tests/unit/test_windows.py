@@ -24,7 +24,7 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import Files, deal, dealt, read_windows
 from headrace.errors import SourceError
-from headrace.sources import cutting
+from headrace.sources import batches, cutting
 from headrace.sources.cutting import Piece, cut, read_pieces
 from headrace.sources.files import read_head
 from headrace.stream import Stream
@@ -219,6 +219,17 @@ def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
         assert read(path, 1_000)[0].equals(expected)
 
 
+def test_a_file_for_which_there_is_no_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write(tmp_path / "a.arrow", rows(50, np.random.default_rng(2)))
+
+    def none_left(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr(batches, "read_rows", none_left)
+    with pytest.raises(SourceError, match=r"a\.arrow'.*too much memory: Unable to allocate 9 GiB; .*smaller"):
+        read(path, 500)
+
+
 def test_shares_of_what_has_none_any_more(tmp_path: Path):
     """A file that was replaced unseen."""
     table = rows(50, np.random.default_rng(2))
@@ -276,17 +287,17 @@ def test_dictionaries_that_grow(tmp_path: Path, columns: list[str] | None):
     words = pa.array([None if n % 7 == 0 else f"w{n // 20}" for n in range(300)])
     path = tmp_path / "a.arrow"
     known: list[str] = []
-    batches = []
+    parts = []
     for start in range(0, 300, 50):
         part = words.slice(start, 50)
         known += [w for w in part.unique().to_pylist() if w is not None and w not in known]
         places = pa.array([None if w is None else known.index(w) for w in part.to_pylist()], pa.int32())
         encoded = pa.DictionaryArray.from_arrays(places, pa.array(known))
         at = table.column_names.index("word")
-        batches.append(table.slice(start, 50).combine_chunks().set_column(at, "word", encoded).to_batches()[0])
+        parts.append(table.slice(start, 50).combine_chunks().set_column(at, "word", encoded).to_batches()[0])
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
-        for batch in batches:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, parts[0].schema, options=options) as writer:
+        for batch in parts:
             writer.write_batch(batch)
     expected = table.set_column(table.column_names.index("word"), "word", words)
     names = columns or table.column_names

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from headrace.sources import batches
 
-DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # how it shows itself; the last: names of columns
+# How it shows itself: UnicodeDecodeError in the names of columns, MemoryError in sizes, or in sizes that are true.
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
 
 
