@@ -4,9 +4,9 @@ The bits of the first columns, as many as fit above the row's own number, make o
 fast. Only rows that are alike so far go on to the next round, with the run of alike rows that each is in and with the bits
 and columns that are left. Values whose order is not that of a few bits (text, decimals) are left to Arrow when they decide.
 
-Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to itself,
--0.0 equal to 0.0. Rows that are equal in all columns stay as they stand. Text is never put into one chunk, which holds no
-more than 2 GiB.
+Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to
+itself, -0.0 equal to 0.0. Rows that are equal in all columns stay as they stand. Text is never put into one chunk,
+which holds no more than 2 GiB.
 """
 
 from __future__ import annotations

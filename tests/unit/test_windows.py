@@ -22,7 +22,7 @@ from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import Files, deal, dealt, read_windows
+from headrace.engine.splitters import Taken, deal, dealt, read_windows
 from headrace.errors import SourceError
 from headrace.sources import batches, cutting
 from headrace.sources.cutting import Piece, cut, read_pieces
@@ -67,9 +67,9 @@ def write(path: Path, table: pa.Table, r: np.random.Generator | None = None, **o
     return path
 
 
-def taken(path: Path, source: str = "s") -> Files:
+def taken(path: Path, source: str = "s") -> Taken:
     stat = path.stat()
-    return Files(source, path, stat.st_size, stat.st_mtime_ns)
+    return Taken(source, path, stat.st_size, stat.st_mtime_ns)
 
 
 def pieces(path: Path, most: int) -> list[Piece]:
@@ -387,7 +387,7 @@ QUERIES = {
 }
 
 
-def answer(query: Stream, folder: Path, files: Sequence[Files], splitters: Splitters, **options: Any) -> Any:
+def answer(query: Stream, folder: Path, files: Sequence[Taken], splitters: Splitters, **options: Any) -> Any:
     """(results, delivered, accepted, late, rejected) of one epoch over files and the end."""
     run = LocalRun(query, folder, slots=2, **options)
     try:

@@ -112,7 +112,7 @@ class Adapting:
         passed: float,
         read: Mapping[str, int],
     ) -> list[Decision]:
-        """What is changed from the next epoch on; `passed`: seconds that the slots had, `read`: bytes of files, by source."""
+        """What is changed from the next epoch on; `passed`: seconds that slots had, `read`: bytes of files by source."""
         if self.chosen is not None:
             return []
         self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed, _splitting(reports, read))
@@ -135,7 +135,10 @@ def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
 
 
 def _splitting(reports: Sequence[Report], read: Mapping[str, int]) -> SplitLoad | None:
-    """What splitters did with files, `read` bytes of each source; None: there were none. A task reads files or rows of Spark."""
+    """What splitters did with files, so many bytes of each source; None: there were none.
+
+    A task reads files or rows of Spark, never both.
+    """
     tasks = [r for r in reports if r.task.stage == 0 and r.sources and r.sources.keys() <= read.keys()]
     if not tasks:
         return None

@@ -1,8 +1,8 @@
 """Physical windows of files: what one task reads at once.
 
 Invariant: the pieces of a file have each of its rows exactly once, whatever their size; every file has at least one, so
-that somebody looks at its schema. Sizes that a footer gives are not trusted: wrong ones make pieces too large or too small.
-A file that is no larger than a window is one piece, and is not opened to find that out.
+that somebody looks at its schema. Sizes that a footer gives are not trusted: wrong ones make pieces too large or too
+small. A file that is no larger than a window is one piece, and is not opened to find that out.
 """
 
 from __future__ import annotations
