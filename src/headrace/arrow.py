@@ -71,8 +71,9 @@ def _gathered_numbers(columns: Sequence[pa.ChunkedArray], rows: Numbers) -> list
     for column, kind, start in zip(columns, kinds, starts.tolist(), strict=False):
         pieces = [_numbers(chunk, kind) for chunk in column.chunks]
         if len(pieces) > 1:
-            room = joined.setdefault(kind, np.empty(len(column), kind))  # the next column's, too
-            pieces = [np.concatenate(pieces, out=room)]
+            if kind not in joined:
+                joined[kind] = np.empty(len(column), kind)  # the next column's, too
+            pieces = [np.concatenate(pieces, out=joined[kind])]
         target = memory[start : start + len(rows) * kind.itemsize].view(kind)
         np.take(pieces[0], rows, mode="clip", out=target)  # any other mode copies
         found.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(target)]))
@@ -80,11 +81,9 @@ def _gathered_numbers(columns: Sequence[pa.ChunkedArray], rows: Numbers) -> list
 
 
 def _numbers(chunk: pa.Array, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    return (
-        np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * kind.itemsize)
-        if len(chunk)
-        else np.empty(0, kind)
-    )
+    if not len(chunk):
+        return np.empty(0, kind)
+    return np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * kind.itemsize)
 
 
 def _take(table: pa.Table, rows: Numbers) -> pa.Table:

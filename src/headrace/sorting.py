@@ -4,8 +4,9 @@ The bits of the first columns, as many as fit above the row's own number, make o
 fast. Only rows that are alike so far go on to the next round, with the run of alike rows that each is in and with the bits
 and columns that are left. Values whose order is not that of a few bits (text, decimals) are left to Arrow when they decide.
 
-Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to itself,
--0.0 equal to 0.0. Rows that are equal in all columns stay as they stand.
+Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to
+itself, -0.0 equal to 0.0. Rows that are equal in all columns stay as they stand. Text is never put into one chunk,
+which holds no more than 2 GiB.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import arrow
+
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -28,6 +31,7 @@ FEW = 1_000  # rows: Arrow has sorted them before the codes are made
 PIECE = 1 << 16  # rows whose codes are made together: they stay in the processor's cache
 SPARE = 12  # bits more than the number of rows has tell most of them apart
 UNITS = (1_000_000, 1_000)  # times are often whole seconds or milliseconds, which take 20 or 10 bits less
+CODED = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_integer)
 SIGN, LAST = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 
@@ -43,7 +47,8 @@ def order(columns: Sequence[Column]) -> Numbers:
         own = (len(rows) - 1).bit_length()
         parts, rest = _fitting(rest, left, given, BITS - own - runs.bits, own + SPARE)
         if not parts:
-            found[alike] = rows[_by_arrow([pa.array(runs.codes), *(_of(column, rows) for column in left)])]
+            others = left if given is None else arrow.take(_table(left), given).columns
+            found[alike] = rows[_by_arrow([pa.array(runs.codes), *others])]
             break
         by, same = _sorted(_packed([runs, *parts]), own)
         found[alike] = rows[by]
@@ -79,7 +84,7 @@ def _fitting(
     parts: list[_Part] = []
     last = max(room - enough, 0)
     while room > last and (rest or left):
-        part = rest or _coded(left[0] if rows is None else _of(left[0], rows))
+        part = rest or _coded(left[0], rows)
         if part is None:
             break
         if rest is None:
@@ -118,14 +123,14 @@ def _numbered(begins: npt.NDArray[np.bool_]) -> _Part:
     return _Part((runs - 1).astype(np.uint64), (int(runs[-1]) - 1).bit_length() if len(runs) else 0)
 
 
-def _of(column: Column, rows: Numbers) -> Column:
-    return column.take(pa.array(rows))
+def _table(columns: Sequence[Column]) -> pa.Table:
+    return pa.Table.from_arrays(list(columns), names=[str(place) for place in range(len(columns))])
 
 
 def _by_arrow(columns: Sequence[Column]) -> Numbers:
-    names = [str(place) for place in range(len(columns))]  # a name may look like a path
-    table = pa.Table.from_arrays([_sortable(column) for column in columns], names=names)
-    found: Numbers = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    table = _table([_sortable(column) for column in columns])
+    keys = [(name, "ascending") for name in table.column_names]  # those of the columns may look like paths
+    found: Numbers = pc.sort_indices(table, sort_keys=keys).to_numpy()
     return found
 
 
@@ -138,12 +143,16 @@ def _sortable(values: Column) -> Column:
 # --- codes -----------------------------------------------------------------------------------------------------------
 
 
-def _coded(column: Column) -> _Part | None:
-    """A column as numbers of as few bits as hold them; None: its order is not that of numbers."""
+def _coded(column: Column, rows: Numbers | None) -> _Part | None:
+    """Some rows of a column as numbers of as few bits as hold them; None: its order is not that of numbers."""
+    if column.null_count == len(column):
+        return _Part(np.zeros(len(column) if rows is None else len(rows), np.uint64), 0)
+    if not any(has(column.type) for has in CODED):
+        return None
+    if rows is not None:
+        return _coded(column.take(pa.array(rows)), None)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if column.null_count == len(column):
-        return _Part(np.zeros(len(column), np.uint64), 0)
     if pa.types.is_floating(column.type):
         return _of_doubles(column)
     if pa.types.is_boolean(column.type):
@@ -151,7 +160,7 @@ def _coded(column: Column) -> _Part | None:
     if pa.types.is_temporal(column.type):
         column = column.view(pa.int64() if column.type.bit_width == BITS else pa.int32())
         return _of_numbers(column, UNITS)
-    return _of_numbers(column, ()) if pa.types.is_integer(column.type) else None
+    return _of_numbers(column, ())
 
 
 def _of_numbers(column: pa.Array, units: Sequence[int]) -> _Part | None:

@@ -103,3 +103,15 @@ def test_bits_that_do_not_fit_are_looked_at_later(monkeypatch: pytest.MonkeyPatc
     ]
     for columns in (wide, low, [*low, *wide]):
         assert order(columns).tolist() == expected(columns)
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.binary()], ids=str)
+def test_text_that_does_not_fit_into_one_chunk(text: pa.DataType) -> None:
+    """More than 2 GiB, in chunks that share their memory."""
+    chunk = pa.array([f"{row:03} {'x' * 250_000}" for row in range(100)], text)
+    long = pa.chunked_array([chunk] * 90)
+    assert long.nbytes > 1 << 31
+    numbers = np.arange(len(long))[::-1].copy()
+    numbers[[3, 101, 200]] = 5_000  # beside row 3,999, whose text is the last
+    expected = np.lexsort((np.arange(len(long)) % 100, numbers))
+    assert np.array_equal(order([pa.array(numbers), long]), expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,11 @@ from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import Files, deal, dealt, read_windows
+from headrace.engine.splitters import Taken, deal, dealt, read_windows
 from headrace.errors import SourceError
-from headrace.sources import cutting
+from headrace.sources import batches, cutting
 from headrace.sources.cutting import Piece, cut, read_pieces
+from headrace.sources.files import read_head
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 
@@ -64,9 +67,9 @@ def write(path: Path, table: pa.Table, r: np.random.Generator | None = None, **o
     return path
 
 
-def taken(path: Path, source: str = "s") -> Files:
+def taken(path: Path, source: str = "s") -> Taken:
     stat = path.stat()
-    return Files(source, path, stat.st_size, stat.st_mtime_ns)
+    return Taken(source, path, stat.st_size, stat.st_mtime_ns)
 
 
 def pieces(path: Path, most: int) -> list[Piece]:
@@ -111,6 +114,13 @@ def test_a_small_file_is_one_piece_and_is_not_opened(tmp_path: Path, ending: str
         pieces(path, 17)
 
 
+def test_feather_of_version_1_is_refused_by_its_name(tmp_path: Path):
+    path = tmp_path / "a.feather"
+    path.write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    with pytest.raises(SourceError, match=r"a\.feather'.*version 1.*means version 2.*replace the file"):
+        pieces(path, 1)
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
     table = rows(20_000, np.random.default_rng(1))
@@ -125,6 +135,31 @@ def test_pieces_are_about_as_large_as_windows(tmp_path: Path, ending: str):
     assert 8 <= len(found) <= 12
     assert all(piece.size <= size // 8 for piece in found)
     assert sum(piece.size for piece in found) == pytest.approx(size, rel=0.1)
+
+
+class Sized:
+    """A file of which a footer says what it likes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.given = sizes
+
+    def sizes(self) -> list[int]:
+        return self.given
+
+    def shares(self, group: int, most: int) -> int:
+        return 1 + group % 3
+
+
+def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    r = np.random.default_rng(17)
+    for _ in range(300):
+        sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
+        monkeypatch.setattr(cutting, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
+        at = Fraction(0)
+        for piece in cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000))):
+            assert piece.first + Fraction(piece.share, piece.of) == at and piece.size >= 0, sizes
+            at = Fraction(piece.stop or 0) if piece.of == 1 else at + Fraction(1, piece.of)
+        assert at == len(sizes), sizes
 
 
 KINDS = (
@@ -157,12 +192,21 @@ def test_one_giant_record_batch_is_read_in_shares(tmp_path: Path, nulls: int):
     for place, kind in enumerate(KINDS):
         values = [None if nulls and (n + place) % nulls == 0 else value(kind, n) for n in range(101)]
         columns[f"c{place}"] = pa.array(values, kind)
+        columns[f"none{place}"] = pa.nulls(101, kind)
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view()):
+        columns[f"empty {kind}"] = pa.array([""] * 101, kind)
+    columns["empty lists"] = pa.array([[]] * 101, pa.list_(pa.string()))
     table = pa.table(columns)
     path = write(tmp_path / "a.arrow", table.slice(0, 101))
     for most in (1, 500, 3_000):
         found = read(path, most)
         assert len(found) > 1
         assert pa.concat_tables(found).equals(table)
+
+
+def test_the_first_rows_of_a_batch_where_two_columns_have_one_name(tmp_path: Path):
+    table = pa.Table.from_arrays([pa.array(range(100)), pa.array(map(str, range(100)))], names=["a", "a"])
+    assert read_head(write(tmp_path / "a.arrow", table), 9).equals(table.slice(0, 9))
 
 
 def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
@@ -173,6 +217,26 @@ def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
     for path, expected in ((compressed, table), (encoded, words)):
         assert len(pieces(path, 1_000)) == 1
         assert read(path, 1_000)[0].equals(expected)
+
+
+def test_a_file_for_which_there_is_no_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write(tmp_path / "a.arrow", rows(50, np.random.default_rng(2)))
+
+    def none_left(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr(batches, "read_rows", none_left)
+    with pytest.raises(SourceError, match=r"a\.arrow'.*too much memory: Unable to allocate 9 GiB; .*smaller"):
+        read(path, 500)
+
+
+def test_shares_of_what_has_none_any_more(tmp_path: Path):
+    """A file that was replaced unseen."""
+    table = rows(50, np.random.default_rng(2))
+    for path in (write(tmp_path / "a.parquet", table), write(tmp_path / "a.arrow", table, compression="lz4")):
+        (piece,) = pieces(path, 1)
+        with pytest.raises(SourceError, match=rf"{path.name}'.*cannot be read in shares"):
+            list(read_pieces(path, [replace(piece, of=2)], lambda schema: schema.names))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
@@ -223,17 +287,17 @@ def test_dictionaries_that_grow(tmp_path: Path, columns: list[str] | None):
     words = pa.array([None if n % 7 == 0 else f"w{n // 20}" for n in range(300)])
     path = tmp_path / "a.arrow"
     known: list[str] = []
-    batches = []
+    parts = []
     for start in range(0, 300, 50):
         part = words.slice(start, 50)
         known += [w for w in part.unique().to_pylist() if w is not None and w not in known]
         places = pa.array([None if w is None else known.index(w) for w in part.to_pylist()], pa.int32())
         encoded = pa.DictionaryArray.from_arrays(places, pa.array(known))
         at = table.column_names.index("word")
-        batches.append(table.slice(start, 50).combine_chunks().set_column(at, "word", encoded).to_batches()[0])
+        parts.append(table.slice(start, 50).combine_chunks().set_column(at, "word", encoded).to_batches()[0])
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
-        for batch in batches:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, parts[0].schema, options=options) as writer:
+        for batch in parts:
             writer.write_batch(batch)
     expected = table.set_column(table.column_names.index("word"), "word", words)
     names = columns or table.column_names
@@ -323,7 +387,7 @@ QUERIES = {
 }
 
 
-def answer(query: Stream, folder: Path, files: Sequence[Files], splitters: Splitters, **options: Any) -> Any:
+def answer(query: Stream, folder: Path, files: Sequence[Taken], splitters: Splitters, **options: Any) -> Any:
     """(results, delivered, accepted, late, rejected) of one epoch over files and the end."""
     run = LocalRun(query, folder, slots=2, **options)
     try:

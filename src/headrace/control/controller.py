@@ -105,12 +105,13 @@ class Controller:
         return _pinned(Diagonal.even(groups, slots), pins) if pins else None
 
     def splitters_for(self, bytes: int) -> Splitters | None:
-        """Those of an epoch that reads so much: what was decided, unless that is far from what epochs read lately.
+        """Those of an epoch that reads so much: what was decided, unless that is far from what epochs read lately and
+        something may be changed.
 
-        None: nothing was measured yet.
+        None: nothing was decided yet.
         """
-        if self.splitters is None or self.splitting is None:
-            return None
+        if self.frozen or self.splitters is None or self.splitting is None:
+            return self.splitters
         return splitting.choose(self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth)
 
     def can_place(self, operator: Operator) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MORE = 0.010  # x, in seconds: Spark starts a task, every slot opens one block more
+MORE = 0.010  # x, in seconds, assumed: Spark starts a task, every slot opens one block more
 EACH = 4  # windows of an epoch that a splitter gets
 USUAL = 16 << 20  # bytes of a window: to read and split them takes a hundred times as long as to open a file
 SMALLEST, LARGEST = 1 << 20, 64 << 20  # bytes of a window: opening it costs little; several have room in memory

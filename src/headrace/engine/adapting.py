@@ -105,9 +105,14 @@ class Adapting:
         return None if self.chosen is not None else self.control.splitters_for(bytes)
 
     def decide(
-        self, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]], passed: float, read: int
+        self,
+        epoch: Epoch,
+        reports: Sequence[Report],
+        held: Mapping[str, Sequence[float]],
+        passed: float,
+        read: Mapping[str, int],
     ) -> list[Decision]:
-        """What is changed from the next epoch on; `passed`: seconds that the slots had, `read`: bytes of files."""
+        """What is changed from the next epoch on; `passed`: seconds that slots had, `read`: bytes of files by source."""
         if self.chosen is not None:
             return []
         self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed, _splitting(reports, read))
@@ -129,14 +134,17 @@ def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
     return found
 
 
-def _splitting(reports: Sequence[Report], read: int) -> SplitLoad | None:
-    """What splitters did with files; None: there were none."""
-    tasks = [report for report in reports if report.task.stage == 0]
-    if not read or not tasks:
+def _splitting(reports: Sequence[Report], read: Mapping[str, int]) -> SplitLoad | None:
+    """What splitters did with files, so many bytes of each source; None: there were none.
+
+    A task reads files or rows of Spark, never both.
+    """
+    tasks = [r for r in reports if r.task.stage == 0 and r.sources and r.sources.keys() <= read.keys()]
+    if not tasks:
         return None
     tuples = sum(counts.delivered for report in tasks for counts in report.sources.values())
     cpu = [report.cpu for report in tasks]
-    return SplitLoad(len(tasks), tuples, read, sum(cpu), max(cpu))
+    return SplitLoad(len(tasks), tuples, sum(read.values()), sum(cpu), max(cpu))
 
 
 def _cpu(reports: Sequence[Report], slots: int) -> list[float]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Files
+from headrace.engine.splitters import Taken
 from headrace.query.nodes import Source
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
@@ -55,7 +55,7 @@ class Cluster(Protocol):
     def static(self, sources: Mapping[str, Source]) -> Any:
         """The rows of sources that are read whole."""
 
-    def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
+    def files(self, files: Sequence[Taken], splitters: Splitters) -> Any:
         """The rows of files, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:

@@ -275,9 +275,9 @@ class Driver:
         reports: Sequence[Report],
         position: Position,
         ledgers: Mapping[str, LedgerState],
-        read: int,
+        read: Mapping[str, int],
     ) -> Manifest:
-        """The next one, with what is decided for the epoch after it; read: bytes of files."""
+        """The next one, with what is decided for the epoch after it; read: bytes of files, by source."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = outcome(self.store.last, epoch, reports, places)
@@ -312,8 +312,8 @@ def versions(plan: p.PhysicalPlan) -> dict[str, str]:
     }
 
 
-def _bytes(taken: Mapping[str, Sequence[File]]) -> int:
-    return sum(file.bytes for files in taken.values() for file in files)
+def _bytes(taken: Mapping[str, Sequence[File]]) -> dict[str, int]:
+    return {name: sum(file.bytes for file in files) for name, files in taken.items()}
 
 
 def _block_bytes(plan: p.PhysicalPlan, reports: Sequence[Report]) -> tuple[int, int]:

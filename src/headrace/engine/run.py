@@ -30,7 +30,7 @@ from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
-from headrace.engine.splitters import Files
+from headrace.engine.splitters import Taken
 from headrace.errors import EngineError, HeadraceError, StateMismatch
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
@@ -381,7 +381,7 @@ class Run:
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static))
         ledgers = self._driver.ledgers
-        files = [Files(n, ledgers[n].path(f), f.bytes, f.modified) for n, found in taken.items() for f in found]
+        files = [Taken(n, ledgers[n].path(f), f.bytes, f.modified) for n, found in taken.items() for f in found]
         if files:
             read = sum(file.bytes for file in files)
             chosen = self._driver.adapting.splitters(read) or Splitters(self._driver.adapting.slots)

@@ -36,7 +36,7 @@ from headrace.control.splitting import Splitters
 from headrace.engine import leaving
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
-from headrace.engine.splitters import Files, Portion, dealt, read_windows
+from headrace.engine.splitters import Portion, Taken, dealt, read_windows
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError
 from headrace.given import instead_of_dataframe, named
@@ -232,7 +232,7 @@ def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     return functools.reduce(DataFrame.union, [packed(name, s.origin.df, columns[name]) for name, s in sources.items()])
 
 
-def file_rows(sc: SparkContext, files: Sequence[Files], splitters: Splitters) -> RDD[Row]:
+def file_rows(sc: SparkContext, files: Sequence[Taken], splitters: Splitters) -> RDD[Row]:
     """Files as physical windows, by name: one partition for each splitter."""
     hands = [[_named(portion) for portion in hand] for hand in dealt(files, splitters)]
     return sc.parallelize(hands, max(1, len(hands))).flatMap(list)

@@ -12,7 +12,7 @@ from headrace.engine import spark as engine
 from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Files
+from headrace.engine.splitters import Taken
 from headrace.query.nodes import Source
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
@@ -58,7 +58,7 @@ class SparkCluster:
     def static(self, sources: Mapping[str, Source]) -> Any:
         return engine.static_rows(sources, self.columns)
 
-    def files(self, files: Sequence[Files], splitters: Splitters) -> Any:
+    def files(self, files: Sequence[Taken], splitters: Splitters) -> Any:
         return engine.file_rows(self.spark.sparkContext, files, splitters)
 
     def batch(self, batch: Any) -> Any:

@@ -26,7 +26,7 @@ from headrace.sources.cutting import Piece, cut, read_pieces
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 
-class Files(NamedTuple):
+class Taken(NamedTuple):
     """A file of a source, as it was when it was taken."""
 
     source: str
@@ -42,7 +42,7 @@ class Portion(NamedTuple):
     piece: Piece
 
 
-def dealt(files: Sequence[Files], splitters: Splitters) -> list[list[Portion]]:
+def dealt(files: Sequence[Taken], splitters: Splitters) -> list[list[Portion]]:
     """What each splitter reads: the largest first, to whom has least so far; in the order of the files."""
     portions = [Portion(f.source, piece) for f in files for piece in cut(f.path, f.bytes, f.modified, splitters.W)]
     sizes = [portion.piece.size + OPENING for portion in portions]

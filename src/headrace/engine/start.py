@@ -34,7 +34,7 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
-from headrace.engine.splitters import Files
+from headrace.engine.splitters import Taken
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -110,7 +110,7 @@ def _all_there(cluster: SparkCluster, sources: Mapping[str, nodes.Source], slots
     folders = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
     static = {name: source for name, source in sources.items() if name not in folders}
     found = [(name, path, stat) for name, origin in folders.items() for path, stat in origin.entries()]
-    files = [Files(name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in found]
+    files = [Taken(name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in found]
     return [*([cluster.static(static)] if static else []), *([cluster.files(files, Splitters(slots))] if files else [])]
 
 

@@ -1,9 +1,9 @@
 """What tasks write: blocks of grouped state, blocks of plain rows, and parts of results for sinks that take them.
 
-Invariant: a grouped block is sorted by group, and within it as its operator wants it; rows of group g are offsets[g]
-.. offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the blocks that have some. The tuples
-of a join have the hash that gave them their group beside them: it is taken once, before columns are dropped. The
-position is what an operator's state expires by: event time, the start of a pane, or a rank.
+Invariant: a grouped block is sorted by group, and within it as its operator wants it; rows of group g are offsets[g] ..
+offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the blocks that have some. The tuples of a
+join have the hash that gave them their group beside them: it is taken once, before columns are dropped. The position is
+what an operator's state expires by: event time, the start of a pane, or a rank.
 """
 
 from __future__ import annotations

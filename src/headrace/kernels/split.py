@@ -116,9 +116,8 @@ def _with(table: pa.Table, targets: Substreams) -> pa.Table:
     return table.append_column(pa.field(SUBSTREAM, pa.int32()), pa.array(targets, pa.int32()))
 
 
-Found = tuple[
-    pa.Table, Substreams, Sequence[Failed]
-]  # the tuples that did not fail, where each goes; those that failed
+# The tuples that did not fail, where each goes; those that failed.
+Found = tuple[pa.Table, Substreams, Sequence[Failed]]
 
 
 def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
@@ -241,11 +240,8 @@ def _as_array(given: Any, step: SplitStep, kind: _Kind) -> Values:
             return pa.array(given)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass
-    raise _wrong(
-        step,
-        kind,
-        f"gave {named(given):.200}; give {kind.words}, one for each tuple: an Arrow or NumPy array, or a list",
-    )
+    msg = f"gave {named(given):.200}; give {kind.words}, one for each tuple: an Arrow or NumPy array, or a list"
+    raise _wrong(step, kind, msg)
 
 
 def _last_lines(error: Exception) -> str:

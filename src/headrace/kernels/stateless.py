@@ -162,7 +162,6 @@ def row_order(table: pa.Table, columns: Sequence[str]) -> arrow.Numbers:
         return order([table.column(name) for name in columns])
     numbered = table.append_column(ROW, pa.array(np.arange(table.num_rows)))
     by = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*columns, ROW))
-    found: arrow.Numbers = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: numbered})[
-        ROW
-    ].to_numpy()
+    ordered = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: numbered})
+    found: arrow.Numbers = ordered[ROW].to_numpy()
     return found

@@ -114,13 +114,16 @@ def _root(data: bytes, at: int) -> _Table:
 
 
 def read_rows(
-    file: pa.NativeFile, block: Block, schema: pa.Schema, columns: Sequence[str], start: int, stop: int
+    file: pa.NativeFile, block: Block, schema: pa.Schema, places: Sequence[int], start: int, stop: int
 ) -> pa.RecordBatch:
-    """Rows of a batch that is plain and has no dictionaries; of nested columns more is read than is given."""
+    """Rows of a batch that is plain and has no dictionaries; of nested columns more is read than is given.
+
+    Columns by place: two may have one name.
+    """
     whole = _Whole(file, block, schema)
     if not 0 <= start <= stop <= whole.batch.num_rows:
         raise pa.ArrowInvalid(f"it has a batch of {whole.batch.num_rows} rows, not of {stop}")
-    chosen = whole.batch.select(list(columns))
+    chosen = whole.batch.select(list(places))
     return pa.RecordBatch.from_arrays([whole.rows(c, start, stop) for c in chosen.columns], schema=chosen.schema)
 
 
@@ -159,10 +162,10 @@ class _Whole:
 
     def _read(self, buffer: pa.Buffer | None, first: int, last: int) -> pa.Buffer:
         """Bytes of a buffer."""
-        if buffer is None:  # of no bytes
-            buffer = pa.py_buffer(self.memory[:0])
-        if not 0 <= first <= last <= buffer.size:
+        if not 0 <= first <= last <= (buffer.size if buffer else 0):
             raise pa.ArrowInvalid("a column leads beyond its end")
+        if buffer is None or first == last:  # one of no bytes need not lie in this memory
+            return pa.py_buffer(b"")
         return self._at(buffer.address - self.memory.ctypes.data + first, last - first)
 
     def _at(self, place: int, size: int) -> pa.Buffer:

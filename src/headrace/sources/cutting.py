@@ -1,7 +1,8 @@
 """Physical windows of files: what one task reads at once.
 
 Invariant: the pieces of a file have each of its rows exactly once, whatever their size; every file has at least one, so
-that somebody looks at its schema. A file that is no larger than a window is one piece, and is not opened to find that out.
+that somebody looks at its schema. Sizes that a footer gives are not trusted: wrong ones make pieces too large or too
+small. A file that is no larger than a window is one piece, and is not opened to find that out.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
 
 
 def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
-    sizes = file.sizes()
+    sizes = [max(size, 0) for size in file.sizes()]
     scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
-    first, size = 0, 0
-    for group, own in enumerate(int(given * scale) for given in sizes):
-        if group > first and size + own > most:
-            yield replace(whole, size=size, first=first, stop=group)
-            first, size = group, 0
-        size += own
-        if own > most:
+    first, held = 0, 0
+    for group, size in enumerate(int(given * scale) for given in sizes):
+        if group > first and held + size > most:
+            yield replace(whole, size=held, first=first, stop=group)
+            first, held = group, 0
+        held += size
+        if size > most:
             shares = file.shares(group, most)
-            one = replace(whole, size=own // shares, first=group, stop=group + 1, of=shares)
+            one = replace(whole, size=size // shares, first=group, stop=group + 1, of=shares)
             yield from (replace(one, share=share) for share in range(shares))
-            first, size = group + 1, 0
+            first, held = group + 1, 0
     if first < len(sizes):
-        yield replace(whole, size=size, first=first, stop=len(sizes))
+        yield replace(whole, size=held, first=first, stop=len(sizes))
 
 
 def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator[pa.Table]:

@@ -213,4 +213,7 @@ def unreadable(path: Path, error: Exception) -> SourceError:
     if not path.exists():
         return SourceError(f"the file {str(path)!r} is gone before it was processed; put it back")
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, MemoryError):
+        msg = f"cannot read {str(path)!r}, it needs too much memory: {reason}; write it with smaller row groups or record batches, or give tasks more memory, and start again"
+        return SourceError(msg)
     return SourceError(f"cannot read {str(path)!r}: {reason}; replace the file by a good one and start again")

@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 
 from headrace.sources import batches
 
-DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # how it shows itself; the last: names of columns
+# How it shows itself: UnicodeDecodeError in the names of columns, MemoryError in sizes, or in sizes that are true.
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
+OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
 
 
 class Columnar(Protocol):
@@ -40,7 +42,7 @@ class Columnar(Protocol):
         """In how many shares of its rows a group can be read, each by itself, if they are to have so many bytes."""
 
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        """One of several equal shares of the rows of a group."""
+        """One of several equal shares of the rows of a group that has them: of one that was cut so."""
 
     def head(self, rows: int) -> pa.Table:
         """At least so many rows from the first on, if there are so many."""
@@ -83,7 +85,7 @@ class ParquetColumns:
         return 1
 
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        return _share(self.read(group, group + 1, columns), share, of)
+        raise _whole(group)
 
     def head(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
@@ -98,6 +100,8 @@ class ParquetColumns:
 class ArrowColumns:
     def __init__(self, path: Path) -> None:
         self.file = pa.OSFile(str(path))
+        if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
+            raise pa.ArrowInvalid("it is Feather of version 1; .feather means version 2, the default of pyarrow")
         self.reader = pa.ipc.open_file(self.file)
         self.schema = self.reader.schema.remove_metadata()
 
@@ -124,13 +128,12 @@ class ArrowColumns:
     def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
         rows = self._rows(group)
         if rows is None:
-            return _share(self.read(group, group + 1, columns), share, of)
+            raise _whole(group)
         start, stop = (rows * end // of for end in (share, share + 1))
-        found = batches.read_rows(self.file, self._blocks[group], self.reader.schema, columns, start, stop)
-        return pa.Table.from_batches([found])
+        return pa.Table.from_batches([self._some(group, self._places(columns), start, stop)])
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-        fields = [self.schema.get_field_index(name) for name in columns or ()]  # none: all
+        fields = self._places(columns or ())  # none: all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         reader = pa.ipc.open_file(self.file, options=options)
         return pa.Table.from_batches([reader.get_batch(group) for group in range(first, stop)], schema=reader.schema)
@@ -142,8 +145,13 @@ class ArrowColumns:
         """At least so many of the first rows of a batch, or all."""
         if (there := self._rows(group)) is None or there <= rows:
             return self.reader.get_batch(group)
-        names = self.schema.names
-        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, names, 0, rows)
+        return self._some(group, range(len(self.schema)), 0, rows)
+
+    def _places(self, columns: Iterable[str]) -> list[int]:
+        return [self.schema.get_field_index(name) for name in columns]
+
+    def _some(self, group: int, places: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
+        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, places, start, stop)
 
     def __enter__(self) -> Self:
         return self
@@ -152,9 +160,8 @@ class ArrowColumns:
         self.file.close()
 
 
-def _share(table: pa.Table, share: int, of: int) -> pa.Table:
-    start, stop = (table.num_rows * end // of for end in (share, share + 1))
-    return table.slice(start, stop - start)
+def _whole(group: int) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"its group {group} cannot be read in shares, as it could when it was cut")
 
 
 def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:

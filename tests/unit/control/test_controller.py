@@ -224,6 +224,8 @@ def test_an_epoch_with_much_more_to_read_does_not_wait_for_a_decision() -> None:
     assert few == control.splitters and few is not None and few.p == 1
     assert many is not None and many.p == 8
     assert control.splitters == few  # and that it was once so much changes nothing
+    control.frozen = True
+    assert control.splitters_for(64 << 30) == few
 
 
 def test_splitters_are_no_more_than_slots_and_nobodys_where_the_policy_says_so() -> None:

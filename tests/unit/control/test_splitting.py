@@ -109,14 +109,16 @@ def test_loads_are_smoothed_but_for_the_number_of_tasks() -> None:
 
 
 def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
-    """Three splitters, then two slots; bytes are the driver's to say."""
+    """Three splitters, then two slots; bytes, and which sources are files, are the driver's to say."""
     table = pa.table({"ts": pa.array(range(30), TS_TYPE), "k": list(range(30))})
-    run = LocalRun(table_stream(table).aggregate(by=["k"], window="1 second", n="count(*)"), tmp_path / "s", slots=2)
+    run = LocalRun(
+        table_stream(table, name="s").aggregate(by=["k"], window="1 second", n="count(*)"), tmp_path / "s", slots=2
+    )
     found: list[SplitLoad | None] = []
     decide = run.driver.adapting.decide
 
     def listen(epoch: Any, reports: Any, *others: Any) -> Any:
-        found.extend(_splitting(reports, read) for read in (0, 500))
+        found.extend(_splitting(reports, read) for read in ({}, {"s": 500}, {"t": 500}))
         cpu = [report.cpu for report in reports if report.task.stage == 0]
         assert found[1] == SplitLoad(3, 30, 500, sum(cpu), max(cpu)) and len(cpu) == 3
         return decide(epoch, reports, *others)
@@ -124,4 +126,4 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
     run.driver.adapting.decide = listen  # type: ignore[method-assign]
     run.epoch(table, splitters=3)
     run.close()
-    assert found[0] is None and run.driver.control.splitting is None  # no files
+    assert found[0] is found[2] is None and run.driver.control.splitting is None  # no files
