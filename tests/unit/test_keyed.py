@@ -398,6 +398,23 @@ def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
     assert table.changes().put.num_rows == 42
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_row_that_was_only_read_may_get_another_entry_when_it_is_looked_for(is_told: bool) -> None:
+    table = KeyedTable(CARS, "cars")
+    for due in (5, 10):
+        table.put(car(1, closes=as_datetime(due)))
+        table.changes()
+    n = table.numbers(cars(1))
+    if not is_told:
+        table.columns["n"][n] = 99
+    assert table.due(as_datetime(7)).num_rows == 0
+    if is_told:
+        assert table.changes().put.num_rows == 0
+    else:
+        with pytest.raises(DataError, match="was written in place, and not told"):
+            table.changes()
+
+
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = KeyedTable(CARS, "cars", cars(*range(50)))
     found = table.rows()

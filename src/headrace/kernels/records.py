@@ -630,10 +630,14 @@ def schedule(areas, shape, row):
 @inner
 def rebound(areas, shape, row, time):
     """A row that was found sound has an entry of another time now."""
-    first = areas.rows[row, 0]
+    first, place = areas.rows[row, 0], np.int64(areas.rows[row, 0] >> HALF)
+    is_held = first & (LIVE | WORKING | CHANGED) == LIVE | WORKING
+    is_told = is_held and checksum(areas, shape, row, LIVE) == areas.sums[place]
     areas.rows[row, shape.due[3]] = U(time)
     if not first & WORKING:
         lay_down(areas, shape, row, first & FLAGS)
+    elif is_told:  # nothing was written in place, and this is not to look as if
+        areas.sums[place] = checksum(areas, shape, row, LIVE)
 
 
 @inner
