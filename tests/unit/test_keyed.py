@@ -348,6 +348,34 @@ def test_a_part_that_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert met > 12
 
 
+@pytest.mark.parametrize("way", ["put", "touched"])
+def test_what_is_due_is_never_missed_behind_a_time_that_was_altered(way: str) -> None:
+    """Entries that come later are held against it on their way up."""
+    r, met = random.Random(way), 0
+    declared = StateTable(["k"], pa.schema([("k", pa.int64()), ("at", TS)]), due="at")
+    for _ in range(250 * MORE):
+        room, count = Kept(), r.randint(5, 40)
+        first, later = ([r.randint(1, 99) for _ in range(size)] for size in (count, r.randint(0, 20)))
+        rows = pa.table({"k": range(count), "at": pa.array(first, TS)})
+        KeyedTable(declared, "t", rows, room).changes()
+        room = room.found()
+        room.last["heap"].view(np.int64)[2 * r.randrange(count)] ^= 1 << r.randrange(63)
+        table, keys, until = KeyedTable.reopen(declared, "t", room.last, room), np.arange(100, 100 + len(later)), 50
+        try:
+            if way == "put":
+                table.put(pa.table({"k": keys, "at": pa.array(later, TS)}))
+            else:
+                n = table.numbers(keys)
+                table.columns["at"][n] = np.array(later, "M8[us]")
+                table.touched(n)
+            found = set(table.due(as_datetime(until))["k"].to_pylist())
+            dues = [*enumerate(first), *zip(keys.tolist(), later, strict=True)]
+            assert found == {key for key, at in dues if at <= until}
+        except Damaged:
+            met += 1
+    assert met > 50
+
+
 def test_a_head_that_does_not_fit_is_refused() -> None:
     room = some_cars()
     with pytest.raises(Damaged, match="'cars' is damaged: its head is that of a table with other columns"):

@@ -206,9 +206,11 @@ class KeyedTable:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
         rows = np.array(rows, np.int64).ravel()
         self._thin_heap(len(rows))
-        if not self._run(self._do.touch, rows):
+        found = self._run(self._do.touch, rows)
+        if found == self._do.NO_ROW:
             msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete, in every epoch"
             raise DataError(msg)
+        self._demand_whole(found)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
         if isinstance(keys, np.ndarray) and len(self._keys) == 1 and keys.ndim == 1 and keys.dtype.kind in "iu":
@@ -285,7 +287,7 @@ class KeyedTable:
         self._make_work(len(numbers))
         self._make_missing(images, text, numbers, hashes)
         self._thin_heap(len(numbers))
-        self._run(self._do.write, images, text, numbers)
+        self._demand_whole(self._run(self._do.write, images, text, numbers))
 
     def _make_missing(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
         """Make a row for each key that has none; a key may be there more than once."""
