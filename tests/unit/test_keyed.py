@@ -401,6 +401,18 @@ def test_damage_is_remembered() -> None:
 # --- room ------------------------------------------------------------------------------------------------------------
 
 
+def cars_of_many(table: KeyedTable) -> None:
+    table.put(cars(*range(100, 300)))
+
+
+def long_name(table: KeyedTable) -> None:
+    table.put(car(3, name="y" * 5000))
+
+
+def many_numbers(table: KeyedTable) -> None:
+    table.numbers(np.arange(100, 300))
+
+
 def test_text_that_nobody_has_any_more_makes_room() -> None:
     room = Kept()
     table = KeyedTable(CARS, "cars", cars(*range(50)), room)
@@ -441,6 +453,28 @@ def test_a_row_that_was_only_read_may_get_another_entry_when_it_is_looked_for(is
     else:
         with pytest.raises(DataError, match="was written in place, and not told"):
             table.changes()
+
+
+@pytest.mark.parametrize("moved_by", [cars_of_many, long_name, many_numbers])
+def test_columns_that_were_taken_before_the_table_moved_are_refused(moved_by: Callable[[KeyedTable], Any]) -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    n = table.numbers(cars(1, 2))
+    column = table.columns["n"][1:]
+    table.columns["n"][n] = 7
+    table.touched(n)
+    before = table.nbytes
+    moved_by(table)
+    assert table.nbytes > before
+    column[:] = 8
+    for _ in range(2):
+        with pytest.raises(
+            DataError, match=r"columns were taken before the table moved.*take them again after numbers"
+        ):
+            table.touched(n)
+    column = table.columns["n"]
+    column[n] = 9
+    table.touched(n)
+    assert table.get(cars(1, 2))["n"].to_pylist() == [9, 9]
 
 
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
