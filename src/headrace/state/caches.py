@@ -153,7 +153,7 @@ class Use:
         """Others grow too: what there is, is counted again now and then."""
         if self._size is None or self._made > self.limit // 64:
             with os.scandir(self.folder) as entries:
-                self._size, self._made = sum(entry.stat(follow_symlinks=False).st_size for entry in entries), 0
+                self._size, self._made = sum(map(_size, entries)), 0
         if self._size + self._made + more > self.limit:
             raise OSError(errno.ENOSPC, f"the limit of {self.limit:,} bytes is reached")
         self._made += more
@@ -420,6 +420,13 @@ def _start(layout: int) -> int:
 
 def _end(start: int, sizes: Mapping[str, int]) -> int:
     return start + sum(size + -size % _ALIGNED for size in sizes.values())
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:  # another task gave it its name, or removed it
+        return 0
 
 
 def _areas(buffer: Area, sizes: Mapping[str, int], start: int) -> dict[str, Area]:

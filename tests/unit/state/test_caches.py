@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -244,6 +245,26 @@ def test_the_limit(place: Path) -> None:
     assert sum(file.stat().st_size for file in use.path.iterdir()) <= 20_000
     use.close()
     assert found(SECOND) == COLD
+
+
+def test_files_that_go_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    use = Use(RUN, LARGE)
+    (use.path / "x.new").touch()
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def listed(folder: Any) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            found = list(entries)
+        (use.path / "x.new").unlink(missing_ok=True)
+        yield found
+
+    monkeypatch.setattr(os, "scandir", listed)
+    cache = take(use, None)
+    cache.areas(SIZES)
+    monkeypatch.undo()
+    assert cache.full == ""
+    use.close()
 
 
 def test_a_disk_that_is_full() -> None:
