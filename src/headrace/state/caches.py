@@ -41,7 +41,7 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -149,9 +149,19 @@ class Use:
         assert self._folder is not None
         return self._folder
 
-    def reserve(self, more: int) -> None:
-        """Others grow too: what there is, is counted again now and then."""
-        if self._size is None or self._made > self.limit // 64:
+    @contextlib.contextmanager
+    def reserved(self, more: int) -> Iterator[None]:
+        """While a file is made: nobody else makes one. Others grow too: what there is, is counted again now and then."""
+        assert self._locks is not None
+        fcntl.fcntl(self._locks, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _COUNTING, 1, 0))
+        try:
+            self._count(more)
+            yield
+        finally:
+            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _COUNTING, 1, 0))
+
+    def _count(self, more: int) -> None:
+        if self._size is None or max(self._made, more) > self.limit // 64:
             with os.scandir(self.folder) as entries:
                 self._size, self._made = sum(map(_size, entries)), 0
         if self._size + self._made + more > self.limit:
@@ -177,6 +187,7 @@ class Cache:
         self.name, self._who = name, who
         self._buffer: Area | None = None  # of the file
         self._layout, self.inode = b"", 0
+        self._there = 0  # bytes of what has the name, useful or not
         self._left = b""  # the stamp that this process left
 
     def begin(self, use: Use, stamp: bytes) -> None:
@@ -193,8 +204,10 @@ class Cache:
         self._write(stamp, changing=True)
 
     def _look(self, stamp: bytes) -> str | None:
+        self._there = 0
         try:
             found = os.stat(self.name, dir_fd=self._use.folder, follow_symlinks=False)
+            self._there = found.st_size
             if self._buffer is None or (self.inode, len(self._buffer)) != (found.st_ino, found.st_size):
                 self._map_file()
         except FileNotFoundError:
@@ -251,12 +264,12 @@ class Cache:
         size = _end(start, sizes)
         size += -size % mmap.PAGESIZE
         folder, new = self._use.folder, f"{self.name}.new"
-        self._use.reserve(size - (len(self._buffer) if self._buffer is not None else 0))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=folder)
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            with self._use.reserved(size - self._there):
+                os.posix_fallocate(descriptor, 0, size)
             buffer, inode = _map(descriptor, size), os.fstat(descriptor).st_ino
         except OSError:
             os.unlink(new, dir_fd=folder)
@@ -267,6 +280,7 @@ class Cache:
         buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+        self._there = size
         return _areas(buffer, sizes, start)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
@@ -397,6 +411,7 @@ def _sweep(place: Path) -> None:
 # --- bytes ---------------------------------------------------------------------------------------------------------
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux
+_COUNTING = 1 << 62  # the place that is locked to count; those of names are below
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,46 @@ def test_the_limit(place: Path) -> None:
     assert sum(file.stat().st_size for file in use.path.iterdir()) <= 20_000
     use.close()
     assert found(SECOND) == COLD
+
+
+def test_what_is_replaced_does_not_count_twice() -> None:
+    left()
+    for stamp in (SECOND, None):
+        use = Use(RUN, 20_000)
+        cache = take(use, stamp)
+        assert cache.why == STAMP
+        cache.areas({"rows": 12_000})
+        assert cache.full == ""
+        cache.areas({"rows": 16_000})
+        assert cache.full == ""
+        cache.finish(FIRST, None)
+        use.close()
+        caches._KEPT.forget()
+
+
+def test_many_tasks_keep_the_limit() -> None:
+    """All have counted before any of them makes a file."""
+    uses = [Use(RUN, 1 << 20) for _ in range(8)]
+    for number, use in enumerate(uses):
+        take(use, None, substream=number).areas({"rows": 10})
+    for number, use in enumerate(uses):
+        take(use, None, substream=100 + number).areas({"rows": 300_000})
+    assert 900_000 < sum(file.stat().st_size for file in uses[0].path.iterdir()) <= 1 << 20
+    for use in uses:
+        use.close()
+
+
+def test_who_counts_is_alone() -> None:
+    one, two, made = Use(RUN, LARGE), Use(RUN, LARGE), []
+    with one.reserved(10):
+        thread = threading.Thread(target=lambda: made.append(take(two, None).areas(SIZES)))
+        thread.start()
+        thread.join(0.2)
+        assert not made
+    thread.join()
+    assert made
+    one.close()
+    two.close()
 
 
 def test_files_that_go_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
