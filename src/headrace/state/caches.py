@@ -280,7 +280,7 @@ class Cache:
         buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
-        self._there = size
+        self._there, self.found = size, None  # the old file takes room until nobody has an area of it
         return _areas(buffer, sizes, start)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Cache:
 
     def remove(self) -> None:
         """What is there is of no use."""
-        self._buffer = None
+        self._buffer = self.found = None
         if self._locked is None:
             with contextlib.suppress(OSError):
                 os.unlink(self.name, dir_fd=self._use.folder)

@@ -233,6 +233,23 @@ def test_a_table_that_grows_has_a_new_file() -> None:
     use.close()
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_what_it_had_is_let_go_when_it_has_a_new_file_or_none(is_replaced: bool) -> None:
+    left()
+    use = Use(RUN, LARGE)
+    cache = take(use, FIRST)
+    assert cache.found is not None
+    if is_replaced:
+        cache.areas({"rows": 100_000})
+    else:
+        cache.remove()
+    assert cache.found is None
+    assert "(deleted)" not in "".join(
+        line for line in Path("/proc/self/maps").read_text().splitlines() if str(use.path) in line
+    )
+    use.close()
+
+
 def test_the_limit(place: Path) -> None:
     left()
     use = Use(RUN, 20_000)
