@@ -119,11 +119,10 @@ class Use:
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
+            _KEPT.tidy(self.path, self._folder)
         except (OSError, EngineError) as error:
             self.words = str(error)
             self.close()
-        else:
-            _KEPT.tidy(self.path, self._folder)
 
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> Cache:
         """The cache of a table, locked; `stamp` is the noted one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import resource
@@ -357,6 +358,21 @@ def test_a_place_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
     cache.areas(SIZES)["rows"][:] = 1
     cache.finish(FIRST, None)
     cache.remove()
+    use.close()
+
+
+def test_descriptors_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last that is needed is there to list the folder."""
+
+    def fails(folder: int) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "scandir", fails)
+    use = Use(RUN, LARGE)
+    monkeypatch.undo()
+    assert "Too many open files" in use.words and len(os.listdir("/proc/self/fd")) == before
+    assert use.lock("x") == FULL
     use.close()
 
 
