@@ -22,7 +22,8 @@ another attempt, lives in memory for its epoch: nothing fails. Space is reserved
 kill the process when the disk is full. Nothing is synced: after a crash of the machine its caches are those of another boot.
 
 The folder of a run on a machine is removed by its driver, if tasks run beside it; else by the next run that begins there,
-once its driver is dead or, where that cannot be seen, nobody has used it for an hour.
+once its driver is dead or, where that cannot be seen, nobody has used it for an hour. Those of an earlier boot, or of another
+machine that shares the place, go when nobody has used them for a day.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 LIMIT = 4 << 30  # bytes of a run on one machine
 UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
+FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
 MOST_KEPT = 4096  # tables that a process keeps open between tasks
 FORMAT = 1
 
@@ -388,7 +390,7 @@ def _prefix() -> str:
 
 def _sweep(place: Path) -> None:
     """Remove the folders of runs that are dead."""
-    pattern = re.compile(re.escape(_prefix()) + "[0-9a-f]{32}")
+    pattern = re.compile("headrace-cache-[0-9a-f]{16}-[0-9a-f]{32}")
     try:
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
@@ -400,8 +402,9 @@ def _sweep(place: Path) -> None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 known = os.fstat(descriptor)
-                idle = time.time() - known.st_mtime
-                if known.st_uid == os.geteuid() and ((path / _HERE).exists() or idle > UNUSED):
+                idle, is_local = time.time() - known.st_mtime, path.name.startswith(_prefix())
+                is_dead = is_local and (path / _HERE).exists()
+                if known.st_uid == os.geteuid() and (is_dead or idle > (UNUSED if is_local else FOREIGN)):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)

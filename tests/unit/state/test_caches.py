@@ -439,6 +439,12 @@ def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     os.utime(place / f"{caches._prefix()}{long_ago}", (old, old))
     elsewhere = place / f"headrace-cache-{'0' * 16}-{dead}"
     elsewhere.mkdir()
+    (elsewhere / caches._HERE).touch()
+    earlier = place / f"headrace-cache-{'1' * 16}-{dead}"
+    earlier.mkdir()
+    day = time.time() - caches.FOREIGN
+    os.utime(earlier, (day - 10, day - 10))
+    os.utime(elsewhere, (day + 1000, day + 1000))
     Use(RUN, LARGE).close()
     names = {path.name for path in place.iterdir()}
     assert names == {elsewhere.name, *(f"{caches._prefix()}{run}" for run in (living, lately, RUN))}
