@@ -127,7 +127,7 @@ class Keeping:
             yield from ((substream, None) for substream in substreams)
             return
         if self._use is None:
-            self._use = caches.Use(self.epoch.run, trust.limit)
+            self._use = caches.Use(self.epoch.run, trust.limit, held=trust.held)
         stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
         for substream in substreams:
             yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))

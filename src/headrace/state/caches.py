@@ -98,6 +98,7 @@ class Trust:
     limit: int  # bytes of the run on one machine
     operators: frozenset[str]  # whose tables stay in place
     stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: of each substream the noted stamp
+    held: bool  # the driver makes the folder, and removes it: a task that comes late does not make it again
 
 
 # --- a task --------------------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Trust:
 class Use:
     """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
 
-    def __init__(self, run: str, limit: int) -> None:
+    def __init__(self, run: str, limit: int, *, held: bool = False) -> None:
         self.limit, self.run = limit, run
         self.path, self.words = Path(), ""  # why there are no caches
         self._folder: int | None = None
@@ -117,7 +118,7 @@ class Use:
             self.words = "caches need Linux"
             return
         try:
-            self.path, self._folder = _opened(run)
+            self.path, self._folder = _opened(run, make=not held)
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
@@ -350,8 +351,12 @@ class Held:
     def __init__(self, run: str) -> None:
         self._descriptor: int | None = None
         with contextlib.suppress(OSError, EngineError):
-            self.path, self._descriptor = _opened(run)
+            self.path, self._descriptor = _opened(run, make=True)
             os.close(os.open(_HERE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._descriptor))
+
+    @property
+    def is_there(self) -> bool:
+        return self._descriptor is not None and self.path.is_dir()
 
     def remove(self) -> None:
         if self._descriptor is not None:
@@ -361,16 +366,14 @@ class Held:
             _KEPT.drop(self.path)
 
 
-def _opened(run: str) -> tuple[Path, int]:
-    """The folder of a run on this machine, made if it is not there; whoever has it open keeps it from being swept."""
+def _opened(run: str, *, make: bool) -> tuple[Path, int]:
+    """The folder of a run on this machine; whoever has it open keeps it from being swept."""
     place = Path(given).absolute() if (given := os.environ.get(PLACE)) else scratch.chosen_place()
     path = place / f"{_prefix()}{run}"
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    else:
-        _sweep(place)
+    if make:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            _sweep(place)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)

@@ -452,6 +452,19 @@ def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     assert f"{caches._prefix()}{living}" not in os.listdir(place)
 
 
+def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
+    held = caches.Held(RUN)
+    use = Use(RUN, LARGE, held=True)
+    assert use.words == "" and held.is_there
+    use.close()
+    held.remove()
+    assert not held.is_there
+    late = Use(RUN, LARGE, held=True)
+    assert "No such file" in late.words and take(late, FIRST).why == FULL
+    late.close()
+    assert not list(place.iterdir())
+
+
 def test_who_works_keeps_the_folder(place: Path) -> None:
     use = Use(OTHER, LARGE)
     old = time.time() - caches.UNUSED - 10
