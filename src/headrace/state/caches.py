@@ -114,6 +114,7 @@ class Use:
         self._locks: int | None = None
         self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
         self._made = 0
+        _OPEN.add(self)
         if sys.platform != "linux":
             self.words = "caches need Linux"
             return
@@ -339,7 +340,17 @@ class _Caches:
 
 
 _KEPT = _Caches()
-os.register_at_fork(after_in_child=_KEPT.forget)
+_OPEN: weakref.WeakSet[Use | Held] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child that the user's code made has nothing of this: its copies of descriptors would hold locks beyond the task."""
+    _KEPT.forget()
+    for each in list(_OPEN):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
@@ -350,6 +361,7 @@ class Held:
 
     def __init__(self, run: str) -> None:
         self._descriptor: int | None = None
+        _OPEN.add(self)
         with contextlib.suppress(OSError, EngineError):
             self.path, self._descriptor = _opened(run, make=True)
             os.close(os.open(_HERE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._descriptor))
@@ -361,9 +373,13 @@ class Held:
     def remove(self) -> None:
         if self._descriptor is not None:
             shutil.rmtree(self.path, ignore_errors=True)
+            self.close()
+            _KEPT.drop(self.path)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-            _KEPT.drop(self.path)
 
 
 def _opened(run: str, *, make: bool) -> tuple[Path, int]:

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -409,6 +410,30 @@ def test_what_another_has_is_left_alone_until_it_dies() -> None:
         assert found(SECOND) == LOCKED
         other.send_signal(signal.SIGKILL)
     assert found() == MARKED
+
+
+def test_a_child_that_lives_on_holds_nothing() -> None:
+    left()
+    use, held = Use(RUN, LARGE), caches.Held(OTHER)
+    assert take(use, FIRST).why is None
+    one, other = socket.socketpair()
+    child = os.fork()
+    if not child:
+        one.close()
+        other.send(b"x")
+        other.recv(1)  # until the parent is done
+        os._exit(0)
+    other.close()
+    one.recv(1)
+    try:
+        use.close()
+        held.close()
+        assert found() == MARKED, "nobody has it"
+        Use("c" * 32, LARGE).close()
+        assert not held.path.exists(), "its driver is gone"
+    finally:
+        one.close()
+        os.waitpid(child, 0)
 
 
 def test_two_attempts_in_one_process() -> None:
