@@ -551,6 +551,19 @@ def cars(*vids: Any) -> pa.Table:
     return pa.concat_tables([car(vid, n=i, name=f"car {vid}") for i, vid in enumerate(vids)])
 
 
+@pytest.mark.parametrize(
+    "given", [np.array([True, False]), np.array([0.0, 1.0]), [None], ["a"], np.array([0], "M8[us]")]
+)
+def test_rows_that_were_touched_are_told_by_number(given: Any) -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    table.numbers(cars(1, 2))
+    with pytest.raises(DataError, match=r"touched takes row numbers, as numbers\(keys\) gives them; found an array of"):
+        table.touched(given)
+    table.touched([])  # type: ignore[arg-type]
+    table.touched(np.array([], bool))
+    assert table.changes().put.num_rows == 0
+
+
 def test_a_row_number_is_used_again() -> None:
     table = KeyedTable(CARS, "cars", cars(1, 2))
     for round_ in range(100):

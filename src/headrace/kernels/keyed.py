@@ -208,7 +208,11 @@ class KeyedTable:
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
-        rows = np.array(rows, np.int64).ravel()
+        given = np.asarray(rows)
+        if given.size and given.dtype.kind not in "iu":
+            msg = f"table {self.name!r}: touched takes row numbers, as numbers(keys) gives them; found an array of {given.dtype}"
+            raise DataError(f"{msg}; of a mask: touched(n[mask])" if given.dtype.kind == "b" else msg)
+        rows = np.array(given, np.int64).ravel()
         self._demand_no_stale_views()
         self._thin_heap(len(rows))
         found = self._run(self._do.touch, rows)
