@@ -496,6 +496,17 @@ def test_entries_of_rows_that_went_make_room() -> None:
     assert table.due(as_datetime(9503))["vid"].to_pylist() == [4, 3, 2]
 
 
+def test_a_list_of_much_work_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "MOST_WORK", 100)
+    table = KeyedTable(CARS, "cars", cars(*range(300)))
+    assert len(table._areas.work) == len(table._areas.sums) == 0
+    for vids in (range(300), range(20)):
+        table.put(cars(*vids))
+        assert table.changes().put.num_rows == len(vids)
+        assert len(table._areas.work) == len(table._areas.sums) <= 100
+    assert len(table._areas.work) >= 20, "a short one is kept"
+
+
 def test_a_new_key_that_is_asked_for_often_takes_one_row() -> None:
     table = KeyedTable(CARS, "cars")
     before = table.nbytes

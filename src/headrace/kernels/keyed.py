@@ -45,6 +45,7 @@ FORMAT = 1
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
+MOST_WORK = 1 << 12  # rows in work that there stays room for between epochs
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,7 @@ class KeyedTable:
         self._layout, self._shape, self._fingerprint = _layout(declared)
 
     def _open(self, areas: Mapping[str, Area], sizes: _Sizes, counters: Numbers) -> None:
-        nothing = np.zeros(0, np.int64)
-        self._areas = self._do.Areas(*self._arrays(areas), nothing, nothing.view(np.uint64), counters)
+        self._areas = self._do.Areas(*self._arrays(areas), *_no_work(), counters)
         self._bytes, self._sizes = areas, sizes
         self._lent: Words | None = None  # what the views of columns are views of, once there are any
         self._stale: list[weakref.ref[Words]] = []  # and were, before the table moved
@@ -127,7 +127,6 @@ class KeyedTable:
                 self._refuse_twins(rows, "what was loaded")
             self._write(images, text, found, hashes)
             self._seal()
-        self._open(self._bytes, self._sizes, self._areas.head)  # without the list of all that work
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
@@ -265,6 +264,9 @@ class KeyedTable:
             msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
             raise DataError(msg)
         self._demand_whole(damage)
+        if len(self._at.work) > MOST_WORK:
+            work, sums = _no_work()
+            self._areas = self._at._replace(work=work, sums=sums)
 
     # --- rows by number ----------------------------------------------------------------------------------------------
 
@@ -496,6 +498,10 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.due_place(),
     )
     return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+
+
+def _no_work() -> tuple[Numbers, Words]:
+    return np.zeros(0, np.int64), np.zeros(0, np.uint64)
 
 
 def _enlarged(size: int, need: int, most: int) -> int:
