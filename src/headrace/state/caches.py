@@ -123,6 +123,7 @@ class Use:
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
+            os.utime(self._locks)  # who clears away old files is not to take this one alone
             _KEPT.tidy(self.path, self._folder)
         except (OSError, EngineError) as error:
             self.words = str(error)
@@ -145,6 +146,9 @@ class Use:
             fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
         except OSError as error:
             return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else FULL
+        if not os.fstat(self._locks).st_nlink:
+            self.words = "the file of locks was removed"  # others lock another one
+            return FULL
         return None
 
     @property
@@ -195,8 +199,9 @@ class Cache:
 
     def begin(self, use: Use, stamp: bytes) -> None:
         """Look whether it can be used, and mark it."""
-        self._use, self.full, self.found = use, use.words, None
+        self._use, self.found = use, None
         self._locked = use.lock(self.name)
+        self.full = use.words
         self.why = self._locked or self._look(stamp)
         if self.why is not None:
             self._buffer = self.table = None

@@ -450,6 +450,28 @@ def test_two_attempts_in_one_process() -> None:
     assert found() is None
 
 
+def test_a_file_of_locks_that_was_removed_locks_nothing() -> None:
+    left()
+    one = Use(RUN, LARGE)
+    (one.path / caches._LOCKS).unlink()
+    other = Use(RUN, LARGE)
+    assert take(other, FIRST).why is None
+    cache = take(one, FIRST)
+    assert cache.why == FULL and cache.full == "the file of locks was removed"
+    cache.areas(SIZES)["rows"][:] = 1
+    cache.finish(FIRST, None)
+    one.close()
+    other.close()
+    assert found() == MARKED
+
+
+def test_the_file_of_locks_is_never_old() -> None:
+    path = left().parent / caches._LOCKS
+    os.utime(path, (1000, 1000))
+    Use(RUN, LARGE).close()
+    assert path.stat().st_mtime > 1000
+
+
 # --- folders ---------------------------------------------------------------------------------------------------------------
 
 
