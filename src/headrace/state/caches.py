@@ -220,8 +220,11 @@ class Cache:
                 self._map_file()
         except FileNotFoundError:
             return COLD
-        except OSError:
-            return DAMAGED
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ELOOP):  # too short, or a link
+                return DAMAGED
+            self.full = error.strerror or str(error)
+            return FULL
         return self._read_head(stamp)
 
     def _map_file(self) -> None:

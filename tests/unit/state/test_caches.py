@@ -377,6 +377,24 @@ def test_descriptors_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use.close()
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_what_cannot_be_opened_is_not_called_damaged(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left()
+    use = Use(RUN, LARGE)
+
+    def fails(descriptor: int, size: int) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(caches, "_map", fails)
+        cache = take(use, FIRST)
+    assert cache.why == FULL and cache.full == os.strerror(number)
+    assert not cache.areas(SIZES)["rows"].any()
+    cache.finish(SECOND, None)
+    use.close()
+    assert found() is None, "it was not touched"
+
+
 def test_a_folder_that_others_can_enter_is_not_used() -> None:
     path = left()
     path.parent.chmod(0o755)
