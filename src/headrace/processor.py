@@ -66,7 +66,10 @@ class Table(Protocol):
 
     @property
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Columns of numbers, booleans and times by row number, to be read and written in place; taken after `numbers`."""
+        """Columns of numbers, booleans and times by row number, to be read and written in place.
+
+        `numbers` and `put` may move the table: take columns again after them, and let go of the earlier ones.
+        """
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`."""

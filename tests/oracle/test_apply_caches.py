@@ -23,7 +23,7 @@ from headrace.engine.epoch import process, split
 from headrace.engine.keeping import Keeping
 from headrace.engine.reports import TableUse
 from headrace.engine.writing import Task
-from headrace.errors import HeadraceError, StateError
+from headrace.errors import DamagedCache, HeadraceError, StateError
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Damaged
 from headrace.reference import reference
@@ -329,6 +329,29 @@ def test_damage_runs_the_epoch_again_from_blocks(
         assert not epoch(run, 4).found, "the others are old"
         assert epoch(run, 5).found
         rest(run, "counter", 6)
+
+
+def test_a_row_that_was_written_though_it_was_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its numbers are those of an earlier epoch, as far as anybody knows."""
+    process_ = Counter.process
+
+    def writing(self: Any, tuples: pa.Table, state: Any) -> Any:
+        table = state["counts"]
+        for name in table.columns:
+            column = table.columns[name].view()
+            if column.flags.writeable:
+                column[:] = 77
+        return process_(self, tuples, state)
+
+    with begun("counter") as run:
+        for number in range(3):
+            epoch(run, number)
+        monkeypatch.setattr(Counter, "process", writing)
+        with pytest.raises(
+            DamagedCache, match=r"that numbers did not hand out in this epoch: .*is not what was written"
+        ):
+            epoch(run, 3)
+        monkeypatch.undo()
 
 
 # --- attempts ------------------------------------------------------------------------------------------------------------

@@ -95,6 +95,16 @@ def test_both_have_the_same_rows(seed: int) -> None:
             tables = [KeyedTable(DECLARED, "t", tables[0].rows()), tables[1].copy()]
 
 
+def test_both_refuse_what_are_no_row_numbers() -> None:
+    tables: list[Any] = [KeyedTable(DECLARED, "t"), DictTable("t", DECLARED)]
+    for table in tables:
+        n = table.numbers(np.arange(3))
+        for given in (n > 0, n + 0.5):
+            with pytest.raises(hr.DataError, match="touched takes row numbers"):
+                table.touched(given)
+        table.touched(n[n > 5])
+
+
 class Heard(hr.Processor):
     schema = pa.schema([("ts", TS_TYPE), ("k", pa.int64()), ("n", pa.int32())])
     tables = {"heard": StateTable(["k"], pa.schema([("k", pa.int64()), ("n", pa.int32())]))}

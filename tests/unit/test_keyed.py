@@ -348,6 +348,34 @@ def test_a_part_that_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert met > 12
 
 
+@pytest.mark.parametrize("way", ["put", "touched"])
+def test_what_is_due_is_never_missed_behind_a_time_that_was_altered(way: str) -> None:
+    """Entries that come later are held against it on their way up."""
+    r, met = random.Random(way), 0
+    declared = StateTable(["k"], pa.schema([("k", pa.int64()), ("at", TS)]), due="at")
+    for _ in range(250 * MORE):
+        room, count = Kept(), r.randint(5, 40)
+        first, later = ([r.randint(1, 99) for _ in range(size)] for size in (count, r.randint(0, 20)))
+        rows = pa.table({"k": range(count), "at": pa.array(first, TS)})
+        KeyedTable(declared, "t", rows, room).changes()
+        room = room.found()
+        room.last["heap"].view(np.int64)[2 * r.randrange(1, count // 2)] ^= 1 << r.randrange(63)
+        table, keys, until = KeyedTable.reopen(declared, "t", room.last, room), np.arange(100, 100 + len(later)), 50
+        try:
+            if way == "put":
+                table.put(pa.table({"k": keys, "at": pa.array(later, TS)}))
+            else:
+                n = table.numbers(keys)
+                table.columns["at"][n] = np.array(later, "M8[us]")
+                table.touched(n)
+            found = set(table.due(as_datetime(until))["k"].to_pylist())
+            dues = [*enumerate(first), *zip(keys.tolist(), later, strict=True)]
+            assert found == {key for key, at in dues if at <= until}
+        except Damaged:
+            met += 1
+    assert met > 50
+
+
 def test_a_head_that_does_not_fit_is_refused() -> None:
     room = some_cars()
     with pytest.raises(Damaged, match="'cars' is damaged: its head is that of a table with other columns"):
@@ -371,6 +399,18 @@ def test_damage_is_remembered() -> None:
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
+
+
+def cars_of_many(table: KeyedTable) -> None:
+    table.put(cars(*range(100, 300)))
+
+
+def long_name(table: KeyedTable) -> None:
+    table.put(car(3, name="y" * 5000))
+
+
+def many_numbers(table: KeyedTable) -> None:
+    table.numbers(np.arange(100, 300))
 
 
 def test_text_that_nobody_has_any_more_makes_room() -> None:
@@ -398,6 +438,45 @@ def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
     assert table.changes().put.num_rows == 42
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_row_that_was_only_read_may_get_another_entry_when_it_is_looked_for(is_told: bool) -> None:
+    table = KeyedTable(CARS, "cars")
+    for due in (5, 10):
+        table.put(car(1, closes=as_datetime(due)))
+        table.changes()
+    n = table.numbers(cars(1))
+    if not is_told:
+        table.columns["n"][n] = 99
+    assert table.due(as_datetime(7)).num_rows == 0
+    if is_told:
+        assert table.changes().put.num_rows == 0
+    else:
+        with pytest.raises(DataError, match="was written in place, and not told"):
+            table.changes()
+
+
+@pytest.mark.parametrize("moved_by", [cars_of_many, long_name, many_numbers])
+def test_columns_that_were_taken_before_the_table_moved_are_refused(moved_by: Callable[[KeyedTable], Any]) -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    n = table.numbers(cars(1, 2))
+    column = table.columns["n"][1:]
+    table.columns["n"][n] = 7
+    table.touched(n)
+    before = table.nbytes
+    moved_by(table)
+    assert table.nbytes > before
+    column[:] = 8
+    for _ in range(2):
+        with pytest.raises(
+            DataError, match=r"columns were taken before the table moved.*take them again after numbers"
+        ):
+            table.touched(n)
+    column = table.columns["n"]
+    column[n] = 9
+    table.touched(n)
+    assert table.get(cars(1, 2))["n"].to_pylist() == [9, 9]
+
+
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = KeyedTable(CARS, "cars", cars(*range(50)))
     found = table.rows()
@@ -415,6 +494,17 @@ def test_entries_of_rows_that_went_make_room() -> None:
             table.delete(cars(1))
     assert len(room.last["heap"]) == 16 * 2 * keyed.SMALLEST
     assert table.due(as_datetime(9503))["vid"].to_pylist() == [4, 3, 2]
+
+
+def test_a_list_of_much_work_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed, "MOST_WORK", 100)
+    table = KeyedTable(CARS, "cars", cars(*range(300)))
+    assert len(table._areas.work) == len(table._areas.sums) == 0
+    for vids in (range(300), range(20)):
+        table.put(cars(*vids))
+        assert table.changes().put.num_rows == len(vids)
+        assert len(table._areas.work) == len(table._areas.sums) <= 100
+    assert len(table._areas.work) >= 20, "a short one is kept"
 
 
 def test_a_new_key_that_is_asked_for_often_takes_one_row() -> None:
@@ -470,6 +560,19 @@ def car(vid: Any, **values: Any) -> pa.Table:
 
 def cars(*vids: Any) -> pa.Table:
     return pa.concat_tables([car(vid, n=i, name=f"car {vid}") for i, vid in enumerate(vids)])
+
+
+@pytest.mark.parametrize(
+    "given", [np.array([True, False]), np.array([0.0, 1.0]), [None], ["a"], np.array([0], "M8[us]")]
+)
+def test_rows_that_were_touched_are_told_by_number(given: Any) -> None:
+    table = KeyedTable(CARS, "cars", cars(1, 2))
+    table.numbers(cars(1, 2))
+    with pytest.raises(DataError, match=r"touched takes row numbers, as numbers\(keys\) gives them; found an array of"):
+        table.touched(given)
+    table.touched([])  # type: ignore[arg-type]
+    table.touched(np.array([], bool))
+    assert table.changes().put.num_rows == 0
 
 
 def test_a_row_number_is_used_again() -> None:

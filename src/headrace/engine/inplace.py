@@ -45,9 +45,11 @@ class InPlace:
         """What the tasks of the next epoch are told."""
         if not self.on:
             return None
-        if self._beside and self._folder is None:
+        if self._beside and (self._folder is None or not self._folder.is_there):
+            self.remove()
             self._folder = Held(self._run)
-        return Trust(self._limit, self._operators, {table: dict(stamps) for table, stamps in self._stamps.items()})
+        stamps = {table: dict(stamps) for table, stamps in self._stamps.items()}
+        return Trust(self._limit, self._operators, stamps, held=self._beside)
 
     def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
         """An epoch was committed: note it, and tell how it came by its tables, by operator."""
@@ -76,7 +78,7 @@ class InPlace:
         self._said = now
 
     def remove(self) -> None:
-        """The run ends."""
+        """The run ends, or somebody else removed it."""
         if self._folder is not None:
             self._folder.remove()
             self._folder = None

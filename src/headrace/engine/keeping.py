@@ -91,8 +91,10 @@ class Keeping:
             self._use.close()
         if damaged and (error is None or isinstance(error, Exception)):
             name, substream, each = damaged[0]
-            msg = f"{self._words(name)}, substream {substream}, was damaged where it is kept between epochs: {each.table.damaged}"
-            raise DamagedCache(msg) from error
+            what = "was damaged where it is kept between epochs"
+            if self.epoch.caches is None:  # it was built in this epoch, by this task
+                what = "has a row that was written in place, and that numbers did not hand out in this epoch"
+            raise DamagedCache(f"{self._words(name)}, substream {substream}, {what}: {each.table.damaged}") from error
 
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class Keeping:
             yield from ((substream, None) for substream in substreams)
             return
         if self._use is None:
-            self._use = caches.Use(self.epoch.run, trust.limit)
+            self._use = caches.Use(self.epoch.run, trust.limit, held=trust.held)
         stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
         for substream in substreams:
             yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))
@@ -193,8 +195,6 @@ class Keeping:
         """When the operator is done."""
         for table, opened in self._open.items():
             self._tell(table, opened)
-        if any(each.table.damaged for opened in self._open.values() for each in opened.values()):
-            return  # which ends the task
         for table in self.operator.tables:
             due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
             mine = due[self._is_mine(table, due)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ FORMAT = 1
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
+MOST_WORK = 1 << 12  # rows in work that there stays room for between epochs
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,10 @@ class KeyedTable:
         self._layout, self._shape, self._fingerprint = _layout(declared)
 
     def _open(self, areas: Mapping[str, Area], sizes: _Sizes, counters: Numbers) -> None:
-        nothing = np.zeros(0, np.int64)
-        self._areas = self._do.Areas(*self._arrays(areas), nothing, nothing.view(np.uint64), counters)
+        self._areas = self._do.Areas(*self._arrays(areas), *_no_work(), counters)
         self._bytes, self._sizes = areas, sizes
+        self._lent: Words | None = None  # what the views of columns are views of, once there are any
+        self._stale: list[weakref.ref[Words]] = []  # and were, before the table moved
 
     def _arrays(self, areas: Mapping[str, Area]) -> tuple[Words, Words, Words, Numbers]:
         rows, index, text, heap = (np.asarray(areas[name]) for name in ("rows", "index", "text", "heap"))
@@ -124,7 +127,6 @@ class KeyedTable:
                 self._refuse_twins(rows, "what was loaded")
             self._write(images, text, found, hashes)
             self._seal()
-        self._open(self._bytes, self._sizes, self._areas.head)  # without the list of all that work
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
@@ -198,16 +200,36 @@ class KeyedTable:
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
         """NumPy views of the columns of numbers, booleans and times, by row number; say by `touched` what was written.
 
-        Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers`, which may move them.
+        Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which may
+        move the table: `touched` refuses to be called while there are views of where it was.
         """
         return _Faces(self)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
-        rows = np.array(rows, np.int64).ravel()
+        given = np.asarray(rows)
+        if given.size and given.dtype.kind not in "iu":
+            msg = f"table {self.name!r}: touched takes row numbers, as numbers(keys) gives them; found an array of {given.dtype}"
+            raise DataError(f"{msg}; of a mask: touched(n[mask])" if given.dtype.kind == "b" else msg)
+        rows = np.array(given, np.int64).ravel()
+        self._demand_no_stale_views()
         self._thin_heap(len(rows))
-        if not self._run(self._do.touch, rows):
+        found = self._run(self._do.touch, rows)
+        if found == self._do.NO_ROW:
             msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete, in every epoch"
+            raise DataError(msg)
+        self._demand_whole(found)
+
+    def _views(self) -> Words:
+        """The rows, as an array that nothing but views of columns are views of."""
+        if self._lent is None:
+            self._lent = np.frombuffer(self._at.rows.data, np.uint64)
+        return self._lent.reshape(self._at.rows.shape)
+
+    def _demand_no_stale_views(self) -> None:
+        self._stale = [lent for lent in self._stale if lent() is not None]
+        if self._stale:
+            msg = f"table {self.name!r}: columns were taken before the table moved, what is written there is lost; take them again after numbers and put, and let go of the earlier ones"
             raise DataError(msg)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
@@ -242,6 +264,9 @@ class KeyedTable:
             msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
             raise DataError(msg)
         self._demand_whole(damage)
+        if len(self._at.work) > MOST_WORK:
+            work, sums = _no_work()
+            self._areas = self._at._replace(work=work, sums=sums)
 
     # --- rows by number ----------------------------------------------------------------------------------------------
 
@@ -285,7 +310,7 @@ class KeyedTable:
         self._make_work(len(numbers))
         self._make_missing(images, text, numbers, hashes)
         self._thin_heap(len(numbers))
-        self._run(self._do.write, images, text, numbers)
+        self._demand_whole(self._run(self._do.write, images, text, numbers))
 
     def _make_missing(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
         """Make a row for each key that has none; a key may be there more than once."""
@@ -370,6 +395,9 @@ class KeyedTable:
         else:
             new.text[: old.head[do.TEXT_USED]] = old.text[: old.head[do.TEXT_USED]]
         self._areas, self._sizes, self._bytes = new, sizes, areas
+        if self._lent is not None:
+            self._stale.append(weakref.ref(self._lent))
+            self._lent = None
 
     def _thin_heap(self, rows: int) -> None:
         """Room for entries of so many rows, some of them perhaps the same: by leaving out those that no row has any more."""
@@ -438,7 +466,7 @@ class _Faces(Mapping[str, npt.NDArray[Any]]):
         known = self._table.declared.columns.names
         if name not in known:
             raise DataError(f"table {self._table.name!r} has no column {name!r}; it has {', '.join(known)}")
-        found = self._table._face(name).shown(self._table._at.rows)
+        found = self._table._face(name).shown(self._table._views())
         if name in self._table.declared.key:
             found = found.view()
             found.setflags(write=False)
@@ -470,6 +498,10 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.due_place(),
     )
     return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+
+
+def _no_work() -> tuple[Numbers, Words]:
+    return np.zeros(0, np.int64), np.zeros(0, np.uint64)
 
 
 def _enlarged(size: int, need: int, most: int) -> int:

@@ -57,7 +57,7 @@ FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
 TOP, ROWS, FREE_LIST, FREES, TEXT_USED, TEXT_LIVE, HEAP, WORK = range(8)
 COUNTERS = 8
 
-WHOLE, UNTOLD, FULL = -1, -2, -3
+WHOLE, UNTOLD, FULL, NO_ROW = -1, -2, -3, -4
 IN_ROWS, IN_INDEX, IN_HEAP = range(3)
 AREAS = 4
 
@@ -283,12 +283,15 @@ def write(areas, shape, images, text, numbers):
         for word in range(rows.shape[1]):
             rows[row, word] = (rows[row, word] & ~shape.plain[word]) | (images[place, word] & shape.plain[word])
         rows[row, 0] |= CHANGED
-        schedule(areas, shape, row)
+        found = schedule(areas, shape, row)
+        if found != WHOLE:
+            return found
+    return WHOLE
 
 
 @compiled
 def touch(areas, shape, numbers):
-    """Rows that were written in place. False, and nothing was done, if one of them is no row in work.
+    """Rows that were written in place. NO_ROW, and nothing was done, if one of them is no row in work.
 
     A null that still reads as one stays so; a time that reads as one becomes one.
     """
@@ -296,7 +299,7 @@ def touch(areas, shape, numbers):
     rows, head = areas.rows, areas.head
     for row in numbers:
         if row < 0 or row >= head[TOP] or rows[row, 0] & (LIVE | WORKING) != LIVE | WORKING:
-            return False
+            return NO_ROW
     for row in numbers:
         for face in range(len(shape.faces)):
             word, shift, bits, kind, valid_word, valid_bit = shape.faces[face]
@@ -313,8 +316,10 @@ def touch(areas, shape, numbers):
             if some:
                 rows[row, valid_word] |= valid
         rows[row, 0] |= CHANGED
-        schedule(areas, shape, row)
-    return True
+        found = schedule(areas, shape, row)
+        if found != WHOLE:
+            return found
+    return WHOLE
 
 
 @compiled
@@ -505,7 +510,9 @@ def find(areas, shape, keys, text, hashes, numbers, does):
                     return damage(IN_ROWS, head[FREE_LIST] - 1)
                 entries[place] = entry_of(tag, row)
             begin(areas, shape, row, keys[key], text, revived)
-            schedule(areas, shape, row)
+            found = schedule(areas, shape, row)
+            if found != WHOLE:
+                return found
             numbers[key] = row
     return WHOLE
 
@@ -588,12 +595,19 @@ def swap(heap, one, other):
 
 @inner
 def push(areas, time, row):
+    """Damage among those that it is held against: above a time that was altered it would be lost."""
     heap, place = areas.heap, areas.head[HEAP]
     heap[place, 0], heap[place, 1] = time, packed(time, row)
     areas.head[HEAP] += 1
-    while place > 0 and is_before(heap, place, (place - 1) // 2):
-        swap(heap, place, (place - 1) // 2)
-        place = (place - 1) // 2
+    while place > 0:
+        parent = (place - 1) // 2
+        if not is_sound_entry(heap, parent):
+            return damage(IN_HEAP, parent)
+        if not is_before(heap, place, parent):
+            break
+        swap(heap, place, parent)
+        place = parent
+    return WHOLE
 
 
 @inner
@@ -624,16 +638,21 @@ def schedule(areas, shape, row):
         time = np.int64(areas.rows[row, shape.due[0]])
         if time < np.int64(areas.rows[row, shape.due[3]]):
             areas.rows[row, shape.due[3]] = U(time)
-            push(areas, time, row)
+            return push(areas, time, row)
+    return WHOLE
 
 
 @inner
 def rebound(areas, shape, row, time):
     """A row that was found sound has an entry of another time now."""
-    first = areas.rows[row, 0]
+    first, place = areas.rows[row, 0], np.int64(areas.rows[row, 0] >> HALF)
+    is_held = first & (LIVE | WORKING | CHANGED) == LIVE | WORKING
+    is_told = is_held and checksum(areas, shape, row, LIVE) == areas.sums[place]
     areas.rows[row, shape.due[3]] = U(time)
     if not first & WORKING:
         lay_down(areas, shape, row, first & FLAGS)
+    elif is_told:  # nothing was written in place, and this is not to look as if
+        areas.sums[place] = checksum(areas, shape, row, LIVE)
 
 
 @inner
@@ -670,13 +689,17 @@ def until(areas, shape, time, rows):
         if due != at:
             rebound(areas, shape, row, due)
             if due != NEVER:
-                push(areas, due, row)  # and meet it again, if it is due
+                found = push(areas, due, row)  # and meet it again, if it is due
+                if found != WHOLE:
+                    return found, 0
             continue
         kept, last_at, last = kept + 1, at, row
         heap[end - kept, 0], heap[end - kept, 1] = at, row
     for place in range(kept):
         rows[place] = heap[end - kept + place, 1]
-        push(areas, heap[end - kept + place, 0], rows[place])
+        found = push(areas, heap[end - kept + place, 0], rows[place])
+        if found != WHOLE:
+            return found, 0
     return WHOLE, kept
 
 

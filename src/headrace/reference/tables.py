@@ -144,7 +144,10 @@ class DictTable:
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         arrays, known = dict(self._arrays), {number: key for key, number in self._numbers.items()}
-        for number in np.unique(np.asarray(rows)).tolist():
+        given = np.asarray(rows)
+        if given.size and given.dtype.kind not in "iu":
+            raise DataError(f"table {self._name!r}: touched takes row numbers; found an array of {given.dtype}")
+        for number in np.unique(given).tolist():
             if number not in known:
                 raise DataError(f"table {self._name!r}: touched was given {number}, which is the number of no row")
             row = dict(zip(self._declared.columns.names, self._rows[known[number]], strict=True))

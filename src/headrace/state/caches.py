@@ -22,7 +22,8 @@ another attempt, lives in memory for its epoch: nothing fails. Space is reserved
 kill the process when the disk is full. Nothing is synced: after a crash of the machine its caches are those of another boot.
 
 The folder of a run on a machine is removed by its driver, if tasks run beside it; else by the next run that begins there,
-once its driver is dead or, where that cannot be seen, nobody has used it for an hour.
+once its driver is dead or, where that cannot be seen, nobody has used it for an hour. Those of an earlier boot, or of another
+machine that shares the place, go when nobody has used them for a day.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -58,6 +59,7 @@ PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 LIMIT = 4 << 30  # bytes of a run on one machine
 UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
+FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
 MOST_KEPT = 4096  # tables that a process keeps open between tasks
 FORMAT = 1
 
@@ -96,6 +98,7 @@ class Trust:
     limit: int  # bytes of the run on one machine
     operators: frozenset[str]  # whose tables stay in place
     stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: of each substream the noted stamp
+    held: bool  # the driver makes the folder, and removes it: a task that comes late does not make it again
 
 
 # --- a task --------------------------------------------------------------------------------------------------------
@@ -104,26 +107,27 @@ class Trust:
 class Use:
     """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
 
-    def __init__(self, run: str, limit: int) -> None:
+    def __init__(self, run: str, limit: int, *, held: bool = False) -> None:
         self.limit, self.run = limit, run
         self.path, self.words = Path(), ""  # why there are no caches
         self._folder: int | None = None
         self._locks: int | None = None
         self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
         self._made = 0
+        _OPEN.add(self)
         if sys.platform != "linux":
             self.words = "caches need Linux"
             return
         try:
-            self.path, self._folder = _opened(run)
+            self.path, self._folder = _opened(run, make=not held)
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
+            os.utime(self._locks)  # who clears away old files is not to take this one alone
+            _KEPT.tidy(self.path, self._folder)
         except (OSError, EngineError) as error:
             self.words = str(error)
             self.close()
-        else:
-            _KEPT.tidy(self.path, self._folder)
 
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> Cache:
         """The cache of a table, locked; `stamp` is the noted one."""
@@ -142,6 +146,9 @@ class Use:
             fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
         except OSError as error:
             return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else FULL
+        if not os.fstat(self._locks).st_nlink:
+            self.words = "the file of locks was removed"  # others lock another one
+            return FULL
         return None
 
     @property
@@ -149,11 +156,21 @@ class Use:
         assert self._folder is not None
         return self._folder
 
-    def reserve(self, more: int) -> None:
-        """Others grow too: what there is, is counted again now and then."""
-        if self._size is None or self._made > self.limit // 64:
+    @contextlib.contextmanager
+    def reserved(self, more: int) -> Iterator[None]:
+        """While a file is made: nobody else makes one. Others grow too: what there is, is counted again now and then."""
+        assert self._locks is not None
+        fcntl.fcntl(self._locks, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _COUNTING, 1, 0))
+        try:
+            self._count(more)
+            yield
+        finally:
+            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _COUNTING, 1, 0))
+
+    def _count(self, more: int) -> None:
+        if self._size is None or max(self._made, more) > self.limit // 64:
             with os.scandir(self.folder) as entries:
-                self._size, self._made = sum(entry.stat(follow_symlinks=False).st_size for entry in entries), 0
+                self._size, self._made = sum(map(_size, entries)), 0
         if self._size + self._made + more > self.limit:
             raise OSError(errno.ENOSPC, f"the limit of {self.limit:,} bytes is reached")
         self._made += more
@@ -177,12 +194,14 @@ class Cache:
         self.name, self._who = name, who
         self._buffer: Area | None = None  # of the file
         self._layout, self.inode = b"", 0
+        self._there = 0  # bytes of what has the name, useful or not
         self._left = b""  # the stamp that this process left
 
     def begin(self, use: Use, stamp: bytes) -> None:
         """Look whether it can be used, and mark it."""
-        self._use, self.full, self.found = use, use.words, None
+        self._use, self.found = use, None
         self._locked = use.lock(self.name)
+        self.full = use.words
         self.why = self._locked or self._look(stamp)
         if self.why is not None:
             self._buffer = self.table = None
@@ -193,14 +212,19 @@ class Cache:
         self._write(stamp, changing=True)
 
     def _look(self, stamp: bytes) -> str | None:
+        self._there = 0
         try:
             found = os.stat(self.name, dir_fd=self._use.folder, follow_symlinks=False)
+            self._there = found.st_size
             if self._buffer is None or (self.inode, len(self._buffer)) != (found.st_ino, found.st_size):
                 self._map_file()
         except FileNotFoundError:
             return COLD
-        except OSError:
-            return DAMAGED
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ELOOP):  # too short, or a link
+                return DAMAGED
+            self.full = error.strerror or str(error)
+            return FULL
         return self._read_head(stamp)
 
     def _map_file(self) -> None:
@@ -251,12 +275,12 @@ class Cache:
         size = _end(start, sizes)
         size += -size % mmap.PAGESIZE
         folder, new = self._use.folder, f"{self.name}.new"
-        self._use.reserve(size - (len(self._buffer) if self._buffer is not None else 0))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=folder)
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            with self._use.reserved(size - self._there):
+                os.posix_fallocate(descriptor, 0, size)
             buffer, inode = _map(descriptor, size), os.fstat(descriptor).st_ino
         except OSError:
             os.unlink(new, dir_fd=folder)
@@ -267,6 +291,7 @@ class Cache:
         buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+        self._there, self.found = size, None  # the old file takes room until nobody has an area of it
         return _areas(buffer, sizes, start)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
@@ -280,7 +305,7 @@ class Cache:
 
     def remove(self) -> None:
         """What is there is of no use."""
-        self._buffer = None
+        self._buffer = self.found = None
         if self._locked is None:
             with contextlib.suppress(OSError):
                 os.unlink(self.name, dir_fd=self._use.folder)
@@ -323,7 +348,17 @@ class _Caches:
 
 
 _KEPT = _Caches()
-os.register_at_fork(after_in_child=_KEPT.forget)
+_OPEN: weakref.WeakSet[Use | Held] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child that the user's code made has nothing of this: its copies of descriptors would hold locks beyond the task."""
+    _KEPT.forget()
+    for each in list(_OPEN):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
@@ -334,28 +369,35 @@ class Held:
 
     def __init__(self, run: str) -> None:
         self._descriptor: int | None = None
+        _OPEN.add(self)
         with contextlib.suppress(OSError, EngineError):
-            self.path, self._descriptor = _opened(run)
+            self.path, self._descriptor = _opened(run, make=True)
             os.close(os.open(_HERE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._descriptor))
+
+    @property
+    def is_there(self) -> bool:
+        return self._descriptor is not None and self.path.is_dir()
 
     def remove(self) -> None:
         if self._descriptor is not None:
             shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._descriptor)
-            self._descriptor = None
+            self.close()
             _KEPT.drop(self.path)
 
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
-def _opened(run: str) -> tuple[Path, int]:
-    """The folder of a run on this machine, made if it is not there; whoever has it open keeps it from being swept."""
+
+def _opened(run: str, *, make: bool) -> tuple[Path, int]:
+    """The folder of a run on this machine; whoever has it open keeps it from being swept."""
     place = Path(given).absolute() if (given := os.environ.get(PLACE)) else scratch.chosen_place()
     path = place / f"{_prefix()}{run}"
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    else:
-        _sweep(place)
+    if make:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            _sweep(place)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -375,7 +417,7 @@ def _prefix() -> str:
 
 def _sweep(place: Path) -> None:
     """Remove the folders of runs that are dead."""
-    pattern = re.compile(re.escape(_prefix()) + "[0-9a-f]{32}")
+    pattern = re.compile("headrace-cache-[0-9a-f]{16}-[0-9a-f]{32}")
     try:
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
@@ -387,8 +429,9 @@ def _sweep(place: Path) -> None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 known = os.fstat(descriptor)
-                idle = time.time() - known.st_mtime
-                if known.st_uid == os.geteuid() and ((path / _HERE).exists() or idle > UNUSED):
+                idle, is_local = time.time() - known.st_mtime, path.name.startswith(_prefix())
+                is_dead = is_local and (path / _HERE).exists()
+                if known.st_uid == os.geteuid() and (is_dead or idle > (UNUSED if is_local else FOREIGN)):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)
@@ -397,6 +440,7 @@ def _sweep(place: Path) -> None:
 # --- bytes ---------------------------------------------------------------------------------------------------------
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux
+_COUNTING = 1 << 62  # the place that is locked to count; those of names are below
 
 
 @lru_cache(maxsize=256)
@@ -420,6 +464,13 @@ def _start(layout: int) -> int:
 
 def _end(start: int, sizes: Mapping[str, int]) -> int:
     return start + sum(size + -size % _ALIGNED for size in sizes.values())
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:  # another task gave it its name, or removed it
+        return 0
 
 
 def _areas(buffer: Area, sizes: Mapping[str, int], start: int) -> dict[str, Area]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,6 +235,23 @@ def test_a_table_that_grows_has_a_new_file() -> None:
     use.close()
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_what_it_had_is_let_go_when_it_has_a_new_file_or_none(is_replaced: bool) -> None:
+    left()
+    use = Use(RUN, LARGE)
+    cache = take(use, FIRST)
+    assert cache.found is not None
+    if is_replaced:
+        cache.areas({"rows": 100_000})
+    else:
+        cache.remove()
+    assert cache.found is None
+    assert "(deleted)" not in "".join(
+        line for line in Path("/proc/self/maps").read_text().splitlines() if str(use.path) in line
+    )
+    use.close()
+
+
 def test_the_limit(place: Path) -> None:
     left()
     use = Use(RUN, 20_000)
@@ -244,6 +265,66 @@ def test_the_limit(place: Path) -> None:
     assert sum(file.stat().st_size for file in use.path.iterdir()) <= 20_000
     use.close()
     assert found(SECOND) == COLD
+
+
+def test_what_is_replaced_does_not_count_twice() -> None:
+    left()
+    for stamp in (SECOND, None):
+        use = Use(RUN, 20_000)
+        cache = take(use, stamp)
+        assert cache.why == STAMP
+        cache.areas({"rows": 12_000})
+        assert cache.full == ""
+        cache.areas({"rows": 16_000})
+        assert cache.full == ""
+        cache.finish(FIRST, None)
+        use.close()
+        caches._KEPT.forget()
+
+
+def test_many_tasks_keep_the_limit() -> None:
+    """All have counted before any of them makes a file."""
+    uses = [Use(RUN, 1 << 20) for _ in range(8)]
+    for number, use in enumerate(uses):
+        take(use, None, substream=number).areas({"rows": 10})
+    for number, use in enumerate(uses):
+        take(use, None, substream=100 + number).areas({"rows": 300_000})
+    assert 900_000 < sum(file.stat().st_size for file in uses[0].path.iterdir()) <= 1 << 20
+    for use in uses:
+        use.close()
+
+
+def test_who_counts_is_alone() -> None:
+    one, two, made = Use(RUN, LARGE), Use(RUN, LARGE), []
+    with one.reserved(10):
+        thread = threading.Thread(target=lambda: made.append(take(two, None).areas(SIZES)))
+        thread.start()
+        thread.join(0.2)
+        assert not made
+    thread.join()
+    assert made
+    one.close()
+    two.close()
+
+
+def test_files_that_go_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    use = Use(RUN, LARGE)
+    (use.path / "x.new").touch()
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def listed(folder: Any) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            found = list(entries)
+        (use.path / "x.new").unlink(missing_ok=True)
+        yield found
+
+    monkeypatch.setattr(os, "scandir", listed)
+    cache = take(use, None)
+    cache.areas(SIZES)
+    monkeypatch.undo()
+    assert cache.full == ""
+    use.close()
 
 
 def test_a_disk_that_is_full() -> None:
@@ -281,6 +362,39 @@ def test_a_place_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
     use.close()
 
 
+def test_descriptors_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last that is needed is there to list the folder."""
+
+    def fails(folder: int) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "scandir", fails)
+    use = Use(RUN, LARGE)
+    monkeypatch.undo()
+    assert "Too many open files" in use.words and len(os.listdir("/proc/self/fd")) == before
+    assert use.lock("x") == FULL
+    use.close()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_what_cannot_be_opened_is_not_called_damaged(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left()
+    use = Use(RUN, LARGE)
+
+    def fails(descriptor: int, size: int) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(caches, "_map", fails)
+        cache = take(use, FIRST)
+    assert cache.why == FULL and cache.full == os.strerror(number)
+    assert not cache.areas(SIZES)["rows"].any()
+    cache.finish(SECOND, None)
+    use.close()
+    assert found() is None, "it was not touched"
+
+
 def test_a_folder_that_others_can_enter_is_not_used() -> None:
     path = left()
     path.parent.chmod(0o755)
@@ -316,6 +430,30 @@ def test_what_another_has_is_left_alone_until_it_dies() -> None:
     assert found() == MARKED
 
 
+def test_a_child_that_lives_on_holds_nothing() -> None:
+    left()
+    use, held = Use(RUN, LARGE), caches.Held(OTHER)
+    assert take(use, FIRST).why is None
+    one, other = socket.socketpair()
+    child = os.fork()
+    if not child:
+        one.close()
+        other.send(b"x")
+        other.recv(1)  # until the parent is done
+        os._exit(0)
+    other.close()
+    one.recv(1)
+    try:
+        use.close()
+        held.close()
+        assert found() == MARKED, "nobody has it"
+        Use("c" * 32, LARGE).close()
+        assert not held.path.exists(), "its driver is gone"
+    finally:
+        one.close()
+        os.waitpid(child, 0)
+
+
 def test_two_attempts_in_one_process() -> None:
     left()
     one, two = Use(RUN, LARGE), Use(RUN, LARGE)
@@ -328,6 +466,28 @@ def test_two_attempts_in_one_process() -> None:
     one.close()
     caches._KEPT.forget()
     assert found() is None
+
+
+def test_a_file_of_locks_that_was_removed_locks_nothing() -> None:
+    left()
+    one = Use(RUN, LARGE)
+    (one.path / caches._LOCKS).unlink()
+    other = Use(RUN, LARGE)
+    assert take(other, FIRST).why is None
+    cache = take(one, FIRST)
+    assert cache.why == FULL and cache.full == "the file of locks was removed"
+    cache.areas(SIZES)["rows"][:] = 1
+    cache.finish(FIRST, None)
+    one.close()
+    other.close()
+    assert found() == MARKED
+
+
+def test_the_file_of_locks_is_never_old() -> None:
+    path = left().parent / caches._LOCKS
+    os.utime(path, (1000, 1000))
+    Use(RUN, LARGE).close()
+    assert path.stat().st_mtime > 1000
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------------
@@ -344,11 +504,30 @@ def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     os.utime(place / f"{caches._prefix()}{long_ago}", (old, old))
     elsewhere = place / f"headrace-cache-{'0' * 16}-{dead}"
     elsewhere.mkdir()
+    (elsewhere / caches._HERE).touch()
+    earlier = place / f"headrace-cache-{'1' * 16}-{dead}"
+    earlier.mkdir()
+    day = time.time() - caches.FOREIGN
+    os.utime(earlier, (day - 10, day - 10))
+    os.utime(elsewhere, (day + 1000, day + 1000))
     Use(RUN, LARGE).close()
     names = {path.name for path in place.iterdir()}
     assert names == {elsewhere.name, *(f"{caches._prefix()}{run}" for run in (living, lately, RUN))}
     alive.remove()
     assert f"{caches._prefix()}{living}" not in os.listdir(place)
+
+
+def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
+    held = caches.Held(RUN)
+    use = Use(RUN, LARGE, held=True)
+    assert use.words == "" and held.is_there
+    use.close()
+    held.remove()
+    assert not held.is_there
+    late = Use(RUN, LARGE, held=True)
+    assert "No such file" in late.words and take(late, FIRST).why == FULL
+    late.close()
+    assert not list(place.iterdir())
 
 
 def test_who_works_keeps_the_folder(place: Path) -> None:
