@@ -24,6 +24,7 @@ from headrace.errors import DataError
 from headrace.kernels import order, split
 from headrace.operators import count_join
 from headrace.reference import failed_tuples, reference
+from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
 from headrace.state import runs
 from headrace.stream import Stream
@@ -396,14 +397,13 @@ def drops_one_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def sends_to_one_instead_of_all(patch: pytest.MonkeyPatch) -> None:
-    real = split._everywhere
-    patch.setattr(
-        split,
-        "_everywhere",
-        lambda table, step: real(table, step).filter(
-            pa.array([n % step.substreams == 0 for n in range(table.num_rows * step.substreams)], pa.bool_())
-        ),
-    )
+    real = split.Divided.tuples.fget
+
+    def to_one(self: split.Divided) -> pa.Table:
+        targets = np.where(self.targets == EVERYWHERE, np.int32(0), self.targets)
+        return real(replace(self, targets=targets, counts=replace(self.counts, broadcast=0)))
+
+    patch.setattr(split.Divided, "tuples", property(to_one))
 
 
 def counts_in_every_edge(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ Where headrace is not what the paper describes, the terms mean this:
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -32,6 +31,7 @@ from headrace import plan as p
 from headrace.compile import compile_query
 from headrace.control import parasplit
 from headrace.control.parasplit import Costs, Split
+from headrace.control.splitting import Splitters
 from headrace.engine.aside import Aside, Walk
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Epoch, Window
@@ -39,6 +39,7 @@ from headrace.engine.local import execute_locally
 from headrace.engine.messages import Message
 from headrace.engine.position import Position
 from headrace.engine.reports import Report, TaskReport
+from headrace.engine.splitters import Taken
 from headrace.engine.work import Work, total
 from headrace.engine.writing import Task
 from headrace.errors import QueryError
@@ -333,12 +334,10 @@ def turn_on_spark(subject: Subject, sc: Any, windows: Sequence[Path], p: int) ->
     """
     from headrace.engine import spark
 
-    rows = []
-    for path in windows:
-        stat = path.stat()
-        about = {"path": str(path), "bytes": stat.st_size, "modified": stat.st_mtime_ns}
-        rows.append((subject.source.name, "file", json.dumps(about).encode()))
-    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, sc.parallelize(rows * p, p), epoch))
+    found = [(path, path.stat()) for path in windows]
+    files = [Taken(subject.source.name, path, stat.st_size, stat.st_mtime_ns) for path, stat in found]
+    rows = spark.file_rows(sc, files * p, Splitters(p, max(file.bytes for file in files)))
+    reports, _ = turn(subject, p, lambda epoch, _: spark.execute(sc, rows, epoch))
     return _turn(reports)
 
 

@@ -513,5 +513,7 @@ def test_a_large_table_stays_small(live: int, changed: int, slots: int, monkeypa
     assert max(age.written for age in history) <= changed + max(bases.MOST * changed, live // 1024)
     most = max(bases.FEW, 2 * changed, max(stored) // bases.SHARE)
     assert max(max(age.merged, default=0) for age in history) <= most
-    assert sum(sum(age.merged) for age in history) < 4 * sum(age.written for age in history)
+    assert sum(sum(age.merged) for age in history) < 5 * sum(age.written for age in history), (
+        "small ones again and again"
+    )
     assert max(sum(age.merged) for age in history) <= 2 * most
