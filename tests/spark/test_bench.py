@@ -75,7 +75,7 @@ def statuses(found: dict) -> list[str]:
     return [system["status"] for case in found["cases"] for system in case["systems"]]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_split_gives_the_counts_of_spark_and_of_duckdb(tmp_path: Path):
     found = bench("split", "Parquet", tmp_path)
     assert statuses(found) == ["ok"] * 3

@@ -30,6 +30,8 @@ from headrace_bench.systems import headrace_job, spark_split
 from headrace_bench.systems.headrace_processors import CountByType
 from headrace_bench.task import Case, Query
 
+pytestmark = pytest.mark.thorough
+
 SMALL = Roads(("reports",), 202, 60, 3, 4, gap=1.0)
 TINY = Size(rate=101, seconds=30, warm=1, measured=2, many=16, rehearsed=2)
 

@@ -24,6 +24,8 @@ from headrace_bench.systems.headrace_processors import TS, CountInPlace, Running
 from headrace_bench.systems.state_job import Written, told
 from headrace_bench.workload import CLOSING
 
+pytestmark = pytest.mark.thorough
+
 SMALL = Keys(("stream",), 20, 1, 3, 50, gap=30.0, load=30, few=2)
 
 

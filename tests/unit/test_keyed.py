@@ -282,7 +282,7 @@ def test_a_bit_that_is_flipped_is_met_or_does_not_matter(kind: str, monkeypatch:
     assert any(met)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_bit_that_is_flipped_is_met_for_long(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "SMALLEST", 1)
@@ -316,7 +316,9 @@ def reopened(room: Kept) -> KeyedTable:
     return KeyedTable.reopen(CARS, "cars", room.last, room)
 
 
-@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "step", [151, pytest.param(7, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.long)]
+)
 def test_every_bit_is_looked_at_or_does_not_matter(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "SMALLEST", 1)
     before, met = some_cars(), 0
