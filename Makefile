@@ -44,7 +44,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-unit: $(READY) ## in two minutes: tests/unit and a few seeds of every property, without Spark
+unit: $(READY) ## in three minutes: tests/unit and a few seeds of every property, without Spark
 	$(BIN)/python -m pytest tests/unit tests/oracle tests/golden -m "not spark and not long and not thorough" -n 2 --dist loadfile
 
 soak: setup ## what make test does in seconds for longer, with fresh seeds: broken files (SOAK=60 seconds of each kind), kill -9

@@ -513,7 +513,6 @@ def test_a_large_table_stays_small(live: int, changed: int, slots: int, monkeypa
     assert max(age.written for age in history) <= changed + max(bases.MOST * changed, live // 1024)
     most = max(bases.FEW, 2 * changed, max(stored) // bases.SHARE)
     assert max(max(age.merged, default=0) for age in history) <= most
-    assert sum(sum(age.merged) for age in history) < 5 * sum(age.written for age in history), (
-        "small ones again and again"
-    )
+    # blocks below 4,096 rows all count as small, so a small one is merged along with every seven that follow it
+    assert sum(sum(age.merged) for age in history) < 5 * sum(age.written for age in history)
     assert max(sum(age.merged) for age in history) <= 2 * most
