@@ -36,6 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floo
     ("cli",),
     ("__main__", "headrace"),
 )
+PACKAGES = ("headrace", "headrace_bench", "headrace_linearroad")  # the house, and what stands beside it
 LAZY = {  # what is loaded only when it is asked for
     ("stream", "compile"): "verbs that plan a query",
     ("stream", "engine"): "verbs that run a query need Spark",
@@ -75,7 +76,7 @@ def imports() -> Iterator[Import]:
     known = modules()
     for module, path in known.items():
         for node, lazy in statements(ast.parse(path.read_text()).body):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("headrace", "headrace_bench"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
                     yield Import(module, inner if inner in known else str(node.module), lazy)
@@ -107,7 +108,7 @@ def test_imports_go_down() -> None:
     wrong = [
         f"{found.module} imports {found.target}"
         for found in imports()
-        if found.rooms[0] != found.rooms[1] != "headrace_bench"
+        if found.rooms[0] != found.rooms[1] not in PACKAGES[1:]
         and floor[found.rooms[0]] <= floor[found.rooms[1]]
         and not (found.lazy and found.rooms in LAZY)
         and found.target != "headrace"  # the demo uses it as users do
@@ -124,6 +125,11 @@ def test_benchmarks_are_a_package_of_their_own() -> None:
     assert not [found for found in imports() if room(found.target) == "headrace_bench" and not found.lazy]
     declared = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["project"]
     assert not [name for name in declared["dependencies"] if name.startswith(("psutil", "matplotlib"))]
+
+
+def test_applications_are_packages_of_their_own() -> None:
+    """Only the command line knows that they are there."""
+    assert {found.module for found in imports() if room(found.target) == "headrace_linearroad"} == {"headrace.cli"}
 
 
 def test_every_example_in_a_docstring_is_true() -> None:

@@ -11,19 +11,19 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from traceback import format_exc
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
+from headrace.cli.common import Slots, Traceback, a_path, reporting
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
-from headrace.paths import mounted
 from headrace.showing import streams
 from headrace.version import __version__
+from headrace_linearroad.cli import app as linearroad
 
 if TYPE_CHECKING:
     from headrace.cli.loading import Results
@@ -45,6 +45,7 @@ app = typer.Typer(
 
 split = typer.Typer(help="How a stream is split, and what that costs.", no_args_is_help=True)
 app.add_typer(split, name="split")
+app.add_typer(linearroad, name="linearroad")
 
 
 class Order(StrEnum):
@@ -77,26 +78,10 @@ Benchmark = StrEnum(
 )
 
 
-def _mounted(path: Path | None) -> Path | None:
-    """A path of a file system that is mounted here; anything else is no path for any command."""
-    try:
-        return None if path is None else mounted(path, "this")
-    except QueryError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-Traceback = Annotated[
-    bool, typer.Option("--traceback", metavar="", help="Show where in the program an error came from.")
-]
-Slots = Annotated[
-    int | None,
-    typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.", show_default="one per core"),
-]
-
 QueryFile = Annotated[
     Path,
     typer.Argument(
-        callback=_mounted,
+        callback=a_path,
         help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
         metavar="FILE",
     ),
@@ -104,7 +89,7 @@ QueryFile = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        callback=_mounted, metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"
+        callback=a_path, metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"
     ),
 ]
 Ordering = Annotated[
@@ -116,7 +101,7 @@ Ordering = Annotated[
 Late = Annotated[
     Path | None,
     typer.Option(
-        callback=_mounted,
+        callback=a_path,
         metavar="DIR",
         help="Folder for late, rejected and failed tuples, as Parquet.",
         show_default="they are only counted",
@@ -147,7 +132,7 @@ Json = Annotated[
 
 def _version(asked: bool) -> None:
     if asked:
-        with _reporting(False):
+        with reporting(False):
             print(f"headrace {__version__}", flush=True)
         raise typer.Exit
 
@@ -167,7 +152,7 @@ def run(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted,
+            callback=a_path,
             metavar="DIR",
             help="Folder that belongs to this run; start again with the same one to continue.",
             show_default="<FILE without .py>.checkpoint",
@@ -186,7 +171,7 @@ def run(
     plan: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted,
+            callback=a_path,
             metavar="FILE",
             help="A plan, as headrace explain --format json prints it, perhaps edited.",
             show_default=False,
@@ -195,7 +180,7 @@ def run(
     policy: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted, metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit"
+            callback=a_path, metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit"
         ),
     ] = None,
     auto_slots: Annotated[
@@ -217,7 +202,7 @@ def run(
     """
     from headrace.cli.loading import load, read_plan
 
-    with _reporting(traceback), streams.for_programs(json) as output:
+    with reporting(traceback), streams.for_programs(json) as output:
         module = load(file)
         chosen = read_plan(plan) if plan else None
         slots = slots or (chosen.slots if chosen else None)
@@ -241,7 +226,7 @@ def deploy(
     to: Annotated[
         Path,
         typer.Option(
-            callback=_mounted, metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False
+            callback=a_path, metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False
         ),
     ],
     out: Out = None,
@@ -264,7 +249,7 @@ def deploy(
     from headrace.engine.spark import executors
 
     with (
-        _reporting(traceback),
+        reporting(traceback),
         streams.for_programs(json) as output,
         tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder,
     ):
@@ -310,7 +295,7 @@ def explain(
     file: Annotated[
         Path | None,
         typer.Argument(
-            callback=_mounted, help="Python file that defines query(spark).", metavar="FILE", show_default=False
+            callback=a_path, help="Python file that defines query(spark).", metavar="FILE", show_default=False
         ),
     ] = None,
     slots: Slots = None,
@@ -320,7 +305,7 @@ def explain(
     figures: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted,
+            callback=a_path,
             metavar="FILE",
             help="What headrace calibrate measured.",
             show_default="rates are assumed",
@@ -333,7 +318,7 @@ def explain(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted,
+            callback=a_path,
             metavar="DIR",
             help="A run, live or ended: its plan, with measured figures.",
             show_default=False,
@@ -348,7 +333,7 @@ def explain(
     """
     from headrace.cli import explaining
 
-    with _reporting(traceback):
+    with reporting(traceback):
         if (file is None) == (checkpoint is None):
             raise QueryError("explain takes a query file or --checkpoint DIR, one of them")
         if checkpoint is not None:
@@ -365,7 +350,7 @@ def explain(
 @app.command()
 def decisions(
     checkpoint: Annotated[
-        Path, typer.Option(callback=_mounted, metavar="DIR", help="A run, live or ended.", show_default=False)
+        Path, typer.Option(callback=a_path, metavar="DIR", help="A run, live or ended.", show_default=False)
     ],
     json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one decision a line.")] = False,
     traceback: Traceback = False,
@@ -373,19 +358,19 @@ def decisions(
     """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
     from headrace.cli import deciding
 
-    with _reporting(traceback):
+    with reporting(traceback):
         deciding.show(checkpoint, Console(highlight=False), json=json)
 
 
 @app.command()
 def calibrate(
     file: Annotated[
-        Path, typer.Argument(callback=_mounted, help="Python file that defines query(spark).", metavar="FILE")
+        Path, typer.Argument(callback=a_path, help="Python file that defines query(spark).", metavar="FILE")
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=_mounted, metavar="FILE", help="Save the figures, for explain --figures.", show_default=False
+            callback=a_path, metavar="FILE", help="Save the figures, for explain --figures.", show_default=False
         ),
     ] = None,
     tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
@@ -399,7 +384,7 @@ def calibrate(
     from headrace.cli import explaining
     from headrace.engine.calibrate import calibrate as measure
 
-    with _reporting(traceback):
+    with reporting(traceback):
         if out:
             _can_be_written(out)
         with _query_of(file) as (roots, ordered, _):
@@ -421,7 +406,7 @@ def profile(
     file: Annotated[
         Path,
         typer.Argument(
-            callback=_mounted,
+            callback=a_path,
             help="Python file that defines query(spark), with a split of headrace.files in it.",
             metavar="FILE",
         ),
@@ -439,7 +424,7 @@ def profile(
         bool, typer.Option(metavar="", help="Run one and two splitters side by side, beside what the model says.")
     ] = True,
     png: Annotated[
-        Path | None, typer.Option(callback=_mounted, metavar="FILE", help="Draw it, as PNG.", show_default=False)
+        Path | None, typer.Option(callback=a_path, metavar="FILE", help="Draw it, as PNG.", show_default=False)
     ] = None,
     json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
     traceback: Traceback = False,
@@ -451,7 +436,7 @@ def profile(
     from headrace.cli import splitting
     from headrace.engine.profiling import profile as measure
 
-    with _reporting(traceback), streams.for_programs(json) as output:
+    with reporting(traceback), streams.for_programs(json) as output:
         if not math.isfinite(rate):
             raise QueryError(f"--rate must be a number of tuples per second; found {rate}")
         if png:
@@ -495,7 +480,7 @@ def demo(
     """
     from headrace.demo.show import Options, show
 
-    with _reporting(traceback):
+    with reporting(traceback):
         if not math.isfinite(seconds):
             raise QueryError(f"--seconds must be a number of seconds; found {seconds}")
         options = Options(rate, seconds, slots, keep, verify, seed)
@@ -510,7 +495,7 @@ def generate(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=_mounted, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
+            callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
         ),
     ],
     rate: Annotated[float, typer.Option(metavar="N", help="Tuples per second.")] = 1000,
@@ -583,7 +568,7 @@ def generate(
     """
     from headrace.cli import generating
 
-    with _reporting(traceback):
+    with reporting(traceback):
         options = generating.Options(
             rate=rate,
             rates=rates,
@@ -607,11 +592,11 @@ def bench(
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
     json: Annotated[
-        Path | None, typer.Option(callback=_mounted, metavar="FILE", help="Save all figures as JSON.")
+        Path | None, typer.Option(callback=a_path, metavar="FILE", help="Save all figures as JSON.")
     ] = None,
     charts: Annotated[
         Path | None,
-        typer.Option(callback=_mounted, metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown."),
+        typer.Option(callback=a_path, metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="Small sizes: shows that it works, the figures mean nothing.")
@@ -636,7 +621,7 @@ def bench(
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.
     """
-    with _reporting(traceback):
+    with reporting(traceback):
         try:
             from headrace_bench.options import Options
             from headrace_bench.show import BENCHMARKS, show
@@ -653,29 +638,6 @@ def bench(
 
 def _dim(console: Console, text: str) -> None:
     streams.say(console, f"  {text}", "dim")
-
-
-@contextmanager
-def _reporting(traceback: bool) -> Iterator[None]:
-    """Errors as one message, and exit code 1; being stopped is no error."""
-    from headrace.showing.stopping import terminable
-
-    try:
-        with terminable():
-            yield
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        streams.note("stopped")
-        raise typer.Exit(0) from None
-    except BrokenPipeError:  # whoever reads our output has seen enough
-        streams.give_up(sys.stdout)
-        raise typer.Exit(1) from None
-    except (HeadraceError, OSError) as error:
-        if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
-            streams.give_up(sys.stdout)
-        shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-        streams.note(format_exc() if traceback else shown, "bold red")
-        raise typer.Exit(1) from None
 
 
 @contextmanager
