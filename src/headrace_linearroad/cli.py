@@ -54,13 +54,12 @@ def validate(
 
     from rich.console import Console
 
-    from headrace_linearroad.validating import PROFILES, answer, compare, showing
+    from headrace_linearroad.validating import PROFILES, judge, showing
 
     with reporting(traceback), streams.for_programs(json) as output:
         waiting = streams.on_stderr().status("reading")
         with waiting:
-            right = answer(path, history or [], PROFILES[profile], tell=waiting.update)
-            verdict = compare(right, out, tell=waiting.update)
+            verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
         if json:
             print(js.dumps(verdict.to_json(), indent=2), file=output)
         else:

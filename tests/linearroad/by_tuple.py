@@ -88,7 +88,7 @@ class ByTuple:
             return False
         if self.walmart and last is not None and last.lane == 4 and now.lane != 0:
             return False
-        self.speeds[segment(now) + (self.minute,)][now.vid].append(now.spd)
+        self.speeds[(*segment(now), self.minute)][now.vid].append(now.spd)
         fresh = last is None or last.lane == 4 or (now.lane == 0 and now.time - last.time > 60)
         self._stand(car, None if fresh else last, last, now)
         moved = fresh or segment(last) != segment(now)
@@ -115,7 +115,7 @@ class ByTuple:
 
     def _notify(self, car: Car, now: Tuple) -> None:
         lav = self._lav(now)
-        cars = len(self.speeds.get(segment(now) + (self.minute - 1,), {}))
+        cars = len(self.speeds.get((*segment(now), self.minute - 1), {}))
         ahead = self._ahead(now)
         free = ahead is not None or lav >= 40 or cars <= self.free_cars
         car.pending = 0 if free else 2 * (cars - self.free_cars) ** 2
@@ -132,7 +132,7 @@ class ByTuple:
         return None
 
     def _lav(self, now: Tuple) -> int:
-        minutes = [self.speeds.get(segment(now) + (self.minute - i,)) for i in range(1, 6)]
+        minutes = [self.speeds.get((*segment(now), self.minute - i)) for i in range(1, 6)]
         if not any(minutes):
             return 0 if self.walmart else -1
         if self.walmart:

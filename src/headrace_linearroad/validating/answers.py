@@ -29,6 +29,7 @@ class Answer:
     tuples: int
     left: Counter[str]  # tuples that do not count, by reason
     unanswered: Counter[str]  # queries that count and have no answer, by output
+    without: frozenset[str]  # outputs whose history was not given
 
 
 def silent(text: str) -> None:
@@ -79,7 +80,9 @@ def _answer(con: Connection, path: Path, histories: lookups.Histories, rules: Ru
         name: len(asked[kind]["qid"]) - tables[name].num_rows
         for name, kind in (("expenditures", EXPENDITURE), ("travel_times", TRAVEL))
     }
-    return Answer(tables, tables.pop("accepted"), tuples.seen, tuples.left, Counter(unanswered))
+    files = {"expenditures": histories.tolls, "travel_times": histories.segments}
+    without = frozenset(name for name, given in files.items() if not given)
+    return Answer(tables, tables.pop("accepted"), tuples.seen, tuples.left, Counter(unanswered), without)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,16 @@ often `doubled`. Where several answers are right, each of them counts as the can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace_linearroad.validating import outputs
-from headrace_linearroad.validating.answers import Answer, Tell, silent
+from headrace_linearroad.validating.answers import Answer, Tell, answer, silent
 from headrace_linearroad.validating.duck import Connection, connection
 from headrace_linearroad.validating.outputs import Given
+from headrace_linearroad.validating.rules import Rules
 from headrace_linearroad.validating.shapes import OUTPUTS
 
 KINDS = ("missing", "extra", "wrong", "doubled")
@@ -43,39 +45,50 @@ class Compared:
     def ok(self) -> bool:
         return not self.faults.total()
 
+    def to_json(self) -> dict[str, Any]:
+        counts = {"expected": self.expected, "found": self.found} | {kind: self.faults[kind] for kind in KINDS}
+        return counts | {"examples": [asdict(example) for example in self.examples]}
+
 
 @dataclass(frozen=True)
 class Verdict:
     outputs: Mapping[str, Compared]
-    tuples: int
-    left: Counter[str]
-    unanswered: Counter[str]
+    answer: Answer
 
     @property
     def ok(self) -> bool:
         return all(output.ok for output in self.outputs.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
+        outputs = {
+            name: output.to_json() | {"unanswered": self.answer.unanswered[name]}
+            for name, output in self.outputs.items()
+        }
+        left = {reason: n for reason, n in self.answer.left.items() if n}
+        return {"ok": self.ok, "tuples": self.answer.tuples, "left_out": left, "outputs": outputs}
 
 
-def compare(answer: Answer, given: Given, *, tell: Tell = silent) -> Verdict:
+def judge(path: Path, given: Given, histories: Sequence[Path], rules: Rules, *, tell: Tell = silent) -> Verdict:
+    """What a run put out for an input, against the right answer; outputs that cannot be read are found first."""
+    outputs.demand(given)
+    return compare(answer(path, histories, rules, tell=tell), given, tell=tell)
+
+
+def compare(right: Answer, given: Given, *, tell: Tell = silent) -> Verdict:
     """`given`: the folder of a run, or a table for each output."""
     found = {}
     with connection() as con:
         for name in OUTPUTS:
-            outputs.register(con, given, name)  # before any work: all of them must be there
-        for name in OUTPUTS:
             tell(f"comparing {name}")
             outputs.register(con, given, name)
-            found[name] = _compared(con, answer, name)
-    return Verdict(found, answer.tuples, answer.left, answer.unanswered)
+            found[name] = _compared(con, right, name)
+    return Verdict(found, right)
 
 
-def _compared(con: Connection, answer: Answer, name: str) -> Compared:
-    con.register("want", answer.tables[name])
+def _compared(con: Connection, right: Answer, name: str) -> Compared:
+    con.register("want", right.tables[name])
     if name == "balances":
-        con.register("accepted", answer.accepted)
+        con.register("accepted", right.accepted)
         want, got = _needed(), _normalised()
     else:
         want, got = "want", "got"
@@ -109,14 +122,14 @@ def _cancel(con: Connection, name: str, want: str, got: str) -> None:
     listed = ", ".join(columns)
     con.execute(f"""
         CREATE OR REPLACE TEMP TABLE odd AS
-        SELECT {listed}, at, sum(wanted)::BIGINT AS wanted, sum(found)::BIGINT AS found FROM (
-            SELECT {listed}, time::BIGINT * 1000000 AS at, 1 AS wanted, 0 AS found FROM {want}
-            UNION ALL SELECT {listed}, at, 0, 1 FROM {got})
+        SELECT {listed}, instant, sum(wanted)::BIGINT AS wanted, sum(found)::BIGINT AS found FROM (
+            SELECT {listed}, time::BIGINT * 1000000 AS instant, 1 AS wanted, 0 AS found FROM {want}
+            UNION ALL SELECT {listed}, instant, 0, 1 FROM {got})
         GROUP BY ALL HAVING sum(wanted) <> sum(found)""")
     same = " AND ".join(f"e.{column} IS NOT DISTINCT FROM f.{column}" for column in (*key, "number"))
-    shown = ", ".join(f"{side}.{column} AS {side}_{column}" for side in "ef" for column in (*columns, "at"))
-    numbered = f"""SELECT *, row_number() OVER (PARTITION BY {", ".join(key)} ORDER BY ALL) AS number
-                   FROM (SELECT {listed}, at, unnest(range({{copies}})) AS copy FROM odd WHERE {{which}})"""
+    shown = ", ".join(f"{side}.{column} AS {side}_{column}" for side in "ef" for column in (*columns, "instant"))
+    numbered = f"""SELECT *, row_number() OVER (PARTITION BY {", ".join(key)} ORDER BY {listed}, instant) AS number
+                   FROM (SELECT {listed}, instant, unnest(range({{copies}})) AS copy FROM odd WHERE {{which}})"""
     con.execute(f"""
         CREATE OR REPLACE TEMP TABLE faults AS
         WITH e AS ({numbered.format(copies="wanted - found", which="wanted > found")}),
@@ -128,8 +141,8 @@ def _cancel(con: Connection, name: str, want: str, got: str) -> None:
 
 
 def _examples(con: Connection, name: str, kind: str) -> list[Example]:
-    columns = (*OUTPUTS[name].columns, "at")
-    order = "coalesce(e_time, f_time), ALL"
+    columns = (*OUTPUTS[name].columns, "instant")
+    order = ", ".join(["coalesce(e_time, f_time)", *(f"{side}_{column}" for side in "ef" for column in columns)])
     chosen = con.execute(f"SELECT * EXCLUDE (kind) FROM faults WHERE kind = ? ORDER BY {order} LIMIT {SHOWN}", [kind])
     examples = []
     for values in chosen.fetchall():
@@ -142,12 +155,12 @@ def _examples(con: Connection, name: str, kind: str) -> list[Example]:
 
 
 def _row(columns: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
-    """Without `at` where it says the same as `time`."""
+    """Without `instant` where it says the same as `time`."""
     row = dict(zip(columns, values, strict=True))
     if all(value is None for value in values):
         return None
-    at = row.pop("at")
-    return row if row["time"] is not None and at == row["time"] * 1_000_000 else row | {"ts": at}
+    instant = row.pop("instant")
+    return row if row["time"] is not None and instant == row["time"] * 1_000_000 else row | {"ts": instant}
 
 
 def _accepted(con: Connection, question: Row) -> list[Row]:

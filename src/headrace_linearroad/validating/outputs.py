@@ -9,19 +9,26 @@ import duckdb
 import pyarrow as pa
 
 from headrace.errors import SourceError
-from headrace_linearroad.validating.duck import Connection
+from headrace_linearroad.validating.duck import Connection, connection
 from headrace_linearroad.validating.shapes import OUTPUTS
 
 Given = Path | Mapping[str, pa.Table]
 INTEGER, TIMES = "BIGINT", ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_MS", "TIMESTAMP_NS")
 
 
+def demand(given: Given) -> None:
+    """All outputs are there and can be read, or it is said what is wrong."""
+    with connection() as con:
+        for name in OUTPUTS:
+            register(con, given, name)
+
+
 def register(con: Connection, given: Given, name: str) -> None:
-    """The rows of an output as the view `got`: its columns, and `at`, the microsecond that `ts` is."""
+    """The rows of an output as the view `got`: its columns, and `instant`, the microsecond that `ts` is."""
     con.execute("DROP VIEW IF EXISTS got")
     columns = ", ".join(OUTPUTS[name].columns)
     source = _of_folder(con, given, name) if isinstance(given, Path) else _of_table(con, given, name)
-    con.execute(f"CREATE TEMP VIEW got AS SELECT {columns}, epoch_us(ts) AS at FROM {source}")
+    con.execute(f"CREATE TEMP VIEW got AS SELECT {columns}, epoch_us(ts) AS instant FROM {source}")
 
 
 def _of_table(con: Connection, given: Mapping[str, pa.Table], name: str) -> str:

@@ -18,7 +18,12 @@ def show(verdict: Verdict, console: Console) -> None:
         table.add_column(justify=justify, no_wrap=True)
     for name, output in verdict.outputs.items():
         sign = Text("✓", "green") if output.ok else Text("✗", "bold red")
-        table.add_row(sign, name, f"{output.found:,} rows", _said(output, verdict.unanswered[name]))
+        table.add_row(
+            sign,
+            name,
+            f"{output.found:,} rows",
+            _said(output, verdict.answer.unanswered[name], name in verdict.answer.without),
+        )
     console.print(table)
     for name, output in verdict.outputs.items():
         if not output.ok:
@@ -28,18 +33,19 @@ def show(verdict: Verdict, console: Console) -> None:
 
 
 def _input(verdict: Verdict) -> str:
-    text = f"{verdict.tuples:,} tuples"
-    if verdict.left.total():
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in verdict.left.items() if n)
-        text += f", {verdict.left.total():,} left out: {reasons}"
+    text, left = f"{verdict.answer.tuples:,} tuples", verdict.answer.left
+    if left.total():
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in left.items() if n)
+        text += f", {left.total():,} left out: {reasons}"
     return text
 
 
-def _said(output: Compared, unanswered: int) -> Text:
+def _said(output: Compared, unanswered: int, without: bool) -> Text:
     if not output.ok:
         faults = ", ".join(f"{output.faults[kind]:,} {kind}" for kind in KINDS if output.faults[kind])
         return Text(f"{faults} ({output.expected:,} expected)", "red")
-    return Text(f"{unanswered:,} queries have no answer" if unanswered else "", "dim")
+    words = ["no history"] if without else []
+    return Text(", ".join([*words, f"{unanswered:,} unanswered"]) if unanswered else "", "dim")
 
 
 def _lines(name: str, output: Compared) -> Iterator[Text]:
