@@ -97,6 +97,36 @@ def crowd(seed: int, cars: int = 600, seconds: int = 900, xways: int = 2) -> lis
     return numbered(random, tuples)
 
 
+def mixed(seed: int) -> list[Tuple]:
+    """All of it, on roads of their own."""
+    strangers = [
+        each._replace(vid=each.vid + 1000, xway=each.xway + 2 if each.type == 0 else each.xway) for each in wild(seed)
+    ]
+    return numbered(Random(seed), crowd(seed) + strangers + staged())
+
+
+def staged(xway: int = 5, first: int = 5000) -> list[Tuple]:
+    """Borders by hand: speeds of 39, 40 and 41 with 50, 51 and 60 cars; who is told of an accident, and who is not."""
+    tuples = []
+    fleet = iter(range(first, first + 10_000))
+    for seg, (speed, cars) in enumerate((speed, cars) for speed in (39, 40, 41) for cars in (50, 51, 60)):
+        here = [next(fleet) for _ in range(cars)]
+        tuples += [Tuple(0, 5, vid, speed, xway, 1, 0, seg, seg * 5280 + at) for at, vid in enumerate(here)]
+        follower = next(fleet)  # is told, drives on and asks what it paid
+        tuples += [Tuple(0, 60 + 30 * n, follower, 50, xway, n, 0, seg + n, (seg + n) * 5280) for n in (0, 1)]
+        tuples.append(Tuple(2, 90, follower, qid=0))
+    for dir in (0, 1):
+        wrecks = [next(fleet), next(fleet)]
+        beside = [next(fleet), next(fleet)]  # the same spot of two lanes
+        for time in range(0, 300, 30):
+            tuples += [Tuple(0, time, vid, 0, xway, 2, dir, 50, 264_100) for vid in wrecks]
+            tuples += [Tuple(0, time, vid, 0, xway, 1 + n, dir, 80, 422_500) for n, vid in enumerate(beside)]
+        for time in range(0, 600, 30):
+            for seg in (*range(43, 58), *range(73, 88)):
+                tuples.append(Tuple(0, time, next(fleet), 30, xway, 0, dir, seg, seg * 5280 + 7))
+    return tuples
+
+
 def _journey(random: Random, tuples: list[Tuple], vid: int, time: int, seconds: int, xway: int, dir: int) -> int:
     """From a ramp to a ramp; how long it goes on and where it stops is chance."""
     way = 1 - 2 * dir

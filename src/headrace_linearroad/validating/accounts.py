@@ -78,7 +78,7 @@ def _of_entries(ledger: _Ledger, exits: Column, asked: Columns) -> Balances:
     exiting = np.searchsorted(exits, now, "right") > np.searchsorted(exits, now, "left")
 
     def at(entry: Column) -> Column:
-        return ledger.entered[entry] if len(ledger.entered) else np.zeros_like(entry)
+        return np.append(ledger.entered, 0)[np.clip(entry, 0, len(ledger.entered))]  # of none, anything
 
     fresh = entered & (at(last) > time - RECENT)
     results = [  # (which questions, result time)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,15 +89,19 @@ def _is_arrow(file: Path) -> bool:
         return head.read(6) == b"ARROW1"
 
 
-def _rows(file: Path, names: Sequence[str]) -> Any:
+@contextmanager
+def _rows(file: Path, names: Sequence[str]) -> Iterator[Any]:
     """The rows of a file, for DuckDB to read."""
     if _is_arrow(file):
-        return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-    return pa.csv.open_csv(
-        text.opened(file),
-        read_options=pa.csv.ReadOptions(column_names=list(names), block_size=text.BLOCK),
-        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
-    )
+        with pa.memory_map(str(file)) as source:
+            yield pa.ipc.open_file(source).read_all()
+        return
+    with text.opened(file) as source:
+        yield pa.csv.open_csv(
+            source,
+            read_options=pa.csv.ReadOptions(column_names=list(names), block_size=text.BLOCK),
+            convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
+        )
 
 
 def _gathered(con: Connection, files: Iterable[Path], names: Sequence[str], sql: str) -> pa.Table:
@@ -104,8 +109,10 @@ def _gathered(con: Connection, files: Iterable[Path], names: Sequence[str], sql:
     found = []
     for file in files:
         try:
-            con.register("history", _rows(file, names))
-            found.append(con.sql(sql).to_arrow_table())
+            with _rows(file, names) as rows:
+                con.register("history", rows)
+                found.append(con.sql(sql).to_arrow_table())
+                con.unregister("history")
         except (pa.ArrowException, duckdb.Error, *text.UNREADABLE) as error:
             reason = str(error).splitlines()[0]
             raise SourceError(f"{str(file)!r} is not whole numbers in {len(names)} columns: {reason}") from None
