@@ -28,6 +28,29 @@ def linearroad() -> None:
 
 
 @app.command()
+def generate(
+    out: Annotated[
+        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.")
+    ],
+    expressways: Annotated[int, typer.Option(metavar="L", help="How many expressways.")] = 1,
+    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin.")] = 0,
+    seconds: Annotated[int, typer.Option(metavar="N", help="How much of them.")] = 600,
+    full_density: Annotated[bool, typer.Option("--full-density", metavar="")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other traffic.")] = 1,
+    shuffle: Annotated[bool, typer.Option("--shuffle", metavar="")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Make up the traffic of expressways."""
+    with reporting(traceback):
+        from headrace_linearroad.generating import Settings
+        from headrace_linearroad.generating.writing import write
+
+        settings = Settings(expressways, seed, 1700 if full_density else None, shuffle=shuffle)
+        written = write(settings, out, begin, seconds)
+        print(f"{written.tuples:,} tuples in {out}")
+
+
+@app.command()
 def validate(
     path: Annotated[
         Path,
