@@ -16,6 +16,8 @@ app = typer.Typer(
 )
 
 Profile = StrEnum("Profile", ["official", "walmart"])
+History = StrEnum("History", ["needed", "complete", "none"])
+Style = StrEnum("Style", ["official", "walmart"])
 
 
 @app.callback()
@@ -26,24 +28,88 @@ def linearroad() -> None:
 @app.command()
 def generate(
     out: Annotated[
-        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.")
+        Path,
+        typer.Option(
+            callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
+        ),
     ],
-    expressways: Annotated[int, typer.Option(metavar="L", help="How many expressways.")] = 1,
-    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin.")] = 0,
-    seconds: Annotated[int, typer.Option(metavar="N", help="How much of them.")] = 600,
-    full_density: Annotated[bool, typer.Option("--full-density", metavar="")] = False,
+    expressways: Annotated[
+        float, typer.Option(metavar="L", help="How many; with a half, the last one has eastbound lanes only.")
+    ] = 1,
+    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin, 0 to 10799.")] = 0,
+    seconds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many of their seconds.", show_default="to the end of the three hours"),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="How many of their minutes, instead of --seconds.", show_default=False),
+    ] = None,
+    full_density: Annotated[
+        bool,
+        typer.Option(
+            "--full-density",
+            metavar="",
+            help="1,700 tuples per second and expressway from the beginning on, as at the end of the three hours.",
+        ),
+    ] = False,
+    density: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Tuples per second and expressway, all the time.",
+            show_default="rising from 10 to 1700, as in official data",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other traffic.")] = 1,
-    shuffle: Annotated[bool, typer.Option("--shuffle", metavar="")] = False,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="One text of 15 columns of this name, compressed if it ends in .gz; histories as CSV.",
+            show_default="a file of columns for every second",
+        ),
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", metavar="", help="The tuples of a second in random order.")
+    ] = False,
+    history: Annotated[
+        History,
+        typer.Option(
+            help="Of the ten weeks before. needed: what the questions ask for. complete: all of it, 400 MB and more per expressway."
+        ),
+    ] = History.needed,
+    trips: Annotated[
+        int, typer.Option(metavar="N", help="Different trips that are asked about, per expressway.")
+    ] = 128,
+    style: Annotated[
+        Style,
+        typer.Option(help="walmart: an exit may be a car's first report from a segment; questions repeat its report."),
+    ] = Style.official,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", metavar="", help="Without the rare cases that are planted on expressways 0 and 1."),
+    ] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Make up the traffic of expressways."""
-    with reporting(traceback):
-        from headrace_linearroad.generating import Settings
-        from headrace_linearroad.generating.writing import write
+    """Make up the traffic of expressways: cars, jams, accidents, questions, and the histories that answer them.
 
-        settings = Settings(expressways, seed, 1700 if full_density else None, shuffle=shuffle)
-        written = write(settings, out, begin, seconds)
-        print(f"{written.tuples:,} tuples in {out}")
+    The first half hour at full density on four expressways:
+
+    headrace linearroad generate --out road --expressways 4 --minutes 30 --full-density
+
+    The same options give the same tuples. An expressway has the same traffic whatever the others are (but for cars that come
+    from them), and a part of the three hours is what it is in the whole: cars are under way when it begins. truth.json says
+    which accidents are in it and which rare cases were planted where; _complete.json is written last.
+    """
+    with reporting(traceback):
+        from headrace_linearroad.generating import command
+        from headrace_linearroad.generating.settings import Settings
+        from headrace_linearroad.generating.writing import Job
+
+        job = Job(begin, command.length(begin, seconds, minutes), text, history.value)
+        dense = command.density(full_density, density)
+        command.generate(Settings(expressways, seed, dense, style.value, shuffle, plain, trips), out, job)
 
 
 @app.command()
