@@ -20,6 +20,10 @@ History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
 
 
+def _paths(paths: list[Path] | None) -> list[Path]:
+    return [path for path in map(a_path, paths or []) if path is not None]
+
+
 @app.callback()
 def linearroad() -> None:
     """Commands come below, one by one."""
@@ -126,6 +130,7 @@ def validate(
     history: Annotated[
         list[Path] | None,
         typer.Option(
+            callback=_paths,
             metavar="PATH",
             help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
             show_default="history/ in the input",

@@ -136,6 +136,11 @@ def test_two_readings_of_crowds_agree(seed: int, profile: str, tmp_path: Path) -
     assert len(other.accidents) > 20
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_two_readings_of_a_town_agree(town: Town, profile: str) -> None:
+    demand_agreement(town, profile)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("seed", range(100, 200))

@@ -25,14 +25,15 @@ NEAR = 1e-7  # far more than doubles are wrong here, far less than a difference 
 
 def gathered(con: Connection, reports: Columns, rules: Rules) -> pa.Table:
     """By segment, minute and how often a car reported in it: how many such cars, and the sum of their speeds."""
-    rows = pa.table({name: reports[name] for name in ("vid", "cell", "time", "spd")})
-    con.register("rows", rows)
-    return con.sql(f"""
+    con.register("rows", pa.table({name: reports[name] for name in ("vid", "cell", "time", "spd")}))
+    found = con.sql(f"""
         SELECT cell, minute, n, count(*)::BIGINT AS cars, sum(speed)::BIGINT AS speed
         FROM (SELECT cell, (time // {rules.minute})::INTEGER + 1 AS minute, vid, count(*) AS n, sum(spd) AS speed
               FROM rows GROUP BY ALL)
         GROUP BY ALL
     """).to_arrow_table()
+    con.unregister("rows")  # or they would stay in memory
+    return found
 
 
 @dataclass(frozen=True)
