@@ -19,6 +19,8 @@ from headrace.operators.base import Operator
 ROOT = Path(headrace.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
+    ("compiled",),
+    ("loops",),
     ("errors", "version", "moments", "screen", "arrow", "given"),
     ("durations", "form", "limits", "paths", "reading", "sorting", "types"),
     ("scratch",),

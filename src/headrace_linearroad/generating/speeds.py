@@ -1,0 +1,45 @@
+"""How fast traffic flows, by expressway, direction, mile and minute: free here, crawling there.
+
+Jams are hills of a landscape over (mile, minute) that is drawn at the corners of a grid and is smooth in between; the denser
+traffic is, the lower the hills that slow it down. Nothing depends on where cars are: they gather by themselves where they
+are slow, because as many come as before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace_linearroad.generating.draws import Ints, draw, salt, share
+from headrace_linearroad.generating.world import SEGMENTS
+
+FREE, CRAWL = 64, 11  # miles per hour
+WIDE, LASTS = 8, 14  # miles and minutes between two corners
+DEEP = 4.5  # how steep the sides of a jam are
+FROM = 0.48  # of a height: what jams at full density
+
+Floats = npt.NDArray[np.float64]
+
+
+def _smooth(at: Floats) -> Floats:
+    return at * at * (3 - 2 * at)
+
+
+def heights(seed: int, xways: Ints, direction: int, minute: int) -> Floats:
+    """Of the landscape: expressways by miles."""
+    across, along = np.divmod(np.arange(SEGMENTS), WIDE)
+    corner, late = divmod(minute, LASTS)
+    corners = np.arange(across[-1] + 2)
+    purpose = salt(seed, "jams", direction)
+    then, next_ = (share(draw(purpose, xways[:, None], corners, corner + n)) for n in (0, 1))
+    now = then + (next_ - then) * _smooth(np.array([late / LASTS]))
+    left, right = now[:, across], now[:, across + 1]
+    found: Floats = left + (right - left) * _smooth(along / WIDE)
+    return found
+
+
+def limits(seed: int, xways: Ints, direction: int, minute: int, fullness: float) -> Ints:
+    """Miles per hour, expressways by miles; fullness: 1 is full density."""
+    over = (heights(seed, xways, direction, minute) - (1 - (1 - FROM) * fullness)) * DEEP
+    jammed = np.clip(over, 0, 1)
+    return np.rint(FREE - (FREE - CRAWL) * jammed).astype(np.int32)
