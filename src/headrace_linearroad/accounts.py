@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.kernels.records import compiled
+from headrace.compiled import compiled
 from headrace.processor import State
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.kernels.records import compiled, inner
+from headrace.compiled import compiled, inner
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
