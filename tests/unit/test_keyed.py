@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.areas import Area
 from headrace.errors import DataError
 from headrace.kernels import columns, keyed, records
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import Area, Damaged, Memory
+from headrace.kernels.rooms import Damaged, Memory
 from headrace.moments import as_datetime
 from headrace.processor import StateTable
 from headrace.values import comparable, key_of

@@ -26,12 +26,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headrace.areas import Area
 from headrace.arrow import Numbers
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
-from headrace.kernels.rooms import MEMORY, Area, Damaged, Room
+from headrace.kernels.rooms import MEMORY, Damaged, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.sorting import order
