@@ -49,10 +49,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from headrace import scratch
+from headrace import areas, scratch
+from headrace.areas import Area
 from headrace.errors import EngineError, QueryError
 
 PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
@@ -72,12 +72,10 @@ DAMAGED = "damaged"  # not as it was written
 LOCKED = "locked"  # another attempt has it
 FULL = "no room"  # on the disk, or within the limit
 
-Area = npt.NDArray[np.uint8]
 _HEAD = struct.Struct("<8s16s16sIIQ")  # magic, whose it is, stamp, being changed, bytes of the layout and of the file
 _SUM = struct.Struct("<Q")  # of head and layout; it stands between them
 _MAGIC = b"hr-cache"
 _FRONT = _HEAD.size + _SUM.size
-_ALIGNED = 64
 _LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
 
 
@@ -208,7 +206,7 @@ class Cache:
             return
         if self.table is None or self._left != stamp:
             assert self._buffer is not None
-            self.table, self.found = None, _areas(self._buffer, json.loads(self._layout), _start(len(self._layout)))
+            self.table, self.found = None, self._areas(json.loads(self._layout))
         self._write(stamp, changing=True)
 
     def _look(self, stamp: bytes) -> str | None:
@@ -267,12 +265,11 @@ class Cache:
             except OSError as error:
                 self.full = error.strerror or str(error)
                 self.remove()
-        return _areas(_aligned(_end(0, sizes)), sizes, 0)
+        return areas.in_memory(sizes)
 
     def _new_file(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         layout = json.dumps(dict(sizes)).encode()
-        start = _start(len(layout))
-        size = _end(start, sizes)
+        size = _start(layout) + areas.span(sizes)
         size += -size % mmap.PAGESIZE
         folder, new = self._use.folder, f"{self.name}.new"
         with contextlib.suppress(FileNotFoundError):
@@ -292,7 +289,11 @@ class Cache:
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
         self._there, self.found = size, None  # the old file takes room until nobody has an area of it
-        return _areas(buffer, sizes, start)
+        return self._areas(sizes)
+
+    def _areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
+        assert self._buffer is not None
+        return areas.laid_out(self._buffer[_start(self._layout) :], sizes)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
 
@@ -457,13 +458,9 @@ def _sum(head: bytes, layout: bytes) -> int:
     return xxhash.xxh3_64_intdigest(head + layout)
 
 
-def _start(layout: int) -> int:
+def _start(layout: bytes) -> int:
     """Where the areas begin."""
-    return _FRONT + layout + -(_FRONT + layout) % _ALIGNED
-
-
-def _end(start: int, sizes: Mapping[str, int]) -> int:
-    return start + sum(size + -size % _ALIGNED for size in sizes.values())
+    return areas.rounded(_FRONT + len(layout))
 
 
 def _size(entry: os.DirEntry[str]) -> int:
@@ -471,20 +468,6 @@ def _size(entry: os.DirEntry[str]) -> int:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:  # another task gave it its name, or removed it
         return 0
-
-
-def _areas(buffer: Area, sizes: Mapping[str, int], start: int) -> dict[str, Area]:
-    found = {}
-    for name, size in sizes.items():
-        found[name] = buffer[start : start + size]
-        start += size + -size % _ALIGNED
-    return found
-
-
-def _aligned(size: int) -> Area:
-    """In memory, all zero."""
-    found = np.zeros(size + _ALIGNED, np.uint8)
-    return found[-found.ctypes.data % _ALIGNED :][:size]
 
 
 def _map(descriptor: int, size: int) -> Area:
