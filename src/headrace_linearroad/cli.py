@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Traceback, a_path, reporting
+from headrace.cli.common import Slots, Traceback, a_path, reporting
 from headrace.showing import streams
+from headrace_linearroad.profiles import Profile
 
 app = typer.Typer(
     help="Linear Road: tolls, accidents, balances, expenditures, travel times of expressways.", no_args_is_help=True
 )
 
-Profile = StrEnum("Profile", ["official", "walmart"])
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
 
@@ -114,6 +114,62 @@ def generate(
         job = Job(begin, command.length(begin, seconds, minutes), text, history.value)
         dense = command.density(full_density, density)
         command.generate(Settings(expressways, seed, dense, style.value, shuffle, plain, trips), out, job)
+
+
+@app.command()
+def run(
+    path: Annotated[
+        Path,
+        typer.Option(
+            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for five folders of answers, as Parquet.")
+    ],
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+            show_default="history/ in the input",
+        ),
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    slots: Slots = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SECONDS", help="Seconds of input per epoch.", show_default="as many as fit"),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Folder that belongs to this run; start again with the same one to continue.",
+            show_default="<out>.checkpoint",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show the plan; run nothing.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
+
+    Runs to the end of the input. Killed and started again it goes on, with any number of slots: nothing is lost, nothing is told twice. A second without tuples counts for nothing in --epoch.
+    """
+    from headrace_linearroad import showing_runs
+
+    with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.running import Given
+
+        given = Given(
+            path, tuple(history or ()), profile.value, out, checkpoint or out.with_name(f"{out.name}.checkpoint")
+        )
+        showing_runs.show(given, slots, epoch, explain, output if json else None)
 
 
 @app.command()

@@ -11,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.testing import table_stream
 from headrace_linearroad import query
+from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
 from tests.linearroad import plain
 from tests.linearroad.traffic import as_table, traffic
@@ -40,6 +41,6 @@ def test_the_rules(seed: int, profile: Profile) -> None:
     assert any(row[3] for row in expected["tolls"])
     assert expected["accidents"]
     assert any(row[4] for row in expected["balances"])
-    streams = query.answers(table_stream(as_table(tuples), name="input"), profile)
+    streams = query.answers(table_stream(as_table(tuples), name="input"), profile, Histories(None, None))
     found = {name: hr.reference(stream) for name, stream in streams.items() if name in expected}
     assert differ(expected, found) == []
