@@ -156,5 +156,5 @@ def _write_seconds(table: pa.Table, folder: Path, found: Spooled, before: int) -
 def _seconds(time: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
     """(second, first row, behind the last)."""
     starts = np.flatnonzero(np.diff(time, prepend=-1))
-    stops = np.append(starts[1:], len(time))
+    stops = np.append(starts, len(time))[1:]
     yield from zip(time[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
