@@ -211,8 +211,8 @@ def validate(
         with waiting:
             verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
         if json:
-            print(js.dumps(verdict.to_json(), indent=2), file=output)
+            print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
         else:
-            showing.show(verdict, Console(highlight=False))
+            showing.show(verdict, profile, Console(highlight=False))
         if not verdict.ok:
             raise typer.Exit(1)

@@ -51,6 +51,7 @@ class ByTuple:
         self.stopped: dict[tuple[int, ...], set[int]] = defaultdict(set)  # by place
         self.active: set[tuple[int, ...]] = set()  # (xway, dir, seg, minute)
         self.minute = 1
+        self.lavs: dict[tuple[int, ...], int] = {}  # of segments in this minute, once they were asked for
         self.tolls: list[tuple[int, ...]] = []
         self.accidents: list[tuple[int, ...]] = []
         self.accepted: list[tuple[Any, ...]] = []  # (query, {(low, high, bal)}, needed)
@@ -63,6 +64,7 @@ class ByTuple:
     def _second(self, time: int, tuples: Sequence[Tuple]) -> None:
         while self.minute < time // 60 + 1:
             self.minute += 1
+            self.lavs.clear()
             if self.walmart:  # who stands when a minute begins
                 self.active |= {self._where(p, self.minute) for p, cars in self.stopped.items() if len(cars) >= 2}
         kept = [each for each in tuples if each.type == 0 and self._report(each)]
@@ -114,7 +116,9 @@ class ByTuple:
             self.stopped[place(now)].add(now.vid)
 
     def _notify(self, car: Car, now: Tuple) -> None:
-        lav = self._lav(now)
+        if segment(now) not in self.lavs:
+            self.lavs[segment(now)] = self._lav(now)
+        lav = self.lavs[segment(now)]
         cars = len(self.speeds.get((*segment(now), self.minute - 1), {}))
         ahead = self._ahead(now)
         free = ahead is not None or lav >= 40 or cars <= self.free_cars

@@ -741,7 +741,7 @@ def test_the_command_accepts(town: Town, tmp_path: Path, profile: str) -> None:
     done = call(*asked(town, out), "--profile", profile)
     assert done.exit_code == 0, done.output
     assert done.stdout.count("✓") == 5
-    assert f"{len(town.tuples):,} tuples" in done.stdout
+    assert f"{profile} profile, {len(town.tuples):,} tuples\n" in done.stdout
     other = call(*asked(town, out), "--profile", next(name for name in PROFILES if name != profile))
     assert other.exit_code == 1
 
@@ -754,9 +754,13 @@ def test_the_command_refuses_and_says_why(town: Town, tmp_path: Path) -> None:
     done = call(*asked(town, out))
     assert done.exit_code == 1
     assert "1 missing, 1 wrong, 1 doubled" in done.stdout
-    assert re.search(r"toll 777 .*; expected toll \d+", done.stdout)
+    assert re.search(r"toll 777 .*; expected toll \d+\n", done.stdout)
+    time = tolls["time"][9].as_py() * 1_000_000
+    later = altered(tolls, 9, ts=time + 5)
+    done = call(*asked(town, written(tmp_path / "later", tables | {"tolls": later})))
+    assert f"ts {time + 5}; expected ts {time}\n" in done.stdout
     shown = json.loads(call(*asked(town, out), "--json").stdout)
-    assert not shown["ok"]
+    assert (shown["ok"], shown["profile"], shown["tuples"]) == (False, "official", len(town.tuples))
     assert [shown["outputs"]["tolls"][kind] for kind in ("missing", "extra", "wrong", "doubled")] == [1, 0, 1, 1]
     assert shown["outputs"]["accidents"]["found"] == shown["outputs"]["accidents"]["expected"] > 0
     kinds = {example["kind"] for example in shown["outputs"]["tolls"]["examples"]}

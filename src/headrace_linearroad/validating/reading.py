@@ -30,7 +30,7 @@ WIDTHS |= {"xway": np.int16}
 REPORTED = ("vid", "time", "spd", "xway", "lane", "dir", "seg", "pos")
 ASKED = ("type", "time", "vid", "xway", "qid", "sinit", "send", "dow", "tod", "day")
 FILES = 64  # of seconds, looked at together
-AT_ONCE = 16_000_000  # tuples in memory
+AT_ONCE, AT_ONCE_OF_TEXT = 8_000_000, 16_000_000  # tuples in memory; text takes long to read again
 TUPLE, PACKED = 45, 6  # bytes of a tuple, about, as text and in Arrow; how many of them a byte of gzip holds
 
 MALFORMED = "malformed"
@@ -55,10 +55,10 @@ class Tuples:
 
 def parts_of(path: Path) -> int:
     """In how many parts an input should be read."""
-    files = _seconds(path) if path.is_dir() else [path]
-    size = sum(file.stat().st_size for file in files if file.exists())
-    packed = not path.is_dir() and path.exists() and text.is_packed(path)
-    return 1 + size * (PACKED if packed else 1) // (AT_ONCE * TUPLE)
+    if path.is_dir():
+        return 1 + sum(file.stat().st_size for file in _seconds(path)) // (AT_ONCE * TUPLE)
+    size = path.stat().st_size if path.exists() else 0
+    return 1 + size * (PACKED if size and text.is_packed(path) else 1) // (AT_ONCE_OF_TEXT * TUPLE)
 
 
 def read(path: Path, part: int = 0, parts: int = 1) -> Tuples:

@@ -11,8 +11,8 @@ from rich.text import Text
 from headrace_linearroad.validating.comparing import KINDS, Compared, Example, Row, Verdict
 
 
-def show(verdict: Verdict, console: Console) -> None:
-    console.print(Text(_input(verdict), "dim"), soft_wrap=True)
+def show(verdict: Verdict, profile: str, console: Console) -> None:
+    console.print(Text(f"{profile} profile, {_input(verdict)}", "dim"), soft_wrap=True)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for justify in ("left", "left", "right", "left"):
         table.add_column(justify=justify, no_wrap=True)
@@ -60,15 +60,16 @@ def _lines(name: str, output: Compared) -> Iterator[Text]:
 
 
 def _of(example: Example) -> str:
-    right = " or ".join(_values(row) for row in example.expected)
     if example.found is None:
-        return right
+        return ", or ".join(_values(row) for row in example.expected)
     if example.kind != "wrong":
         return _values(example.found)
-    differs = [
-        {column: row[column] for column in row if row[column] != example.found.get(column)} for row in example.expected
-    ]
-    return f"{_values(example.found)}; expected {' or '.join(_values(row) for row in differs)}"
+    found, right = example.found, example.expected
+    if "ts" in found:  # it is shown where it is not what `time` says
+        right = [row | {"ts": row["time"] * 1_000_000} for row in right]
+    differ = {column for row in right for column in row if row[column] != found[column]}
+    wanted = [_values({column: row[column] for column in row if column in differ}) for row in right]
+    return f"{_values(found)}; expected {', or '.join(wanted)}"
 
 
 def _values(row: Row) -> str:
