@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Slots, Traceback, a_path, reporting
+from headrace.limits import MOST_SLOTS
 from headrace.showing import streams
 from headrace_linearroad.profiles import Profile
 
@@ -215,4 +216,39 @@ def validate(
         else:
             showing.show(verdict, profile, Console(highlight=False))
         if not verdict.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
+    speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Keep traffic, answers and state in this folder: a new or an empty one.",
+            show_default=False,
+        ),
+    ] = None,
+    traceback: Traceback = False,
+) -> None:
+    """Two expressways, live: an accident happens, is seen, and tolls rise; every row is judged at the end.
+
+    Takes about two minutes, and needs nothing but this machine.
+    """
+    from rich.console import Console
+
+    from headrace.cli.following import on_spark
+
+    with reporting(traceback):
+        from headrace_linearroad.demo.show import Options, show
+
+        options = Options(seconds, speed, seed, slots, keep)
+        with on_spark(slots) as spark:
+            good = show(spark, options, Console(highlight=False))
+        if not good:
             raise typer.Exit(1)

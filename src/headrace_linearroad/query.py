@@ -32,7 +32,7 @@ def _within(domain: dict[str, tuple[int, int]]) -> str:
     return " AND ".join(f"{name} BETWEEN {least} AND {largest}" for name, (least, largest) in domain.items())
 
 
-ON_TIME = "epoch_us(ts) = time * 1000000"
+ON_TIME = "epoch_us(ts) = time::BIGINT * 1000000"  # of INTEGER, a product beyond second 2147 is an error
 IS_REPORT = f"type = {REPORT} AND {_within(OF_REPORTS)} AND {_within(OF_ALL)} AND {ON_TIME}"
 
 
