@@ -8,14 +8,17 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Traceback, a_path, reporting
+from headrace.cli.common import Slots, Traceback, a_path, reporting
+from headrace.limits import MOST_SLOTS
 from headrace.showing import streams
+from headrace_linearroad.profiles import Profile
 
 app = typer.Typer(
     help="Linear Road: tolls, accidents, balances, expenditures, travel times of expressways.", no_args_is_help=True
 )
 
-Profile = StrEnum("Profile", ["official", "walmart"])
+History = StrEnum("History", ["needed", "complete", "none"])
+Style = StrEnum("Style", ["official", "walmart"])
 
 
 def _paths(paths: list[Path] | None) -> list[Path]:
@@ -30,24 +33,144 @@ def linearroad() -> None:
 @app.command()
 def generate(
     out: Annotated[
-        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.")
+        Path,
+        typer.Option(
+            callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
+        ),
     ],
-    expressways: Annotated[int, typer.Option(metavar="L", help="How many expressways.")] = 1,
-    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin.")] = 0,
-    seconds: Annotated[int, typer.Option(metavar="N", help="How much of them.")] = 600,
-    full_density: Annotated[bool, typer.Option("--full-density", metavar="")] = False,
+    expressways: Annotated[
+        float, typer.Option(metavar="L", help="How many; with a half, the last one has eastbound lanes only.")
+    ] = 1,
+    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin, 0 to 10799.")] = 0,
+    seconds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many of their seconds.", show_default="to the end of the three hours"),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="How many of their minutes, instead of --seconds.", show_default=False),
+    ] = None,
+    full_density: Annotated[
+        bool,
+        typer.Option(
+            "--full-density",
+            metavar="",
+            help="1,700 tuples per second and expressway from the beginning on, as at the end of the three hours.",
+        ),
+    ] = False,
+    density: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Tuples per second and expressway, all the time.",
+            show_default="rising from 10 to 1700, as in official data",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other traffic.")] = 1,
-    shuffle: Annotated[bool, typer.Option("--shuffle", metavar="")] = False,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="One text of 15 columns of this name, compressed if it ends in .gz; histories as CSV.",
+            show_default="a file of columns for every second",
+        ),
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", metavar="", help="The tuples of a second in random order.")
+    ] = False,
+    history: Annotated[
+        History,
+        typer.Option(
+            help="Of the ten weeks before. needed: what the questions ask for. complete: all of it, 400 MB and more per expressway."
+        ),
+    ] = History.needed,
+    trips: Annotated[
+        int, typer.Option(metavar="N", help="Different trips that are asked about, per expressway.")
+    ] = 128,
+    style: Annotated[
+        Style,
+        typer.Option(help="walmart: an exit may be a car's first report from a segment; questions repeat its report."),
+    ] = Style.official,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", metavar="", help="Without the rare cases that are planted on expressways 0 and 1."),
+    ] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Make up the traffic of expressways."""
-    with reporting(traceback):
-        from headrace_linearroad.generating import Settings
-        from headrace_linearroad.generating.writing import write
+    """Make up the traffic of expressways: cars, jams, accidents, questions, and the histories that answer them.
 
-        settings = Settings(expressways, seed, 1700 if full_density else None, shuffle=shuffle)
-        written = write(settings, out, begin, seconds)
-        print(f"{written.tuples:,} tuples in {out}")
+    The first half hour at full density on four expressways:
+
+    headrace linearroad generate --out road --expressways 4 --minutes 30 --full-density
+
+    The same options give the same tuples. An expressway has the same traffic whatever the others are (but for cars that come
+    from them), and a part of the three hours is what it is in the whole: cars are under way when it begins. truth.json says
+    which accidents are in it and which rare cases were planted where; _complete.json is written last.
+    """
+    with reporting(traceback):
+        from headrace_linearroad.generating import command
+        from headrace_linearroad.generating.settings import Settings
+        from headrace_linearroad.generating.writing import Job
+
+        job = Job(begin, command.length(begin, seconds, minutes), text, history.value)
+        dense = command.density(full_density, density)
+        command.generate(Settings(expressways, seed, dense, style.value, shuffle, plain, trips), out, job)
+
+
+@app.command()
+def run(
+    path: Annotated[
+        Path,
+        typer.Option(
+            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for five folders of answers, as Parquet.")
+    ],
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+            show_default="history/ in the input",
+        ),
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    slots: Slots = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SECONDS", help="Seconds of input per epoch.", show_default="as many as fit"),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Folder that belongs to this run; start again with the same one to continue.",
+            show_default="<out>.checkpoint",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show the plan; run nothing.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
+
+    Runs to the end of the input. Killed and started again it goes on, with any number of slots: nothing is lost, nothing is told twice. A second without tuples counts for nothing in --epoch.
+    """
+    from headrace_linearroad import showing_runs
+
+    with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.running import Given
+
+        given = Given(
+            path, tuple(history or ()), profile.value, out, checkpoint or out.with_name(f"{out.name}.checkpoint")
+        )
+        showing_runs.show(given, slots, epoch, explain, output if json else None)
 
 
 @app.command()
@@ -93,4 +216,39 @@ def validate(
         else:
             showing.show(verdict, profile, Console(highlight=False))
         if not verdict.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
+    speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Keep traffic, answers and state in this folder: a new or an empty one.",
+            show_default=False,
+        ),
+    ] = None,
+    traceback: Traceback = False,
+) -> None:
+    """Two expressways, live: an accident happens, is seen, and tolls rise; every row is judged at the end.
+
+    Takes about two minutes, and needs nothing but this machine.
+    """
+    from rich.console import Console
+
+    from headrace.cli.following import on_spark
+
+    with reporting(traceback):
+        from headrace_linearroad.demo.show import Options, show
+
+        options = Options(seconds, speed, seed, slots, keep)
+        with on_spark(slots) as spark:
+            good = show(spark, options, Console(highlight=False))
+        if not good:
             raise typer.Exit(1)

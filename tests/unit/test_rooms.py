@@ -21,7 +21,7 @@ ROOT = Path(headrace.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
     ("compiled",),
     ("loops",),
-    ("errors", "version", "moments", "screen", "arrow", "given"),
+    ("errors", "version", "moments", "screen", "arrow", "areas", "given"),
     ("durations", "form", "limits", "paths", "reading", "sorting", "types"),
     ("scratch",),
     ("duck",),

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.durations import MICROSECONDS, parse_duration
 from headrace.errors import WorkloadError
 from headrace.showing.streams import say
+from headrace.showing.stretch import showing
 from headrace.workloads import BModel, Hot, Uniform, Workload, Written
 from headrace.workloads.keys import COUNT, Keys
 from headrace.workloads.stream import BEGIN
 
-LINES_EVERY = 1.0  # seconds, at least, between two plain lines
 BEHIND = 1.0  # seconds that a live stream may be late without a word
 
 
@@ -94,15 +91,21 @@ def _seconds(text: str | None, what: str) -> float | None:
 
 def generate(workload: Workload, folder: Path, seconds: int, files_per_second: float, live: bool) -> None:
     """Write, showing how far it has come; to be stopped before the end is no error."""
-    console = Console(highlight=False, soft_wrap=True)
-    with _showing(console, seconds) as shown:
+    console, last = Console(highlight=False, soft_wrap=True), Written()
+    with showing(console, seconds) as show:
+
+        def tell(written: Written) -> None:
+            nonlocal last
+            last = written
+            show(written.seconds, _line(written))
+
         try:
-            workload.write(folder, seconds, files_per_second=files_per_second, live=live, tell=shown.tell)
+            workload.write(folder, seconds, files_per_second=files_per_second, live=live, tell=tell)
             ending = ""
         except KeyboardInterrupt:
-            ending = f"stopped after {shown.last.seconds:g} of {seconds} seconds: "
-    say(console, f"{ending}{_summary(shown.last)} in {folder}")
-    if shown.last.files:
+            ending = f"stopped after {last.seconds:g} of {seconds} seconds: "
+    say(console, f"{ending}{_summary(last)} in {folder}")
+    if last.files:
         say(console, f"read it with hr.files(spark, {str(folder)!r}, time='ts')", "dim")
 
 
@@ -114,38 +117,3 @@ def _summary(written: Written) -> str:
 def _line(written: Written) -> str:
     late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
     return f"{_summary(written)}{late}"
-
-
-class _Lines:
-    """Anywhere but on a terminal: a line now and then."""
-
-    def __init__(self, console: Console) -> None:
-        self.console, self.last, self.said = console, Written(), time.monotonic()
-
-    def tell(self, written: Written) -> None:
-        self.last = written
-        if time.monotonic() - self.said >= LINES_EVERY:
-            self.said = time.monotonic()
-            self.console.print(f"{written.seconds:g} s: {_line(written)}", markup=False)
-
-
-class _Bar:
-    """On a terminal: a bar."""
-
-    def __init__(self, progress: Progress, seconds: int) -> None:
-        self.progress, self.last = progress, Written()
-        self.task = progress.add_task("", total=seconds)
-
-    def tell(self, written: Written) -> None:
-        self.last = written
-        self.progress.update(self.task, completed=written.seconds, description=_line(written))
-
-
-@contextmanager
-def _showing(console: Console, seconds: int) -> Iterator[_Lines | _Bar]:
-    if not console.is_terminal:
-        yield _Lines(console)
-        return
-    columns = (BarColumn(), TextColumn("{task.completed:g} of {task.total:g} s"), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
-        yield _Bar(progress, seconds)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from headrace_linearroad.generating.draws import Ints, between, draw, salt, shaken
 from headrace_linearroad.generating.rows import Rows
 from headrace_linearroad.generating.world import (
+    EAST,
     EVERY,
     EXIT_FEET,
     FASTEST,
@@ -25,8 +26,6 @@ from headrace_linearroad.generating.world import (
     LENGTH,
     MILE,
     RAMP_OFF,
-    SEGMENTS,
-    WEST,
     position,
 )
 
@@ -38,7 +37,7 @@ STATE: dict[str, Any] = {
     "vid": np.int32,
     "mark": np.uint32,  # where its random numbers begin
     "place": np.int32,  # feet: along all expressways here, one behind the other
-    "road": np.int32,  # miles: where its expressway begins among them
+    "end": np.int32,  # feet: where its expressway ends among them
     "xway": np.int16,
     "left": np.int16,  # reports that are still to come
     "lane": np.int8,
@@ -109,19 +108,12 @@ class Room:
         self.mile, self.speed, self.feet = (np.empty(size, np.int32) for _ in range(3))
 
 
-@dataclass(frozen=True)
 class Cars:
     """Of some expressways in one direction. new_segment: whether an exit may be a car's first report from a segment."""
 
-    seed: int
-    direction: int
-    room: Room
-    new_segment: bool
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounds", [Round() for _ in range(EVERY)])
-
-    rounds: tuple[Round, ...] = ()
+    def __init__(self, seed: int, direction: int, room: Room, *, new_segment: bool) -> None:
+        self.seed, self.direction, self.room, self.new_segment = seed, direction, room, new_segment
+        self.rounds = [Round() for _ in range(EVERY)]
 
     def move(self, second: int, limits: Ints, entering: dict[str, Ints]) -> Moved:
         """The round of a second: those under way go on, and those that enter join them.
@@ -159,9 +151,7 @@ class Cars:
         np.take(LANES, words, out=lane, mode="clip")
 
         np.subtract(left, 1, out=left)
-        np.add(cars["road"][:count], SEGMENTS, out=speed)
-        np.multiply(speed, MILE, out=speed)  # the end of the road
-        over = place >= speed
+        over = place >= cars["end"][:count]
         ending = np.flatnonzero((left == 0) | over)
         self._end(second, cars, ending, over[ending])
         return ending
@@ -201,18 +191,16 @@ class Moved:
         for name, state in (("vid", "vid"), ("spd", "speed"), ("xway", "xway"), ("lane", "lane")):
             columns[name][where] = cars[state]
         columns["dir"][where] = direction
-        mile, feet, pos = room.mile[: cars.count], room.feet[: cars.count], columns["pos"][where]
-        np.multiply(cars["road"], MILE, out=feet)
-        np.subtract(cars["place"], feet, out=pos)
-        if direction == WEST:
-            np.subtract(LENGTH - 1, pos, out=pos)
-        np.floor_divide(pos, MILE, out=mile)
-        columns["seg"][where] = mile
+        pos, seg = columns["pos"][where], room.mile[: cars.count]
+        np.subtract(cars["place"], cars["end"], out=pos)  # feet to the end of the road, negative
+        np.add(pos, LENGTH, out=pos) if direction == EAST else np.subtract(-1, pos, out=pos)
+        np.floor_divide(pos, MILE, out=seg)
+        columns["seg"][where] = seg
 
     def reports(self, rows: Ints) -> dict[str, Ints]:
         """Of some of them, by row."""
         cars, direction = self.round, self.cars.direction
-        pos = position(cars["place"][rows] - cars["road"][rows] * MILE, direction)
+        pos = position(cars["place"][rows] - cars["end"][rows] + LENGTH, direction)
         return {
             "vid": cars["vid"][rows],
             "spd": cars["speed"][rows],

@@ -45,7 +45,7 @@ def official(second: Ints) -> Floats:
 
 def usual_miles(seconds: Ints, fullness: float) -> Floats:
     """How far a car comes, more or less: the fuller, the slower."""
-    return seconds / 3600 * (62 - 34 * min(fullness, 1.0))
+    return seconds / 3600 * (62 - 20 * min(fullness, 1.0))
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,14 @@ class Demand:
         """1 is full density."""
         return float(self.tuples(np.asarray(second))) / FULL
 
-    def numbers(self, second: int) -> range:
-        """Of the cars that enter in a second."""
-        return range(*self._before[second - self.first : second - self.first + 2])
+    def before(self, minute: int) -> Ints:
+        """How many cars have entered before each second of a minute, and by its end; numbers of cars count from 0."""
+        begin = minute * 60 - self.first
+        return self._before[begin : begin + 61]
 
     def entered(self, second: int) -> int:
-        """How many have entered before a second; the numbers of those that have are smaller."""
-        return int(self._before[np.clip(second - self.first, 0, HOURS - self.first)])
+        """How many have entered before a second."""
+        return int(self._before[second - self.first])
 
     def second(self, number: Ints) -> Ints:
         """In which cars enter."""

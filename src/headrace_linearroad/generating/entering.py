@@ -1,9 +1,9 @@
-"""Who enters: the cars of a second, with all that they bring along.
+"""Who enters: cars with all that they bring along, a minute of them at a time.
 
-One in some eight cars is a car that was here before: it has the number of one that made a short trip, on this expressway or
-on another. Which one follows from its own number: D numbers earlier, s expressways further. D is a multiple of the number of
-pairs (D, s) and the pair is chosen by the remainder, so no two cars come back as the same one; and a car that comes back is
-no short trip itself, so nobody comes back twice.
+One car in some eight was here before: it has the number of one that made a short trip and has left, on this expressway or on
+another. Which one follows from its own number: D numbers earlier, s expressways further. The pair (D, s) is chosen by the
+remainder of its number, and every D is a multiple of the number of pairs, so no two come back as the same car; one that comes
+back makes no short trip, so nobody comes back twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from headrace_linearroad.generating.demand import Demand, Trips, usual_miles
 from headrace_linearroad.generating.draws import Ints, between, draw, salt
-from headrace_linearroad.generating.world import CARS, EVERY, MILE, RAMP_FEET, RAMP_ON, SEGMENTS, STAGE
+from headrace_linearroad.generating.settings import Settings
+from headrace_linearroad.generating.world import CARS, EVERY, LENGTH, MILE, RAMP_FEET, RAMP_ON, SEGMENTS, STAGE
 
 BACK = ((6_000, 0), (10_000, 1), (16_000, 2), (24_000, -1))  # numbers earlier, expressways further
 GONE = 61  # seconds at least before a car comes back
@@ -24,51 +25,61 @@ SPEEDS = (20, 32)  # on the ramp
 
 
 @dataclass(frozen=True)
+class Arrivals:
+    """Cars that enter within a minute, in order of their seconds."""
+
+    minute: int
+    bounds: Ints  # where those of a second begin, and where the last ends
+    cars: dict[str, Ints]
+
+    def of(self, second: int) -> dict[str, Ints]:
+        begin, end = self.bounds[second % 60 : second % 60 + 2]
+        return {name: column[begin:end] for name, column in self.cars.items()}
+
+
 class Entering:
-    """Cars of all expressways, by expressway and number."""
+    """Cars of any expressway, by number: even numbers go east, odd ones west."""
 
-    seed: int
-    expressways: int
-    demand: Demand
+    def __init__(self, settings: Settings, demand: Demand) -> None:
+        self.settings, self.demand, self.trips = settings, demand, Trips(settings.seed)
 
-    @property
-    def trips(self) -> Trips:
-        return Trips(self.seed)
-
-    def cars(self, second: int, first: int, xways: Ints, direction: int) -> dict[str, Ints]:
-        """Those that enter now, eastbound those with even numbers; `first`: the expressway whose road begins at mile 0."""
-        numbers = np.array([n for n in self.demand.numbers(second) if n % 2 == direction], np.int64)
-        xway, number = (grid.ravel() for grid in np.meshgrid(xways, numbers, indexing="ij"))
-        reports = self.trips.reports(xway, number)
-        drawn = draw(salt(self.seed, "entering"), xway, number)
-        more = draw(salt(self.seed, "driver"), xway, number)
-        road = (xway - first) * SEGMENTS
-        mile = self._mile(second, xway, reports, drawn)
-        return {
-            "vid": self._vid(second, xway, number),
-            "mark": more & np.uint64(0xFFFFFFFF),
-            "place": (road + mile) * MILE + between(drawn, 0, RAMP_FEET - 1, part=1),
-            "road": road,
+    def minute(self, minute: int, xways: Ints, direction: int) -> Arrivals:
+        """Expressways lie one behind the other, as `xways` says, 100 miles each."""
+        seed, before = self.settings.seed, self.demand.before(minute)
+        numbers = np.arange(before[0], before[-1])
+        numbers = numbers[numbers % 2 == direction]
+        number, nth = (grid.ravel() for grid in np.meshgrid(numbers, np.arange(len(xways)), indexing="ij"))
+        xway, reports = xways[nth], self.trips.reports(xways[nth], number)
+        place, driver = (draw(salt(seed, what), xway, number) for what in ("entry", "driver"))
+        cars = {
+            "vid": self._vid(xway, number, direction),
+            "mark": driver & np.uint64(0xFFFFFFFF),
+            "place": nth * LENGTH
+            + self._mile(minute, xway, reports, place) * MILE
+            + between(place, 0, RAMP_FEET - 1, 1),
+            "end": (nth + 1) * LENGTH,
             "xway": xway,
             "left": reports - 1,
             "lane": np.full(len(xway), RAMP_ON),
-            "cruise": between(more, -CRUISE, 0),
-            "speed": between(draw(salt(self.seed, "ramp"), xway, number), *SPEEDS),
+            "cruise": between(driver, -CRUISE, 0),
+            "speed": between(draw(salt(seed, "ramp"), xway, number), *SPEEDS),
         }
+        return Arrivals(minute, np.searchsorted(numbers, before) * len(xways), cars)
 
-    def _mile(self, second: int, xway: Ints, reports: Ints, drawn: npt.NDArray[np.uint64]) -> Ints:
-        """Where the road is long enough for the trip, as traffic is; on the first expressway not where others play."""
-        far = usual_miles(reports * EVERY, self.demand.fullness(second))
-        last = np.maximum(SEGMENTS - 3 - far.astype(np.int64), STAGE + 2)
-        return between(drawn, np.where(xway == 0, STAGE, 0), last)
+    def _mile(self, minute: int, xway: Ints, reports: Ints, drawn: npt.NDArray[np.uint64]) -> Ints:
+        """Where the road is long enough for the trip, as traffic is."""
+        miles = usual_miles(reports * EVERY, self.demand.fullness(minute * 60)).astype(np.int64)
+        return between(drawn, np.where(xway == 0, STAGE, 0), np.maximum(SEGMENTS - 3 - miles, STAGE + 2))
 
-    def _vid(self, second: int, xway: Ints, number: Ints) -> Ints:
+    def _vid(self, xway: Ints, number: Ints, direction: int) -> Ints:
         back, far = (np.array(column)[number % len(BACK)] for column in zip(*BACK, strict=True))
-        other, earlier = (xway + far) % self.expressways, number - back
+        other, earlier = (xway + far) % self.settings.roads, number - back
         left = self.demand.second(earlier) + (self.trips.reports(other, earlier) - 1) * EVERY
+        was_here = np.array([direction in self.settings.ways(road) for road in range(self.settings.roads)])[other]
         returns = (
             (earlier >= 0)
-            & (left + GONE < second)
+            & was_here
+            & (left + GONE < self.demand.second(number))
             & self.trips.is_short(other, earlier)
             & ~self.trips.is_short(xway, number)
         )

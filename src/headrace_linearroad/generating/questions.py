@@ -7,61 +7,70 @@ them has a size that does not grow with the traffic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, NOTHING, TRAVEL
 from headrace_linearroad.generating.draws import Ints, between, draw, salt
-from headrace_linearroad.generating.world import PER_SECOND, PER_WAY, QUESTIONS, SEGMENTS
+from headrace_linearroad.generating.settings import Settings
+from headrace_linearroad.generating.world import DAYS, MINUTES, PER_SECOND, PER_WAY, QUESTIONS, SEGMENTS, WEEKDAYS
 
-DAYS, WEEKDAYS, MINUTES = 69, 7, 1440
 KINDS = np.array([BALANCE] * 5 + [EXPENDITURE] + [TRAVEL] * 4)
 
 
-@dataclass(frozen=True)
 class Questions:
-    seed: int
-    trips: int  # per expressway
-    filled: bool  # fields of a report are filled, where the kind of question has no use for them
+    """Of all expressways."""
 
-    def ask(self, second: int, reports: dict[str, Ints]) -> dict[str, Ints]:
-        """A question for each report; those of all expressways whose reports these are, once per second."""
+    def __init__(self, settings: Settings) -> None:
+        self.seed, self.trips = settings.seed, settings.trips
+        self.filled = settings.walmart
+
+    def ask(self, second: int, reports: dict[str, Ints]) -> tuple[dict[str, Ints], Ints]:
+        """A question for each of the reports, and whether it stands before them; all that are asked in a second."""
+        turn = _turns(reports)
+        reports = {name: column[turn < PER_WAY] for name, column in reports.items()}
         xway, vid = reports["xway"].astype(np.int64), reports["vid"]
-        drawn = draw(salt(self.seed, "questions"), vid, second)
+        drawn, more = (draw(salt(self.seed, what), vid, second) for what in ("questions", "details"))
         kind = KINDS[between(drawn, 0, len(KINDS) - 1)]
-        more = draw(salt(self.seed, "details"), vid, second)
         asked = {
             "type": kind,
             "vid": vid,
-            "qid": xway * QUESTIONS + second * PER_SECOND + reports["dir"] * PER_WAY + _turns(xway, vid),
+            "qid": xway * QUESTIONS + second * PER_SECOND + reports["dir"] * PER_WAY + turn[turn < PER_WAY],
             "day": np.where(kind == EXPENDITURE, between(more, 1, DAYS), NOTHING),
-            "before": drawn & np.uint64(1) == 0,
         }
         trip = self.trip(xway, between(more, 0, self.trips - 1))
         asked |= {name: np.where(kind == TRAVEL, column, NOTHING) for name, column in trip.items()}
-        return asked | self._place(kind, reports)
+        return asked | self.place(kind, reports), drawn & np.uint64(1) == 0
 
-    def _place(self, kind: Ints, reports: dict[str, Ints]) -> dict[str, Ints]:
+    def place(self, kind: Ints, reports: dict[str, Ints]) -> dict[str, Ints]:
         known = (kind != TRAVEL) if self.filled else np.zeros(len(kind), bool)
         found = {name: np.where(known, reports[name], NOTHING) for name in ("spd", "lane", "dir", "seg", "pos")}
         return found | {"xway": np.where(known | (kind != BALANCE), reports["xway"], NOTHING)}
 
     def trip(self, xway: Ints, trip: Ints) -> dict[str, Ints]:
+        """From where to where, on which weekday, from which minute on. The first few are those at the edges."""
         ends, starts = (draw(salt(self.seed, what), xway, trip) for what in ("trip", "start"))
-        return {
-            "sinit": between(ends, 0, SEGMENTS - 1),
-            "send": between(ends, 0, SEGMENTS - 1, part=1),
+        last = SEGMENTS - 1
+        drawn = {
+            "sinit": between(ends, 0, last),
+            "send": between(ends, 0, last, part=1),
             "dow": between(starts, 1, WEEKDAYS),
             "tod": between(starts, 1, MINUTES, part=1),
         }
+        edges = {
+            "sinit": {0: 0, 1: last, 2: 50},
+            "send": {0: last, 1: 0, 2: 50},
+            "tod": {1: MINUTES - 20, 3: MINUTES, 4: 1},
+        }
+        for name, fixed in edges.items():
+            for which, value in fixed.items():
+                drawn[name] = np.where(trip == which, value, drawn[name])
+        return drawn
 
 
-def _turns(xway: Ints, vid: Ints) -> Ints:
-    """0, 1, ... within each expressway, in order of the cars."""
-    order = np.lexsort((vid, xway))
-    ordered = xway[order]
-    turn = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-    found = np.empty(len(order), np.int64)
-    found[order] = turn
+def _turns(reports: dict[str, Ints]) -> Ints:
+    """0, 1, ... within each expressway and direction, in order of the cars."""
+    ways = reports["xway"].astype(np.int64) * 2 + reports["dir"]
+    order = np.lexsort((reports["vid"], ways))
+    ordered, found = ways[order], np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     return found

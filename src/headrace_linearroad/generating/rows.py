@@ -1,4 +1,7 @@
-"""The tuples of one second while they are gathered: a column of numbers for every field, in the widths of the files."""
+"""The tuples of one second while they are gathered: a column of numbers for every field, in the widths of the files.
+
+Reports are put down one after the other as they are made; questions come last, some before all reports and some behind.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +10,59 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace_linearroad.forms import FIELDS, INPUT, NOTHING
+from headrace_linearroad.forms import FIELDS, INPUT, NOTHING, REPORT
+from headrace_linearroad.generating.draws import Ints
 
 SECOND = 1_000_000  # microseconds
 PLACE = ("spd", "xway", "lane", "dir", "seg", "pos")  # of a car, in a report
 QUESTION = ("qid", "sinit", "send", "dow", "tod", "day")
-DTYPES = {name: INPUT.field(name).type.to_pandas_dtype() for name in FIELDS}
+DTYPES: dict[str, Any] = {name: INPUT.field(name).type.to_pandas_dtype() for name in FIELDS}
 
 
 class Rows:
-    """Room for so many tuples at most; what is not set of a tuple is what a report has there."""
+    """Room for so many reports and questions at most."""
 
-    def __init__(self, second: int, most: int) -> None:
-        self.second, self.count = second, 0
+    def __init__(self, second: int, reports: int, questions: int) -> None:
+        self.second, self._begin, self._end = second, questions, questions
+        most = reports + 2 * questions
         self.columns = {name: np.empty(most, DTYPES[name]) for name in ("vid", *PLACE)}
         self.columns |= {name: np.full(most, NOTHING, DTYPES[name]) for name in QUESTION}
-        self.columns["type"] = np.zeros(most, DTYPES["type"])
+        self.columns["type"] = np.full(most, REPORT, DTYPES["type"])
 
     def take(self, count: int) -> slice:
-        """The next so many tuples, to be set."""
-        self.count += count
-        return slice(self.count - count, self.count)
+        """The next so many reports, whose vid and place are to be set."""
+        self._end += count
+        return slice(self._end - count, self._end)
 
-    def add(self, tuples: dict[str, Any], count: int) -> None:
-        """Tuples with all that they have; a field that they lack is nothing."""
-        where = self.take(count)
-        for name, column in self.columns.items():
-            column[where] = tuples.get(name, NOTHING)
+    def report(self, reports: dict[str, Ints]) -> None:
+        where = self.take(len(reports["vid"]))
+        for name in ("vid", *PLACE):
+            self.columns[name][where] = reports[name]
 
-    def table(self, order: np.ndarray[Any, Any] | None = None) -> pa.Table:
-        count = self.count
-        columns = {name: column[:count] for name, column in self.columns.items()}
+    def ask(self, asked: dict[str, Ints], before: Ints) -> None:
+        """Questions with all their fields, and which of them stand before the reports; when all reports are there."""
+        ahead = int(np.count_nonzero(before))
+        self._begin -= ahead
+        for where, which in (
+            (slice(self._begin, self._begin + ahead), before),
+            (self.take(len(before) - ahead), ~before),
+        ):
+            for name, column in self.columns.items():
+                column[where] = asked[name][which]
+
+    def table(self, order: Ints | None = None) -> pa.Table:
+        columns = {name: column[self._begin : self._end] for name, column in self.columns.items()}
         if order is not None:
             columns = {name: column[order] for name, column in columns.items()}
-        columns["time"] = np.full(count, self.second, DTYPES["time"])
-        columns["ts"] = np.full(count, self.second * SECOND, np.int64)
-        arrays = [_array(columns[field.name], field.type) for field in INPUT]
+        columns["time"] = np.full(len(self), self.second, DTYPES["time"])
+        columns["ts"] = np.full(len(self), self.second * SECOND, np.int64)
+        arrays = [as_array(columns[field.name], field.type) for field in INPUT]
         return pa.Table.from_arrays(arrays, schema=INPUT)
 
+    def __len__(self) -> int:
+        return self._end - self._begin
 
-def _array(column: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
+
+def as_array(column: Ints, kind: pa.DataType) -> pa.Array:
+    """Without a copy."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])

@@ -1,33 +1,57 @@
-"""What a user may choose; checked when it is made."""
+"""What can be chosen of traffic; checked when it is made."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headrace.errors import WorkloadError
-from headrace_linearroad.generating.world import MOST
+from headrace_linearroad.generating.demand import FULL
+from headrace_linearroad.generating.world import EAST, MOST, WEST
 
 STYLES = ("official", "walmart")
-DENSITIES = 1, 2000
+DENSEST = 2000
+MOST_TRIPS = 100_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """density: tuples per second and expressway all the time; None: rising from 10 to 1,700 in three hours."""
+    """Traffic of `expressways` (a half: the last has eastbound lanes only).
 
-    expressways: int = 1
+    density: tuples per second and expressway, from the beginning on; None: rising as in official data. plain: without the
+    rare cases that are planted. trips: which are asked about, per expressway.
+    """
+
+    expressways: float = 1
     seed: int = 1
     density: float | None = None
     style: str = "official"
     shuffle: bool = False
+    plain: bool = False
     trips: int = 128
 
     def __post_init__(self) -> None:
-        if not 1 <= self.expressways <= MOST:
-            raise WorkloadError(f"there can be 1 to {MOST} expressways; found {self.expressways!r}")
-        if self.density is not None and not DENSITIES[0] <= self.density <= DENSITIES[1]:
-            raise WorkloadError(
-                f"the density is {DENSITIES[0]} to {DENSITIES[1]} tuples per second; found {self.density!r}"
-            )
+        if not (0.5 <= self.expressways <= MOST and self.expressways * 2 == int(self.expressways * 2)):
+            msg = f"there can be 0.5 to {MOST:,} expressways, in steps of a half; found {self.expressways:g}"
+            raise WorkloadError(msg)
+        if self.density is not None and not 1 <= self.density <= DENSEST:
+            msg = f"the density must be 1 to {DENSEST:,} tuples per second and expressway; found {self.density:g}"
+            raise WorkloadError(f"{msg}; full density is {FULL:,}")
         if self.style not in STYLES:
             raise WorkloadError(f"there is no style {self.style!r}; known are {', '.join(STYLES)}")
+        if not 1 <= self.trips <= MOST_TRIPS:
+            raise WorkloadError(f"there can be 1 to {MOST_TRIPS:,} trips to ask about; found {self.trips}")
+
+    @property
+    def roads(self) -> int:
+        """Numbers of expressways are less than this."""
+        return math.ceil(self.expressways)
+
+    def ways(self, xway: int) -> tuple[int, ...]:
+        """Directions that an expressway has."""
+        return (EAST, WEST) if xway + 1 <= self.expressways else (EAST,)
+
+    @property
+    def walmart(self) -> bool:
+        """An exit may be the first report from a segment; questions repeat the fields of a report."""
+        return self.style == "walmart"

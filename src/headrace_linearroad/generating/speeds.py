@@ -13,10 +13,10 @@ import numpy.typing as npt
 from headrace_linearroad.generating.draws import Ints, draw, salt, share
 from headrace_linearroad.generating.world import SEGMENTS
 
-FREE, CRAWL = 64, 11  # miles per hour
-WIDE, LASTS = 8, 14  # miles and minutes between two corners
-DEEP = 4.5  # how steep the sides of a jam are
-FROM = 0.48  # of a height: what jams at full density
+FREE, CRAWL = 64, 20  # miles per hour
+WIDE, LASTS = 8, 20  # miles and minutes between two corners
+DEEP = 3.0  # how steep the sides of a jam are
+FROM = 0.4  # height of what jams at full density
 
 Floats = npt.NDArray[np.float64]
 

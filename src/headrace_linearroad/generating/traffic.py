@@ -1,100 +1,111 @@
 """The traffic of some expressways, second by second.
 
-The tuples of a second are a function of the settings and the second: a run that begins later has the same ones from there on
-(as a multiset), because it lets those drive, unheard, who are still under way when it begins.
+The tuples of a second follow from the settings and the second alone: a part of the three hours has the same ones, because it
+lets those drive, unheard, who are still under way when it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from headrace_linearroad.generating import speeds
-from headrace_linearroad.generating.cars import Cars, Room
+from headrace_linearroad.generating.accidents import Accident
+from headrace_linearroad.generating.cars import Cars, Moved, Room
+from headrace_linearroad.generating.cast import Cast
 from headrace_linearroad.generating.demand import LONGEST, Demand
 from headrace_linearroad.generating.draws import Ints, draw, salt
-from headrace_linearroad.generating.entering import Entering
+from headrace_linearroad.generating.entering import Arrivals, Entering
 from headrace_linearroad.generating.questions import Questions
 from headrace_linearroad.generating.rows import Rows
 from headrace_linearroad.generating.settings import Settings
-from headrace_linearroad.generating.world import EAST, EVERY, PER_SECOND, SEGMENTS, WEST
+from headrace_linearroad.generating.world import EAST, EVERY, PER_SECOND, WEST
 
 TOGETHER = 16  # expressways whose cars are moved at once: their columns fit into a processor's cache
 
 
-class Group:
-    """Some expressways, one after the other, and their cars in both directions."""
+class Way:
+    """Cars of some expressways, one behind the other, that go in one direction; and the minute that they live in."""
 
-    def __init__(self, settings: Settings, entering: Entering, xways: Ints, room: Room) -> None:
-        self.settings, self.entering, self.xways = settings, entering, xways
-        self.cars = [Cars(settings.seed, way, room, settings.style == "walmart") for way in (EAST, WEST)]
-        self._limits: dict[int, tuple[int, Ints]] = {}
+    def __init__(
+        self,
+        settings: Settings,
+        entering: Entering,
+        accidents: list[Accident],
+        xways: Ints,
+        direction: int,
+        room: Room,
+    ) -> None:
+        self.settings, self.entering, self.xways, self.direction = settings, entering, xways, direction
+        self.accidents = [one for one in accidents if one.direction == direction and one.xway in xways]
+        self.cars = Cars(settings.seed, direction, room, new_segment=settings.walmart)
+        self._turn(entering.demand.first // 60)
 
-    def move(self, second: int, rows: Rows | None, questions: Questions) -> None:
-        for way, cars in enumerate(self.cars):
-            entering = self.entering.cars(second, int(self.xways[0]), self.xways, way)
-            moved = cars.move(second, self.limits(second // 60, way), entering)
-            if rows is not None:
-                asked = questions.ask(second, moved.reports(moved.asking()))
-                before = asked.pop("before").astype(bool)
-                rows.add({name: column[before] for name, column in asked.items()}, int(before.sum()))
-                moved.write(rows)
-                rows.add({name: column[~before] for name, column in asked.items()}, int((~before).sum()))
-            moved.leave()
+    def _turn(self, minute: int) -> None:
+        fullness = self.entering.demand.fullness(minute * 60)
+        self.arrivals: Arrivals = self.entering.minute(minute, self.xways, self.direction)
+        limits = speeds.limits(self.settings.seed, self.xways, self.direction, minute, fullness)
+        for accident in self.accidents:
+            accident.slow(minute, limits[accident.xway - self.xways[0]])
+        self.limits = limits.ravel()
 
-    def limits(self, minute: int, way: int) -> Ints:
-        if self._limits.get(way, (None,))[0] != minute:
-            fullness = self.entering.demand.fullness(minute * 60)
-            found = speeds.limits(self.settings.seed, self.xways, way, minute, fullness)
-            self._limits[way] = minute, found.ravel()
-        return self._limits[way][1]
+    def move(self, second: int) -> Moved:
+        if self.arrivals.minute != second // 60:
+            self._turn(second // 60)
+        return self.cars.move(second, self.limits, self.arrivals.of(second))
 
     def most(self, second: int) -> int:
-        """Tuples of a second, at most."""
-        under_way = sum(cars.rounds[second % EVERY].count for cars in self.cars)
-        return under_way + len(self.xways) * (len(self.entering.demand.numbers(second)) + 2 * PER_SECOND)
+        """Reports of a second, at most: those of its round and those that may enter."""
+        return self.cars.rounds[second % EVERY].count + len(self.arrivals.cars["vid"]) + 1000 * len(self.xways)
 
 
 class Traffic:
-    """Of the expressways that are asked for (all there are), from the settings' beginning on."""
+    """Of all expressways, or of some of them."""
 
     def __init__(self, settings: Settings, xways: range | None = None) -> None:
         self.settings = settings
-        self.xways = xways if xways is not None else range(settings.expressways)
-        self.entering = Entering(settings.seed, settings.expressways, self.demand)
-        self.questions = Questions(settings.seed, settings.trips, settings.style == "walmart")
-
-    @cached_property
-    def demand(self) -> Demand:
-        return Demand(self.settings.density)
+        self.xways = range(settings.roads) if xways is None else xways
+        self.demand = Demand(settings.density)
+        self.entering = Entering(settings, self.demand)
+        self.questions = Questions(settings)
+        self.cast = Cast(settings, self.xways, self.demand.first)
 
     def seconds(self, begin: int, end: int) -> Iterator[tuple[int, pa.Table]]:
-        """(second, its tuples), one after the other; seconds without a tuple are there too."""
-        groups = self._groups()
+        """(second, its tuples), one after the other; those without a tuple too."""
+        ways = self._ways()
         for second in range(max(self.demand.first, begin - LONGEST), begin):
-            for group in groups:
-                group.move(second, None, self.questions)
+            for way in ways:
+                way.move(second).leave()
         for second in range(begin, end):
-            yield second, self._second(second, groups)
+            yield second, self._second(second, ways)
 
-    def _groups(self) -> list[Group]:
-        room = Room()
-        xways = np.arange(self.xways.start, self.xways.stop)
-        cuts = range(TOGETHER, len(xways), TOGETHER)
-        return [Group(self.settings, self.entering, part, room) for part in np.split(xways, cuts)]
+    def _ways(self) -> list[Way]:
+        room, found = Room(), list[Way]()
+        for first in range(self.xways.start, self.xways.stop, TOGETHER):
+            together = range(first, min(first + TOGETHER, self.xways.stop))
+            for direction in (EAST, WEST):
+                xways = np.array([xway for xway in together if direction in self.settings.ways(xway)])
+                if len(xways):
+                    found.append(Way(self.settings, self.entering, self.cast.accidents, xways, direction, room))
+        return found
 
-    def _second(self, second: int, groups: list[Group]) -> pa.Table:
-        rows = Rows(second, sum(group.most(second) for group in groups))
-        for group in groups:
-            group.move(second, rows, self.questions)
+    def _second(self, second: int, ways: list[Way]) -> pa.Table:
+        acted = self.cast.played.reports(second)
+        most = sum(way.most(second) for way in ways) + len(acted["vid"])
+        rows = Rows(second, most, PER_SECOND * len(self.xways))
+        rows.report(acted)
+        asking = []
+        for way in ways:
+            moved = way.move(second)
+            moved.write(rows)
+            asking.append(moved.reports(moved.asking()))
+            moved.leave()
+        together = {name: np.concatenate([part[name] for part in asking]) for name in asking[0]}
+        rows.ask(*self.questions.ask(second, together))
+        rows.ask(*self.cast.played.asked(second))
         return rows.table(self._order(second, rows) if self.settings.shuffle else None)
 
     def _order(self, second: int, rows: Rows) -> Ints:
-        place = draw(salt(self.settings.seed, "shuffle", second), np.arange(rows.count))
-        return np.argsort(place, kind="stable")
-
-
-__all__ = ["SEGMENTS", "Traffic"]
+        return np.argsort(draw(salt(self.settings.seed, "shuffle", second), np.arange(len(rows))))

@@ -1,50 +1,203 @@
-"""Generated tuples in files: one of columns for every second, or one text.
+"""Generated tuples in files: one of columns for every second, or all as one text; the histories; what was planted.
 
-A file is whole when its name appears, and a folder is when it holds `_complete.json`, which is written last.
+A file is whole when its name appears. A folder is whole when `_complete.json` is in it, which is written last.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import csv
 
 from headrace.errors import WorkloadError
-from headrace_linearroad.forms import COMPLETE
+from headrace.workloads.writing import new_folder
+from headrace_linearroad.forms import (
+    COMPLETE,
+    FIELDS,
+    HISTORY,
+    INPUT,
+    SEGMENT_HISTORY,
+    SEGMENTS,
+    TOLL_HISTORY,
+    TOLLS,
+)
+from headrace_linearroad.generating.demand import Demand
+from headrace_linearroad.generating.histories import Segments, Tolls
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.traffic import Traffic
+from headrace_linearroad.generating.world import HOURS
+
+FORM = 1  # of what _complete.json says
+TRUTH = "truth.json"
+HISTORIES = ("needed", "complete", "none")
+BYTES = {"columns": 37, "text": 50}  # of a tuple, about
+LEVEL = 4  # of compression: ten times faster than the highest, a sixth larger
+TEXT = csv.WriteOptions(include_header=False, quoting_style="none")
 
 
 @dataclass(frozen=True)
+class Job:
+    """Which part of the three hours, and how it is written. text: the name of one file, compressed if it ends in .gz."""
+
+    begin: int = 0
+    seconds: int = HOURS
+    text: str | None = None
+    history: str = "needed"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < HOURS:
+            raise WorkloadError(f"the three hours are the seconds 0 to {HOURS - 1:,}; cannot begin at {self.begin}")
+        if not 1 <= self.seconds <= HOURS - self.begin:
+            msg = f"from second {self.begin} on there are 1 to {HOURS - self.begin:,} seconds; found {self.seconds}"
+            raise WorkloadError(msg)
+        if self.history not in HISTORIES:
+            raise WorkloadError(f"there is no history {self.history!r}; known are {', '.join(HISTORIES)}")
+        if self.text is not None:
+            self._check_text(self.text)
+
+    @staticmethod
+    def _check_text(name: str) -> None:
+        if (
+            not name
+            or Path(name).name != name
+            or name[0] in "._"
+            or name in (TRUTH, HISTORY)
+            or name.endswith(".arrow")
+        ):
+            msg = f"{name!r} cannot be the text's name; give that of a file in the folder, such as 'cars.dat' or 'cars.dat.gz'"
+            raise WorkloadError(msg)
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.seconds
+
+    @property
+    def is_packed(self) -> bool:
+        return self.text is not None and self.text.endswith(".gz")
+
+
+@dataclass
 class Written:
     """What there is so far."""
 
     seconds: int = 0
+    files: int = 0
     tuples: int = 0
+    kinds: Counter[int] = field(default_factory=Counter)
+
+    def add(self, table: pa.Table, files: int) -> None:
+        self.seconds, self.files, self.tuples = self.seconds + 1, self.files + files, self.tuples + table.num_rows
+        kinds = np.bincount(table["type"].to_numpy(), minlength=1)
+        self.kinds.update({kind: int(count) for kind, count in enumerate(kinds) if count})
 
 
-def new_folder(folder: Path) -> Path:
-    """A folder with nothing in it, made if need be."""
-    if folder.exists() and not folder.is_dir():
-        raise WorkloadError(f"{str(folder)!r} is a file; a folder is needed")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise WorkloadError(f"the folder {str(folder)!r} is not empty; choose another, or empty it")
-    except OSError as error:
-        raise WorkloadError(f"cannot use the folder {str(folder)!r}: {error.strerror}") from None
-    return folder
+def expected(settings: Settings, job: Job) -> int:
+    """Tuples, about."""
+    seconds = np.arange(job.begin, job.end)
+    return round(float(Demand(settings.density).tuples(seconds).sum()) * settings.expressways)
 
 
-def name(second: int) -> str:
-    return f"{second:06d}.arrow"
+def write(
+    settings: Settings, folder: Path, job: Job, tell: Callable[[Written, str], None] = lambda *_: None
+) -> Written:
+    """All of it, in a new or empty folder. `tell` hears of every second, and what is being done now."""
+    folder = new_folder(folder)
+    _has_room(settings, folder, job)
+    traffic, written = Traffic(settings), Written()
+    tolls = Tolls(settings, traffic.cast.unknown)
+    tell(written, "the cars that are under way come to where they are")
+    with _sink(folder, job) as put:
+        for second, table in traffic.seconds(job.begin, job.end):
+            written.add(table, put(second, table))
+            if job.history == "needed":
+                tolls.see(table)
+            tell(written, "")
+    if job.history != "none":
+        tell(written, "the histories are written")
+        _write_histories(traffic, tolls, folder / HISTORY, job)
+    write_json(folder / TRUTH, traffic.cast.truth(job.begin, job.end))
+    write_json(folder / COMPLETE, _summary(settings, job, written))
+    return written
+
+
+def _summary(settings: Settings, job: Job, written: Written) -> dict[str, Any]:
+    counted = {"files": written.files, "tuples": written.tuples, "kinds": dict(sorted(written.kinds.items()))}
+    return {"form": FORM, **counted, **asdict(job), **asdict(settings)}
+
+
+def _has_room(settings: Settings, folder: Path, job: Job) -> None:
+    """Before hours of work, not after them."""
+    if job.is_packed:
+        return
+    needed = expected(settings, job) * BYTES["columns" if job.text is None else "text"]
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        msg = f"this takes some {needed / 1e9:,.1f} GB, and there are {free / 1e9:,.1f} GB free in {str(folder)!r}"
+        raise WorkloadError(f"{msg}; make fewer expressways or seconds")
+
+
+# --- tuples -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _sink(folder: Path, job: Job) -> Iterator[Callable[[int, pa.Table], int]]:
+    """Where the tuples of a second go; says how many files that made."""
+    if job.text is None:
+        yield lambda second, table: _put_columns(folder, second, table)
+        return
+    schema = pa.schema([INPUT.field(name) for name in FIELDS])
+    with _text(folder / job.text, schema, job.is_packed) as writer:
+
+        def put(second: int, table: pa.Table) -> int:
+            writer.write_table(table.select(FIELDS))
+            return int(second == job.begin)
+
+        yield put
+
+
+def _put_columns(folder: Path, second: int, table: pa.Table) -> int:
+    if not table.num_rows:
+        return 0
+    with columns(folder / f"{second:06d}.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return 1
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job) -> None:
+    segments = Segments(traffic.settings)
+    folder.mkdir()
+    if job.history == "needed":
+        parts = tolls.needed(), segments.needed()
+    else:
+        cars = tolls.complete(traffic.demand, job.begin, job.end, traffic.cast.vids)
+        parts = cars, segments.complete()
+    _write_all(folder / TOLLS, TOLL_HISTORY, parts[0], job)
+    _write_all(folder / SEGMENTS, SEGMENT_HISTORY, parts[1], job)
+
+
+def _write_all(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], job: Job) -> None:
+    if job.text is not None:
+        path = path.with_suffix(".csv.gz" if job.is_packed else ".csv")
+    with columns(path, schema) if job.text is None else _text(path, schema, job.is_packed) as writer:
+        for table in tables:
+            writer.write_table(table)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -55,38 +208,27 @@ def whole(path: Path) -> Iterator[Path]:
         yield hidden
         hidden.rename(path)
     except OSError as error:
-        full = "; the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        full = "; free some space, or make less" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise WorkloadError(f"cannot write {str(path)!r}: {error.strerror or error}{full}") from None
     finally:
         hidden.unlink(missing_ok=True)
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    with whole(path) as hidden, pa.OSFile(str(hidden), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+@contextmanager
+def columns(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    with whole(path) as hidden, pa.OSFile(str(hidden), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        yield writer
 
 
-def write(
-    settings: Settings,
-    folder: Path,
-    begin: int,
-    seconds: int,
-    tell: Callable[[Written], None] = lambda _: None,
-) -> Written:
-    """The tuples of so many seconds, in a new or empty folder."""
-    folder, written = new_folder(folder), Written()
-    for second, table in Traffic(settings).seconds(begin, begin + seconds):
-        if table.num_rows:
-            write_table(folder / name(second), table)
-        written = Written(second + 1 - begin, written.tuples + table.num_rows)
-        tell(written)
-    write_json(folder / COMPLETE, {"begin": begin, "seconds": seconds, "tuples": written.tuples})
-    return written
+@contextmanager
+def _text(path: Path, schema: pa.Schema, packed: bool) -> Iterator[Any]:
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(open(stack.enter_context(whole(path)), "wb"))
+        if packed:
+            file = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, file, mtime=0))
+        yield stack.enter_context(csv.CSVWriter(file, schema, write_options=TEXT))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    with whole(path) as hidden, open(hidden, "w") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with whole(path) as hidden:
+        hidden.write_text(json.dumps(content, indent=1) + "\n")
