@@ -110,13 +110,14 @@ def files(
     idle: Duration | None = None,
     ahead: Duration | None = None,
     schema: pa.Schema | None = None,
+    order: str = "modified",
 ) -> Stream:
-    """A stream over the columnar files of a folder that may grow, in order of (modification time, name)."""
-    from headrace.sources.files import FilesOrigin, checked_folder, checked_schema
+    """A stream over the columnar files of a folder that may grow, in order of (modification time, name), or of names."""
+    from headrace.sources.files import FilesOrigin, checked_folder, checked_order, checked_schema
 
     if files_per_epoch is not None and (not isinstance(files_per_epoch, int) or files_per_epoch < 1):
         raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
-    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, checked_schema(schema))
+    origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, checked_schema(schema), checked_order(order))
     return _source(origin, origin.schema(), time, lateness, idle, ahead, name)
 
 

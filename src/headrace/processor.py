@@ -68,7 +68,8 @@ class Table(Protocol):
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
         """Columns of numbers, booleans and times by row number, to be read and written in place.
 
-        `numbers` and `put` may move the table: take columns again after them, and let go of the earlier ones.
+        `numbers` and `put` may move the table: take columns again after them, and let go of the earlier ones. `touched`
+        raises an error while one from before is held, used or not.
         """
 
     def touched(self, rows: npt.NDArray[Any]) -> None:

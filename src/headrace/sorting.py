@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
+from headrace import arrow, loops
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint64]
@@ -32,6 +32,7 @@ PIECE = 1 << 16  # rows whose codes are made together: they stay in the processo
 SPARE = 12  # bits more than the number of rows has tell most of them apart
 UNITS = (1_000_000, 1_000)  # times are often whole seconds or milliseconds, which take 20 or 10 bits less
 CODED = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_integer)
+EXACT = 1 << 62  # no sum below it is out of range
 SIGN, LAST = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 
@@ -50,7 +51,8 @@ def order(columns: Sequence[Column]) -> Numbers:
             others = left if given is None else arrow.take(_table(left), given).columns
             found[alike] = rows[_by_arrow([pa.array(runs.codes), *others])]
             break
-        by, same = _sorted(_packed([runs, *parts]), own)
+        parts = [runs, *parts]
+        by, same = _sorted(_packed(parts), sum(part.bits for part in parts), own)
         found[alike] = rows[by]
         more = np.flatnonzero(np.append(same, False) | np.append(False, same))
         alike = more if isinstance(alike, slice) else alike[more]
@@ -107,11 +109,11 @@ def _packed(parts: Sequence[_Part]) -> Codes:
     return key
 
 
-def _sorted(key: Codes, own: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """(row numbers by the key, equal ones as they stand; whether each row after the first is like the one before it)."""
+def _sorted(key: Codes, bits: int, own: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """(row numbers by the key, which has so many bits, equal ones as they stand; whether each row after the first is like the one before it)."""
     key <<= np.uint64(own)
     key |= np.arange(len(key), dtype=np.uint64)
-    key.sort()
+    key = loops.by_bits(key, own, bits)
     by = (key & np.uint64((1 << own) - 1)).view(np.int64)
     key >>= np.uint64(own)
     return by, key[1:] == key[:-1]
@@ -176,10 +178,9 @@ def _of_numbers(column: pa.Array, units: Sequence[int]) -> _Part | None:
         return _Part(codes, (high - low + 1).bit_length())
     values = np.asarray(column)
     for unit in units:
-        if high > low and (high - low) % unit == 0:
-            above = values - low  # beyond 63 bits it is no multiple: no unit divides 2 ** 64
-            whole = above // unit
-            if np.array_equal(whole * unit, above):
+        if 0 < high - low < EXACT and (high - low) % unit == 0:
+            whole = loops.whole(values, low, unit)
+            if whole is not None:
                 return _Part(whole, ((high - low) // unit).bit_length())
     return _Part(values, (high - low).bit_length(), low)
 

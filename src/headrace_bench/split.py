@@ -117,7 +117,7 @@ def run(options: Options) -> Report:
         folders = {}
         for stream in dict.fromkeys(variant.roads for variant in chosen):
             what = f"{stream.keys} expressways, {stream.form}, files an epoch: {stream.files}"
-            options.say(f"writing {stream.tuples:,} tuples, {stream.tuples * 64 / 1e9:.1f} GB: {what}")
+            options.say(f"writing {stream.tuples:,} tuples, {stream.tuples * roads.BYTES / 1e9:.1f} GB: {what}")
             folders[stream] = stack.enter_context(scratch("data"))
             roads.write(stream, folders[stream])
             roads.write(rehearsal(stream, size), folders[stream] / LITTLE)

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Traceback, a_path, reporting
+from headrace.cli.common import Slots, Traceback, a_path, reporting
+from headrace.limits import MOST_SLOTS
+from headrace.showing import streams
+from headrace_linearroad.profiles import Profile
 
 app = typer.Typer(
     help="Linear Road: tolls, accidents, balances, expenditures, travel times of expressways.", no_args_is_help=True
@@ -16,6 +19,10 @@ app = typer.Typer(
 
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
+
+
+def _paths(paths: list[Path] | None) -> list[Path]:
+    return [path for path in map(a_path, paths or []) if path is not None]
 
 
 @app.callback()
@@ -108,3 +115,140 @@ def generate(
         job = Job(begin, command.length(begin, seconds, minutes), text, history.value)
         dense = command.density(full_density, density)
         command.generate(Settings(expressways, seed, dense, style.value, shuffle, plain, trips), out, job)
+
+
+@app.command()
+def run(
+    path: Annotated[
+        Path,
+        typer.Option(
+            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for five folders of answers, as Parquet.")
+    ],
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+            show_default="history/ in the input",
+        ),
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    slots: Slots = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SECONDS", help="Seconds of input per epoch.", show_default="as many as fit"),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Folder that belongs to this run; start again with the same one to continue.",
+            show_default="<out>.checkpoint",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show the plan; run nothing.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
+
+    Runs to the end of the input. Killed and started again it goes on, with any number of slots: nothing is lost, nothing is told twice. A second without tuples counts for nothing in --epoch.
+    """
+    from headrace_linearroad import showing_runs
+
+    with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.running import Given
+
+        given = Given(
+            path, tuple(history or ()), profile.value, out, checkpoint or out.with_name(f"{out.name}.checkpoint")
+        )
+        showing_runs.show(given, slots, epoch, explain, output if json else None)
+
+
+@app.command()
+def validate(
+    path: Annotated[
+        Path,
+        typer.Option(
+            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", callback=a_path, metavar="DIR", help="What headrace linearroad run wrote.")
+    ],
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(
+            callback=_paths,
+            metavar="PATH",
+            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+            show_default="history/ in the input",
+        ),
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Judge every row of a run: computed anew from the input, in another way, and compared in both directions.
+
+    Exits with 1 if a row is missing, extra, wrong or doubled.
+    """
+    import json as js
+
+    from rich.console import Console
+
+    from headrace_linearroad.validating import PROFILES, judge, showing
+
+    with reporting(traceback), streams.for_programs(json) as output:
+        waiting = streams.on_stderr().status("reading")
+        with waiting:
+            verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
+        if json:
+            print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
+        else:
+            showing.show(verdict, profile, Console(highlight=False))
+        if not verdict.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
+    speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Keep traffic, answers and state in this folder: a new or an empty one.",
+            show_default=False,
+        ),
+    ] = None,
+    traceback: Traceback = False,
+) -> None:
+    """Two expressways, live: an accident happens, is seen, and tolls rise; every row is judged at the end.
+
+    Takes about two minutes, and needs nothing but this machine.
+    """
+    from rich.console import Console
+
+    from headrace.cli.following import on_spark
+
+    with reporting(traceback):
+        from headrace_linearroad.demo.show import Options, show
+
+        options = Options(seconds, speed, seed, slots, keep)
+        with on_spark(slots) as spark:
+            good = show(spark, options, Console(highlight=False))
+        if not good:
+            raise typer.Exit(1)

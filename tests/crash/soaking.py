@@ -4,8 +4,10 @@
                                                    once: files beside a stream, takes what is there and ends
                                                    processors: files through splits, slots change while it runs;
                                                    processors-end: takes what is there and ends
+                                                   steady: the same, a file in every epoch, slots stay
 
-It says "epoch N ROWS" after every epoch, so that the parent knows how far it is.
+It says "epoch N ROWS" after every epoch, so that the parent knows how far it is. In used.txt stands, of every epoch of a
+processor, how it came by its tables: epoch, process, operator, how many were found in place, and why others were not.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from tests.crash import watching
 SECOND = 1_000_000
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("v", pa.int64())])
 PER_FILE = 60
+TRIES = 16  # of a task, where workers are killed
 
 
 def rows(number: int, beside: bool = False) -> pa.Table:
@@ -68,7 +72,10 @@ def stream_of(spark: Any, folder: Path, mode: str) -> hr.Stream:
     if mode == "once":
         return stream_of(spark, folder, "files").union(stream_of(spark, folder.parent / "beside", "stream"))
     if mode != "stream":
-        return hr.files(spark, folder, time="ts", lateness="1 second", files_per_epoch=3, name="events", schema=SCHEMA)
+        many = 1 if mode == "steady" else 3
+        return hr.files(
+            spark, folder, time="ts", lateness="1 second", files_per_epoch=many, name="events", schema=SCHEMA
+        )
     df = spark.readStream.schema("ts timestamp, k bigint, v bigint").option("maxFilesPerTrigger", 3)
     return hr.stream(df.parquet(str(folder)), time="ts", lateness="1 second", name=folder.name)
 
@@ -82,9 +89,25 @@ def _delivered(record: Any) -> int:
     return sum(source.delivered for source in record.sources.values())
 
 
+def _used(record: Any) -> Iterator[str]:
+    for name, use in record.table_use.items():
+        yield f"{record.epoch} {os.getpid()} {name} {use.found} {_whys(use)}\n"
+
+
+def _whys(use: Any) -> str:
+    return ",".join(why.replace(" ", "-") for why in use.built) or "-"
+
+
+def _heap(spark: Any) -> float:
+    """What the virtual machine holds, in MB."""
+    spark._jvm.java.lang.System.gc()
+    runtime = spark._jvm.java.lang.Runtime.getRuntime()
+    return (runtime.totalMemory() - runtime.freeMemory()) / (1 << 20)
+
+
 def main(folder: Path, slots: int, mode: str, total: int) -> None:
-    spark = hr.session(slots=slots)
-    watched = mode.startswith("processors")
+    watched = mode.startswith("processors") or mode == "steady"
+    spark = hr.session(slots=slots, master=f"local[{slots},{TRIES}]" if watched else None)
     source = stream_of(spark, folder / "in", mode)
     streams = watching.results(source, watching.FastWatch) if watched else results(source)
     outs = [sinks.parquet(folder / "out" / str(number), parts=number == 0) for number in range(len(streams))]
@@ -99,6 +122,8 @@ def main(folder: Path, slots: int, mode: str, total: int) -> None:
     )
     heard = os.open(folder / "heard.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     run.listen(lambda r: os.write(heard, f"{r.epoch} {int(r.repeated)} {_delivered(r)}\n".encode()))
+    used = os.open(folder / "used.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    run.listen(lambda r: os.write(used, "".join(_used(r)).encode()))
     said = None
     while run.active and run.progress.tuples_in < total:
         if run.progress.epoch != said:
@@ -106,6 +131,8 @@ def main(folder: Path, slots: int, mode: str, total: int) -> None:
             print("epoch", said, run.progress.tuples_in, flush=True)
             if mode == "processors":
                 run.set_slots(1 + (slots + said) % 3)
+            if mode == "steady" and said is not None and said % 25 == 1:
+                (folder / "heap.txt").write_text(f"{_heap(spark)}")
         time.sleep(0.02)
     if run.exception is not None:
         raise run.exception

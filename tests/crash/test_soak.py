@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import random
@@ -10,9 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +23,7 @@ import pytest
 
 import headrace as hr
 from headrace.reference import reference
-from headrace.state import BlockReader, StateStore
+from headrace.state import BlockReader, StateStore, caches
 from tests.patience import PATIENCE
 
 from . import soaking, watching
@@ -207,21 +210,27 @@ class Watched(Soak):
 
     keys: int = 3000
     per_file: int = 60
+    workers: int = 0  # that were killed
+    rows: Callable[[int, int, int], pa.Table] = watching.rows  # of a file
 
     def feed(self, count: int) -> None:
         for _ in range(count):
-            table = watching.rows(self.files, self.keys, self.per_file)
+            table = self.rows(self.files, self.keys, self.per_file)
             soaking.put(self.folder / "in", self.files, table=table)
             self.files += 1
 
     def cycle(self, rng: random.Random, slots: int, longest: float) -> None:
-        """Killed when it has begun, or when it has done an epoch or two, however long that takes; then a moment later."""
+        """Killed when it has begun, or when it has done some epochs, however long that takes; then a moment later. In
+        between workers are killed: Spark tries again."""
         self.feed(rng.randrange(4, 8))
         program = Program(self.folder, slots, self.mode, 10**9)
         try:
-            for _ in range(rng.choice([1, 2, 2, 3])):
+            for _ in range(rng.choice([1, 3, 4, 5])):
                 program.progress(self.folder)
-                self.feed(1)
+                self.feed(3)
+                if rng.random() < 0.5:
+                    time.sleep(rng.uniform(0.0, longest / 3))
+                    self.workers += kill_a_worker(program, rng)
             time.sleep(rng.uniform(0.0, longest))
         finally:
             program.kill()
@@ -235,7 +244,7 @@ class Watched(Soak):
         return 10**9
 
     def taken(self) -> pa.Table:
-        return pa.concat_tables([watching.rows(number, self.keys, self.per_file) for number in range(self.files)])
+        return pa.concat_tables([self.rows(number, self.keys, self.per_file) for number in range(self.files)])
 
     def verdict(self) -> tuple[int, int, int]:
         """(lost, duplicated, wrong): rows that are missing, there too often, or were never to be; of tables too."""
@@ -250,6 +259,36 @@ class Watched(Soak):
         more = [(one, two - one) for one, two in zip(wanted, found, strict=True)]
         duplicated = sum(n for one, rest in more for row, n in rest.items() if row in one)
         return lost, duplicated, sum(rest.total() for _, rest in more) - duplicated
+
+
+def kill_a_worker(program: Program, rng: random.Random) -> bool:
+    """One of Spark's Python workers, at work or not; whether there was one."""
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process(program.process.pid).children(recursive=True)
+        forked = [child for child in children if (parent := child.parent()) in children and parent.name() != "java"]
+        if forked:
+            rng.choice(forked).kill()
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a processor came by its tables in an epoch."""
+
+    epoch: int
+    process: int
+    operator: str
+    found: int
+    built: frozenset[str]
+
+
+def uses(folder: Path) -> list[Use]:
+    lines = [line.split() for line in (folder / "used.txt").read_text().splitlines()]
+    return [
+        Use(int(epoch), int(process), operator, int(found), frozenset(built.split(",")) - {"-"})
+        for epoch, process, operator, found, built in lines
+    ]
 
 
 def soak(folder: Path, mode: str, kills: int, longest: float) -> str:
@@ -307,7 +346,8 @@ def test_a_run_that_ends_survives_kills(tmp_path: Path, capsys: pytest.CaptureFi
         print(f"\n{report}")
 
 
-def soak_processors(folder: Path, kills: int, keys: int, longest: float) -> str:
+def soak_processors(folder: Path, kills: int, keys: int, longest: float) -> tuple[str, frozenset[str]]:
+    """What came of it, in words; and why tables were built from blocks."""
     rng = random.Random(SEED)
     (folder / "in").mkdir()
     running = Watched(folder, "processors", keys=keys, per_file=max(60, keys // 150))
@@ -317,32 +357,39 @@ def soak_processors(folder: Path, kills: int, keys: int, longest: float) -> str:
         running.cycle(rng, 1 + number % 3, longest)
     running.finish(2)
     took = time.monotonic() - begun
+    told = uses(folder)
+    lives = {use.process for use in told}
+    in_place = {use.process for use in told if use.found}
+    whys = frozenset().union(*(use.built for use in told))
     lost, duplicated, wrong = running.verdict()
     epochs = running.epochs()
     running.heard(epochs)
     rows = hr.read_state(folder / "ckpt", "apply-1", "keys")  # of a broadcast tuple one in every substream
     held = pc.count_distinct(rows["k"]).as_py()
     report = (
-        f"processors: {kills} kills over {epochs} epochs, {running.taken().num_rows:,} tuples, {held:,} keys in {rows.num_rows:,} rows;"
+        f"processors: {kills} kills, and {running.workers} of workers, over {epochs} epochs, {running.taken().num_rows:,} tuples, {held:,} keys in {rows.num_rows:,} rows;"
+        f" tables found in place in {len(in_place)} of {len(lives)} lives, {sum(use.found for use in told):,} in all, built: {', '.join(sorted(whys))};"
         f" lost {lost}, duplicated {duplicated}, wrong {wrong}; seed {SEED}"
     )
     print(f"{report}; {took:.0f} s")
     assert (lost, duplicated, wrong) == (0, 0, 0), report
     assert held >= keys * 0.97, "but for those that were omitted"
-    return report
+    assert len(in_place) >= len(lives) / 2 >= 1, "what was kept between epochs was used between the kills"
+    return report, whys
 
 
 def test_processors_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak_processors(tmp_path, kills=3, keys=3000, longest=1.0)
+    report, _ = soak_processors(tmp_path, kills=2, keys=3000, longest=1.0)
     with capsys.disabled():
         print(f"\n{report}")
 
 
 @pytest.mark.long
 def test_processors_with_many_keys_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report = soak_processors(tmp_path, kills=15, keys=KEYS, longest=6.0)
+    report, whys = soak_processors(tmp_path, kills=15, keys=KEYS, longest=6.0)
     with capsys.disabled():
         print(f"\n{report}")
+    assert whys & {caches.MARKED, caches.STAMP}, "a worker was killed while it changed a table, or when it had"
 
 
 @pytest.mark.parametrize(

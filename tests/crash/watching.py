@@ -255,6 +255,17 @@ def rows(number: int, keys: int, per_file: int) -> pa.Table:
     return _table(SCHEMA, times, k, v)
 
 
+def steady_rows(number: int, keys: int, per_file: int) -> pa.Table:
+    """The same, after which tables are as large in every epoch: no tuple is for all, and all keys but a few take turns."""
+    turns = (np.arange(per_file) + number * per_file) % keys
+    load = np.arange(number, keys, LOADING) if number < LOADING else np.zeros(0, np.int64)
+    rng = np.random.default_rng(number)
+    k = np.concatenate([load, np.where(np.arange(per_file) % 2 == 0, rng.integers(0, 20, per_file), turns)])
+    times = number * SECOND + rng.integers(-SECOND // 2, SECOND // 2, len(k))
+    v = (np.arange(len(k)) + number * (keys + per_file)) * 53 * 29
+    return _table(SCHEMA, times, k, v)
+
+
 def events(count: int) -> pa.Table:
     """In order of arrival, few keys; no row is more than a second behind the largest time before it."""
     rng = random.Random(13)

@@ -17,12 +17,14 @@ import pytest
 import headrace as hr
 from headrace.engine.run import Run
 from headrace.errors import QueryError, SourceError
+from headrace.query.nodes import Source
 from headrace.sources import ledger as ledger_module
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
 from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, LocalStorage
 from headrace.state.manifest import LedgerState, SourceState
 from headrace.state.runs import FAN_IN
+from headrace.stream import node_of
 
 SECOND = 1_000_000
 
@@ -61,6 +63,16 @@ def test_order_is_modification_time_then_name(tmp_path: Path):
     assert names(tmp_path) == ["z.parquet", "b.parquet", "c.parquet", "a.parquet"]
     left = origin(tmp_path).names(besides={"b.parquet", "z.parquet"})
     assert [name for name, _ in left] == ["c.parquet", "a.parquet"]
+
+
+def test_a_folder_that_was_copied_is_taken_by_name(tmp_path: Path):
+    for name, age in [("2", 10**18), ("10", 10**18 - 1), ("1", 10**18 + 1)]:
+        write(tmp_path / f"{name}.parquet", table(1), age)
+    node = node_of(hr.files(None, tmp_path, time="ts", order="name"))
+    assert isinstance(node, Source)
+    assert [path.stem for path in node.origin.listing()] == ["1", "10", "2"]
+    with pytest.raises(QueryError, match=r"one of modified, name; found 'size'"):
+        hr.files(None, tmp_path, time="ts", order="size")
 
 
 def test_order_sees_single_nanoseconds(tmp_path: Path):

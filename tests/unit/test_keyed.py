@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.areas import Area
 from headrace.errors import DataError
 from headrace.kernels import columns, keyed, records
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import Area, Damaged, Memory
+from headrace.kernels.rooms import Damaged, Memory
 from headrace.moments import as_datetime
 from headrace.processor import StateTable
 from headrace.values import comparable, key_of
@@ -477,6 +478,46 @@ def test_columns_that_were_taken_before_the_table_moved_are_refused(moved_by: Ca
     column[n] = 9
     table.touched(n)
     assert table.get(cars(1, 2))["n"].to_pylist() == [9, 9]
+
+
+class Keeper:
+    """Takes a column, makes the table move, and writes through a column that was taken later."""
+
+    def counted(self, keep: Callable[[Keeper, Any], Any], keys: int = 500) -> KeyedTable:
+        table = KeyedTable(CARS, "cars", cars(1, 2))
+        kept = keep(self, table.columns["n"])  # noqa: F841  merely held
+        n = table.numbers(cars(*range(keys)))
+        table.columns["n"][n] += 1
+        table.touched(n)
+        return table
+
+    def held(self, column: Any) -> None:
+        self.column = column
+
+    def dropped(self, column: Any) -> None:
+        """By nobody who can be reached."""
+        circle: list[Any] = [column]
+        circle.append(circle)
+
+
+@pytest.mark.parametrize(
+    ("keep", "named"),
+    [
+        (lambda _, column: column, "kept in counted"),
+        (lambda _, column: column[1:], "kept in counted"),
+        (Keeper.held, "self.column in counted"),
+        (lambda _, column: [column], "in no variable of the callers"),
+    ],
+)
+def test_who_merely_holds_an_earlier_column_is_told_which(keep: Callable[[Keeper, Any], Any], named: str) -> None:
+    with pytest.raises(DataError, match=f"let go of the earlier ones .del.*still held: {named}$"):
+        Keeper().counted(keep)
+    assert len(Keeper().counted(keep, keys=5)) == 5, "the table did not move"
+
+
+@pytest.mark.parametrize("keep", [lambda _, column: column.copy(), lambda _, column: None, Keeper.dropped])
+def test_who_holds_no_earlier_column_is_not_refused(keep: Callable[[Keeper, Any], Any]) -> None:
+    assert len(Keeper().counted(keep)) == 500
 
 
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

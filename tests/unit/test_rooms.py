@@ -19,7 +19,9 @@ from headrace.operators.base import Operator
 ROOT = Path(headrace.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
-    ("errors", "version", "moments", "screen", "arrow", "given"),
+    ("compiled",),
+    ("loops",),
+    ("errors", "version", "moments", "screen", "arrow", "areas", "given"),
     ("durations", "form", "limits", "paths", "reading", "sorting", "types"),
     ("scratch",),
     ("duck",),

@@ -6,8 +6,8 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ import typer
 from rich.console import Console
 
 from headrace.cli.common import Slots, Traceback, a_path, reporting
+from headrace.cli.following import follow as _follow
+from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
@@ -26,11 +28,9 @@ from headrace.version import __version__
 from headrace_linearroad.cli import app as linearroad
 
 if TYPE_CHECKING:
-    from headrace.cli.loading import Results
     from headrace.deployment import Descriptor
     from headrace.engine.run import Run
     from headrace.query.nodes import Node
-    from headrace.showing.stopping import Stop
 
 app = typer.Typer(
     name="headrace",
@@ -641,25 +641,6 @@ def _dim(console: Console, text: str) -> None:
 
 
 @contextmanager
-def _spark(
-    slots: int,
-    master: str | None,
-    config: Mapping[str, str] | None = None,
-    patience: float | None = None,
-    *,
-    quiet: bool = False,
-) -> Iterator[Any]:
-    from headrace.cli.sessions import PATIENCE, session
-
-    console = Console()  # not stderr, which is Spark's while it starts
-    waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
-    with ExitStack() as stack:
-        with waiting:
-            spark = stack.enter_context(session(slots, master, config, patience or PATIENCE))
-        yield spark
-
-
-@contextmanager
 def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
     """What a query file defines, as long as the block lasts on Spark, and its session."""
     from headrace import sinks
@@ -716,33 +697,3 @@ def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
 
     idle, ends = Idle(), After(seconds)
     return lambda run: ends(run) or (until_idle and idle(run))
-
-
-def _follow(
-    found: Results, options: dict[str, Any], enough: Callable[[Run], bool], title: str, json: TextIO | None
-) -> None:
-    """Start, show, stop, and say how far it came."""
-    import headrace
-    from headrace.showing import live
-    from headrace.showing.stopping import stoppable
-
-    console = Console(highlight=False)
-    names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
-    with stoppable() as stop, headrace.start(found, show=False, **options) as started:
-        display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
-        if isinstance(display, live.JsonLines):
-            started.listen(display.tell)
-        live.watch(started, lambda run: stop.asked or enough(run), display=display)
-        started.stop()
-        display.show(started.progress)  # the last epoch may have been told since
-    farewell = _farewell(started, stop)
-    streams.note(farewell) if json else streams.say(console, farewell)
-
-
-def _farewell(ended: Run, stop: Stop) -> str:
-    progress = ended.progress
-    if stop.asked and not progress.closed:
-        where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"
-        return f"{where}; start again with the same checkpoint to continue"
-    done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
-    return f"ended after epoch {progress.epoch}: {done}{'; the checkpoint is closed' if progress.closed else ''}"

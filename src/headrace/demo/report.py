@@ -26,10 +26,15 @@ class Results:
         self._folder = folder
         self._tables = {"": schema.empty_table()}
 
+    def new(self) -> list[pa.Table]:
+        """Those that nobody has looked at yet."""
+        found = [path for path in sorted(self._folder.glob("[!_]*.parquet")) if path.name not in self._tables]
+        for path in found:
+            self._tables[path.name] = pq.read_table(path).cast(self._tables[""].schema)
+        return [self._tables[path.name] for path in found]
+
     def table(self) -> pa.Table:
-        for path in sorted(self._folder.glob("[!_]*.parquet")):
-            if path.name not in self._tables:
-                self._tables[path.name] = pq.read_table(path).cast(self._tables[""].schema)
+        self.new()
         return pa.concat_tables(self._tables.values())
 
 

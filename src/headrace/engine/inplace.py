@@ -47,7 +47,7 @@ class InPlace:
             return None
         if self._beside and (self._folder is None or not self._folder.is_there):
             self.remove()
-            self._folder = Held(self._run)
+            self._folder = Held(self._run, self._limit)
         stamps = {table: dict(stamps) for table, stamps in self._stamps.items()}
         return Trust(self._limit, self._operators, stamps, held=self._beside)
 

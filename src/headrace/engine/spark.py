@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import leaving
+from headrace.engine import leaving, memory
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, Taken, dealt, read_windows
@@ -356,6 +356,7 @@ def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
     leaving.leave_quietly()
+    memory.keep()
     if len(sys.modules) > _settled:
         gc.freeze()
         _settled = len(sys.modules)

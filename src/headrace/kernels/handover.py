@@ -6,6 +6,7 @@ their copies would be many; only when a substream's turn comes are they merged i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow
+from headrace import arrow, loops
 from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import row_order
 from headrace.routing.base import EVERYWHERE
@@ -21,6 +22,7 @@ from headrace.types import SUBSTREAM, TS
 
 ROW = 32  # bits: a table has fewer rows
 PLACE = (1 << ROW) - 1
+TOGETHER = 200_000  # tuples that are merged at a time
 
 
 class Sequences:
@@ -37,15 +39,18 @@ class Sequences:
         tuples = table.drop_columns([SUBSTREAM])
         at = times(tuples)
         sequence = row_order(tuples, [TS, *tuples.column_names])
-        now = (at >= before) & (at < after)
-        sequence = sequence if now.all() else sequence[now[sequence]]
+        start, stop = (bisect_left(sequence, end, key=at.__getitem__) for end in (before, after))
+        sequence = sequence[start:stop]
         keys, for_all = _by_owner(np.asarray(table.column(SUBSTREAM))[sequence], members)
         bounds = np.arange(max(members, default=-1) + 2) << ROW
         self._spans, self._for_all = list(pairwise(np.searchsorted(keys, bounds).tolist())), (0, for_all)
         keys &= PLACE
         self._tuples = arrow.take(tuples, sequence[keys])
         self._at = times(self._tuples)
-        self._places = keys << ROW | np.arange(len(keys))
+        self._numbers = sorted(members)
+        self._together: dict[int, pa.Table] = {}  # what some substreams are handed
+        if for_all:
+            self._places = keys << ROW | np.arange(len(keys))
 
     def first(self, substream: int) -> int | None:
         """The time of the first tuple that it is handed; None: there is none."""
@@ -53,13 +58,38 @@ class Sequences:
         return min((int(self._at[start]) for start in starts), default=None)
 
     def tuples(self, substream: int) -> pa.Table:
-        """What it is handed."""
-        (start, stop), (shared, last) = self._spans[substream], self._for_all
-        if shared == last:
+        """What it is handed; once for each substream, best in their order."""
+        if not self._for_all[1]:
+            start, stop = self._spans[substream]
             return self._tuples.slice(start, stop - start)
-        both = np.concatenate([self._places[start:stop], self._places[shared:last]])
-        both.sort()
-        return arrow.take(self._tuples, both & PLACE)
+        if substream not in self._together:
+            self._merge(self._next(substream))
+        return self._together.pop(substream)
+
+    def _next(self, substream: int) -> list[int]:
+        """It, and those after it whose tuples are made along: a copy of many rows takes less than many copies."""
+        found: list[int] = []
+        rows = 0
+        for number in self._numbers[bisect_left(self._numbers, substream) :]:
+            rows += self._rows(number)
+            if found and rows > TOGETHER:
+                break
+            found.append(number)
+        return found
+
+    def _rows(self, substream: int) -> int:
+        start, stop = self._spans[substream]
+        return int(stop - start + self._for_all[1])
+
+    def _merge(self, numbers: Sequence[int]) -> None:
+        ends = np.cumsum([0, *map(self._rows, numbers)]).tolist()
+        shared, rows = self._places[: self._for_all[1]], np.empty(ends[-1], np.int64)
+        for number, (begin, end) in zip(numbers, pairwise(ends), strict=True):
+            loops.merge(self._places[slice(*self._spans[number])], shared, rows[begin:end])
+        rows &= PLACE
+        table = arrow.take(self._tuples, rows)
+        spans = zip(numbers, pairwise(ends), strict=True)
+        self._together = {number: table.slice(begin, end - begin) for number, (begin, end) in spans}
 
 
 def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[arrow.Numbers, int]:
@@ -68,13 +98,20 @@ def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[a
     Of a sequence, by the substream of each tuple. Where copies for all members are not many, they stand where they belong.
     """
     shared = np.flatnonzero(numbers == EVERYWHERE)
-    keys = numbers.astype(np.int64) << ROW | np.arange(len(numbers))
     few = len(shared) * len(members) <= len(numbers)
-    if few:
-        owners = np.repeat(np.asarray(members, np.int64), len(shared))
-        keys = np.concatenate([keys, owners << ROW | np.tile(shared, len(members))])
-    keys.sort()  # the number of those for all is below zero
-    return (keys[len(shared) :], 0) if few else (keys, len(shared))
+    owners = (numbers - EVERYWHERE).astype(np.uint64)  # those for all before the others
+    keys = owners << np.uint64(ROW) | np.arange(len(numbers), dtype=np.uint64)
+    low = ROW  # places ascend
+    if few and len(shared):
+        keys, low = np.concatenate([keys, _copies(shared, members)]), 0
+    keys = loops.by_bits(keys, low, ROW - low + (int(owners.max(initial=0))).bit_length())
+    found = keys.view(np.int64) + (EVERYWHERE << ROW)
+    return (found[len(shared) :], 0) if few else (found, len(shared))
+
+
+def _copies(shared: arrow.Numbers, members: Sequence[int]) -> npt.NDArray[np.uint64]:
+    owners = np.repeat(np.asarray(members, np.int64) - EVERYWHERE, len(shared))
+    return (owners << ROW | np.tile(shared, len(members))).view(np.uint64)
 
 
 def _mostly(table: pa.Table, before: int, after: int) -> pa.Table:

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import gc
 import json
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,12 +29,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headrace.areas import Area
 from headrace.arrow import Numbers
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
-from headrace.kernels.rooms import MEMORY, Area, Damaged, Room
+from headrace.kernels.rooms import MEMORY, Damaged, Room
 from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.sorting import order
@@ -200,8 +204,8 @@ class KeyedTable:
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
         """NumPy views of the columns of numbers, booleans and times, by row number; say by `touched` what was written.
 
-        Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which may
-        move the table: `touched` refuses to be called while there are views of where it was.
+        Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which
+        move the table when it needs more room: `touched` refuses to be called while anything holds a view of where it was.
         """
         return _Faces(self)
 
@@ -227,10 +231,23 @@ class KeyedTable:
         return self._lent.reshape(self._at.rows.shape)
 
     def _demand_no_stale_views(self) -> None:
-        self._stale = [lent for lent in self._stale if lent() is not None]
-        if self._stale:
-            msg = f"table {self.name!r}: columns were taken before the table moved, what is written there is lost; take them again after numbers and put, and let go of the earlier ones"
+        """Whether who has such a view will read it or write it cannot be seen; either would be wrong."""
+        if not self._has_stale_views():
+            return
+        lent = {id(each()) for each in self._stale} - {id(None)}
+        held = ", ".join(_holders(lent, sys._getframe(2))) or "in no variable of the callers"
+        gc.collect()  # what nobody can reach any more may have one
+        if self._has_stale_views():
+            msg = (
+                f"table {self.name!r}: columns were taken before the table moved: what is written there is lost, and what is"
+                " read there is old; take them again after numbers and put, and let go of the earlier ones (del), also of"
+                f" those that are no longer used; still held: {held}"
+            )
             raise DataError(msg)
+
+    def _has_stale_views(self) -> bool:
+        self._stale = [lent for lent in self._stale if lent() is not None]
+        return bool(self._stale)
 
     def _as_table(self, keys: pa.Table | npt.NDArray[Any]) -> pa.Table:
         if isinstance(keys, np.ndarray) and len(self._keys) == 1 and keys.ndim == 1 and keys.dtype.kind in "iu":
@@ -498,6 +515,21 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.due_place(),
     )
     return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+
+
+def _holders(lent: Set[int], frame: FrameType | None) -> list[str]:
+    """Where views of these are held, as far as the variables of the callers and what is on their `self` tell.
+
+    All frames are asked: one that was asked before, and not again, has kept what its variables were then.
+    """
+    found: list[str] = []
+    while frame is not None:
+        own = getattr(frame.f_locals.get("self"), "__dict__", {})
+        held = {**frame.f_locals, **{f"self.{name}": value for name, value in own.items()}}
+        views = [name for name, value in held.items() if isinstance(value, np.ndarray) and id(value.base) in lent]
+        found += [f"{name} in {frame.f_code.co_name}" for name in views]
+        frame = frame.f_back
+    return found
 
 
 def _no_work() -> tuple[Numbers, Words]:

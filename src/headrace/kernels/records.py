@@ -18,13 +18,12 @@ All functions that meet damage return where: `whole` or `damage(area, place)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from headrace.compiled import compiled, inner
 from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
 
@@ -88,25 +87,6 @@ class Shape(NamedTuple):
         Numbers  # [column that may be written in place, (word, shift, bits, kind, its word of validity, its bit there)]
     )
     due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
-
-
-OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "_nrt": False,
-}  # nothing is allocated, so nothing has to be counted
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compiled at its first call, and kept beside this file, or in the user's cache, for other processes; or for this one."""
-    try:
-        return numba.njit(function, cache=True, **OPTIONS)
-    except RuntimeError:  # there is no folder that may be written
-        return numba.njit(function, **OPTIONS)
-
-
-def inner(function: Callable[..., Any]) -> Any:
-    return numba.njit(function, **OPTIONS)
 
 
 @inner

@@ -7,15 +7,9 @@ table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-Area = npt.NDArray[np.uint8]
-
-ALIGNED = 64
+from headrace.areas import Area, in_memory
 
 
 class Damaged(Exception):
@@ -36,17 +30,7 @@ class Memory:
     """Plain memory."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
-        starts = list(accumulate((_rounded(size) for size in sizes.values()), initial=0))
-        whole = np.zeros(starts[-1] + ALIGNED, np.uint8)
-        first = -whole.ctypes.data % ALIGNED
-        return {
-            name: whole[first + start : first + start + size]
-            for (name, size), start in zip(sizes.items(), starts, strict=False)
-        }
+        return in_memory(sizes)
 
 
 MEMORY = Memory()
-
-
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNED) * ALIGNED

@@ -1,8 +1,8 @@
 """Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
 
 A task is handed pieces of files by name (`headrace.sources.cutting`) and reads the columns itself. A file is taken once,
-in the order of (modification time, name), and must be complete when its name appears: write it under a name that begins
-with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
+in the order of (modification time, name), or of names alone, and must be complete when its name appears: write it under a
+name that begins with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headrace.sources.formats import DAMAGE, opened
 from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
+ORDERS = ("modified", "name")
 ENDINGS = (".parquet", ".arrow", ".feather")
 QUIET = 2_000_000_000  # nanoseconds: two changes that are closer may have one modification time
 Spent = dict[str, int]  # folder of parts: its modification time, in nanoseconds
@@ -36,6 +37,7 @@ class FilesOrigin:
     folder: Path
     files_per_epoch: int | None
     given: pa.Schema | None = None  # what the user says that the files have
+    by_name: bool = False  # the order in which they are taken; else by when they were last changed
 
     driven = "files"
     bounded = True  # as it is now; a run by `start` follows it as it grows
@@ -45,7 +47,7 @@ class FilesOrigin:
         return str(self.folder)
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
-        """The files that are there now, in order of (modification time, name)."""
+        """The files that are there now, in the order in which they are taken."""
         return [(self.folder / name, stat) for name, stat in self.names()]
 
     def names(self, besides: Set[str] = frozenset(), spent: Spent | None = None) -> list[tuple[str, os.stat_result]]:
@@ -63,7 +65,7 @@ class FilesOrigin:
                 found += _with_stat(entry, entry.name, self.folder)
             elif _is_epoch(entry):
                 found += self._parts(entry, besides, spent)
-        return sorted(found, key=lambda e: (e[1].st_mtime_ns, e[0]))
+        return sorted(found, key=lambda e: (0 if self.by_name else e[1].st_mtime_ns, e[0]))
 
     def _parts(self, folder: os.DirEntry[str], besides: Set[str], spent: Spent) -> list[tuple[str, os.stat_result]]:
         try:
@@ -155,6 +157,13 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
         what = "is a file" if path.exists() else "does not exist"
         raise QueryError(f"the folder {str(path)!r} {what}; hr.files needs a folder of columnar files")
     return path.resolve()
+
+
+def checked_order(order: str) -> bool:
+    """Whether files are taken by name."""
+    if order not in ORDERS:
+        raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
+    return order == "name"
 
 
 def checked_schema(given: pa.Schema | None) -> pa.Schema | None:

@@ -21,9 +21,17 @@ A cache that cannot be used is replaced; why is told. What has no room, on the d
 another attempt, lives in memory for its epoch: nothing fails. Space is reserved before it is mapped: a hole in a file would
 kill the process when the disk is full. Nothing is synced: after a crash of the machine its caches are those of another boot.
 
-The folder of a run on a machine is removed by its driver, if tasks run beside it; else by the next run that begins there,
-once its driver is dead or, where that cannot be seen, nobody has used it for an hour. Those of an earlier boot, or of another
-machine that shares the place, go when nobody has used them for a day.
+What is kept is bounded, and what a living process has locked is never touched:
+
+- within a run, where the limit is reached, caches that were not used lately go, oldest first: of substreams that have
+  moved to another machine, or had no tuples. Others stay, and what is new has no room: were the oldest of those to go that
+  every epoch needs, none would be there when it is needed
+- the folder of a run is removed by its driver, if tasks run beside it; else by whoever opens one in the same place, when a
+  run begins or now and then, once its driver is dead or, where that cannot be seen, nobody has used it for an hour; and
+  before that, unless it was used lately, oldest first while such folders take more than the limit together. Those of an
+  earlier boot, or of another machine that shares the place, go when nobody has used them for a day
+
+Clocks decide on nothing else.
 """
 
 from __future__ import annotations
@@ -42,17 +50,17 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from headrace import scratch
+from headrace import areas, scratch
+from headrace.areas import Area
 from headrace.errors import EngineError, QueryError
 
 PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
@@ -60,8 +68,10 @@ UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 LIMIT = 4 << 30  # bytes of a run on one machine
 UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
 FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
+LATELY = 600.0  # what was used within so many seconds goes for no lack of room
+SWEPT = 3600.0  # seconds after which a process looks again for folders that nobody uses
 MOST_KEPT = 4096  # tables that a process keeps open between tasks
-FORMAT = 1
+FORMAT = 2
 
 # why a table was built from blocks
 OFF = "off"  # nothing stays in place
@@ -72,12 +82,11 @@ DAMAGED = "damaged"  # not as it was written
 LOCKED = "locked"  # another attempt has it
 FULL = "no room"  # on the disk, or within the limit
 
-Area = npt.NDArray[np.uint8]
-_HEAD = struct.Struct("<8s16s16sIIQ")  # magic, whose it is, stamp, being changed, bytes of the layout and of the file
+_HEAD = struct.Struct("<8s16s16sIIQq")  # magic, whose, stamp, being changed, bytes of layout and file, when it was used
 _SUM = struct.Struct("<Q")  # of head and layout; it stands between them
 _MAGIC = b"hr-cache"
 _FRONT = _HEAD.size + _SUM.size
-_ALIGNED = 64
+_NEW = ".new"  # behind the name of a cache, until it has it
 _LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
 
 
@@ -114,12 +123,14 @@ class Use:
         self._locks: int | None = None
         self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
         self._made = 0
+        self._names: set[str] = set()  # that are locked
+        self._thinned = False  # there is nothing more to go
         _OPEN.add(self)
         if sys.platform != "linux":
             self.words = "caches need Linux"
             return
         try:
-            self.path, self._folder = _opened(run, make=not held)
+            self.path, self._folder = _opened(run, limit, make=not held)
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
@@ -141,15 +152,20 @@ class Use:
         """Why it is not ours alone; None: it is."""
         if self._locks is None:
             return FULL
-        place = xxhash.xxh3_64_intdigest(name.encode()) >> 2
         try:
-            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+            self._set(name, fcntl.F_WRLCK)
         except OSError as error:
             return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else FULL
         if not os.fstat(self._locks).st_nlink:
             self.words = "the file of locks was removed"  # others lock another one
             return FULL
+        self._names.add(name)
         return None
+
+    def _set(self, name: str, kind: int) -> None:
+        assert self._locks is not None
+        place = xxhash.xxh3_64_intdigest(name.encode()) >> 2
+        fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0))
 
     @property
     def folder(self) -> int:
@@ -171,9 +187,44 @@ class Use:
         if self._size is None or max(self._made, more) > self.limit // 64:
             with os.scandir(self.folder) as entries:
                 self._size, self._made = sum(map(_size, entries)), 0
+        self._size -= self._thin(self._size + self._made + more - self.limit)
         if self._size + self._made + more > self.limit:
             raise OSError(errno.ENOSPC, f"the limit of {self.limit:,} bytes is reached")
         self._made += more
+
+    def _thin(self, excess: int) -> int:
+        """Remove caches that were not used lately, oldest first, until so much less is there; how much less is."""
+        gone = 0
+        if excess <= 0 or self._thinned:
+            return gone
+        with os.scandir(self.folder) as entries:
+            found = sorted((self._last_use(e.name), e.name, _size(e)) for e in entries if "-" in e.name)
+        until = time.time() - LATELY
+        for used, file, size in found:
+            if gone >= excess or used > until:
+                break
+            name = file.removesuffix(_NEW)
+            if name not in self._names and self.lock(name) is None:
+                with contextlib.suppress(OSError):
+                    if self._last_use(file) == used:
+                        os.unlink(file, dir_fd=self.folder)
+                        gone += size
+                self._names.remove(name)
+                self._set(name, fcntl.F_UNLCK)
+        self._thinned = gone < excess
+        return gone
+
+    def _last_use(self, file: str) -> int:
+        """As the cache says; long ago, if it says nothing."""
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.folder)
+        except OSError:
+            return 0
+        try:
+            head = os.read(descriptor, _HEAD.size)
+        finally:
+            os.close(descriptor)
+        return int(_HEAD.unpack(head)[-1]) if len(head) == _HEAD.size and head.startswith(_MAGIC) else 0
 
     def close(self) -> None:
         for descriptor in (self._locks, self._folder):
@@ -208,7 +259,7 @@ class Cache:
             return
         if self.table is None or self._left != stamp:
             assert self._buffer is not None
-            self.table, self.found = None, _areas(self._buffer, json.loads(self._layout), _start(len(self._layout)))
+            self.table, self.found = None, self._areas(json.loads(self._layout))
         self._write(stamp, changing=True)
 
     def _look(self, stamp: bytes) -> str | None:
@@ -242,7 +293,7 @@ class Cache:
         """Why what is there cannot be used."""
         assert self._buffer is not None
         data = self._buffer[:_FRONT].tobytes()
-        magic, who, found, changing, layout, size = _HEAD.unpack_from(data)
+        magic, who, found, changing, layout, size, _ = _HEAD.unpack_from(data)
         if magic != _MAGIC or size != len(self._buffer) or _FRONT + layout > size:
             return DAMAGED
         self._layout = self._buffer[_FRONT : _FRONT + layout].tobytes()
@@ -254,7 +305,8 @@ class Cache:
 
     def _write(self, stamp: bytes, *, changing: bool) -> None:
         assert self._buffer is not None
-        head = _HEAD.pack(_MAGIC, self._who, stamp, changing, len(self._layout), len(self._buffer))
+        now = int(time.time())
+        head = _HEAD.pack(_MAGIC, self._who, stamp, changing, len(self._layout), len(self._buffer), now)
         self._buffer[:_FRONT] = np.frombuffer(head + _SUM.pack(_sum(head, self._layout)), np.uint8)
 
     # --- as a room -----------------------------------------------------------------------------------------------------
@@ -267,14 +319,13 @@ class Cache:
             except OSError as error:
                 self.full = error.strerror or str(error)
                 self.remove()
-        return _areas(_aligned(_end(0, sizes)), sizes, 0)
+        return areas.in_memory(sizes)
 
     def _new_file(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         layout = json.dumps(dict(sizes)).encode()
-        start = _start(len(layout))
-        size = _end(start, sizes)
+        size = _start(layout) + areas.span(sizes)
         size += -size % mmap.PAGESIZE
-        folder, new = self._use.folder, f"{self.name}.new"
+        folder, new = self._use.folder, f"{self.name}{_NEW}"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=folder)
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
@@ -292,7 +343,11 @@ class Cache:
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
         self._there, self.found = size, None  # the old file takes room until nobody has an area of it
-        return _areas(buffer, sizes, start)
+        return self._areas(sizes)
+
+    def _areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
+        assert self._buffer is not None
+        return areas.laid_out(self._buffer[_start(self._layout) :], sizes)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
 
@@ -367,11 +422,11 @@ os.register_at_fork(after_in_child=_after_fork)
 class Held:
     """The folder of a run whose driver is on this machine; it lives as long as the driver."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, limit: int) -> None:
         self._descriptor: int | None = None
         _OPEN.add(self)
         with contextlib.suppress(OSError, EngineError):
-            self.path, self._descriptor = _opened(run, make=True)
+            self.path, self._descriptor = _opened(run, limit, make=True)
             os.close(os.open(_HERE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._descriptor))
 
     @property
@@ -390,14 +445,14 @@ class Held:
             self._descriptor = None
 
 
-def _opened(run: str, *, make: bool) -> tuple[Path, int]:
+def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
     """The folder of a run on this machine; whoever has it open keeps it from being swept."""
     place = Path(given).absolute() if (given := os.environ.get(PLACE)) else scratch.chosen_place()
-    path = place / f"{_prefix()}{run}"
+    path, is_new = place / f"{_prefix()}{run}", False
     if make:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-            _sweep(place)
+            is_new = True
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -408,6 +463,8 @@ def _opened(run: str, *, make: bool) -> tuple[Path, int]:
     except OSError:
         os.close(descriptor)
         raise
+    if is_new or time.monotonic() - _swept.get(place, -SWEPT) >= SWEPT:
+        _sweep(place, limit)
     return path, descriptor
 
 
@@ -415,26 +472,68 @@ def _prefix() -> str:
     return f"headrace-cache-{scratch.machine()}-"
 
 
-def _sweep(place: Path) -> None:
-    """Remove the folders of runs that are dead."""
+_swept: dict[Path, float] = {}  # when this process last did, by its clock
+
+
+def _sweep(place: Path, most: int) -> None:
+    """Remove the folders of runs that are dead; of others that nobody has open, what is more than so many bytes."""
+    _swept[place] = time.monotonic()
     pattern = re.compile("headrace-cache-[0-9a-f]{16}-[0-9a-f]{32}")
     try:
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:
         return
+    left = []
     for path in found:
+        with _alone(path) as known:
+            if known is None:
+                continue
+            idle, is_local = time.time() - known.st_mtime, path.name.startswith(_prefix())
+            if (is_local and (path / _HERE).exists()) or idle > (UNUSED if is_local else FOREIGN):
+                shutil.rmtree(path, ignore_errors=True)
+            elif is_local:
+                left.append((known.st_mtime, path))
+    _keep_to(most, left)
+
+
+def _keep_to(most: int, folders: Sequence[tuple[float, Path]]) -> None:
+    """Of folders and when they were used."""
+    sizes = {path: _bytes(path) for _, path in folders}
+    excess = sum(sizes.values()) - most
+    for used, path in sorted(folders):
+        if excess <= 0 or time.time() - used < LATELY:
+            return
+        with _alone(path) as known:
+            if known is not None and known.st_mtime == used:
+                shutil.rmtree(path, ignore_errors=True)
+                excess -= sizes[path]
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[os.stat_result | None]:
+    """A folder of ours, while nobody else has it; None: somebody has, or it is not ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        known: os.stat_result | None = None
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                known = os.fstat(descriptor)
-                idle, is_local = time.time() - known.st_mtime, path.name.startswith(_prefix())
-                is_dead = is_local and (path / _HERE).exists()
-                if known.st_uid == os.geteuid() and (is_dead or idle > (UNUSED if is_local else FOREIGN)):
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            known = os.fstat(descriptor)
+        yield known if known is not None and known.st_uid == os.geteuid() else None
+    finally:
+        os.close(descriptor)
+
+
+def _bytes(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(map(_size, entries))
+    except OSError:
+        return 0
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------------
@@ -457,13 +556,9 @@ def _sum(head: bytes, layout: bytes) -> int:
     return xxhash.xxh3_64_intdigest(head + layout)
 
 
-def _start(layout: int) -> int:
+def _start(layout: bytes) -> int:
     """Where the areas begin."""
-    return _FRONT + layout + -(_FRONT + layout) % _ALIGNED
-
-
-def _end(start: int, sizes: Mapping[str, int]) -> int:
-    return start + sum(size + -size % _ALIGNED for size in sizes.values())
+    return areas.rounded(_FRONT + len(layout))
 
 
 def _size(entry: os.DirEntry[str]) -> int:
@@ -471,20 +566,6 @@ def _size(entry: os.DirEntry[str]) -> int:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:  # another task gave it its name, or removed it
         return 0
-
-
-def _areas(buffer: Area, sizes: Mapping[str, int], start: int) -> dict[str, Area]:
-    found = {}
-    for name, size in sizes.items():
-        found[name] = buffer[start : start + size]
-        start += size + -size % _ALIGNED
-    return found
-
-
-def _aligned(size: int) -> Area:
-    """In memory, all zero."""
-    found = np.zeros(size + _ALIGNED, np.uint8)
-    return found[-found.ctypes.data % _ALIGNED :][:size]
 
 
 def _map(descriptor: int, size: int) -> Area:

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -294,6 +295,98 @@ def test_many_tasks_keep_the_limit() -> None:
         use.close()
 
 
+@pytest.fixture
+def ago(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the clock of caches back by so many seconds."""
+    return lambda seconds: monkeypatch.setattr(
+        caches, "time", SimpleNamespace(time=lambda: time.time() - seconds, monotonic=time.monotonic)
+    )
+
+
+def test_where_there_is_no_room_those_go_that_were_not_used_for_long(ago: Callable[[float], None]) -> None:
+    ago(caches.LATELY + 200)
+    oldest, second, third = (left(substream=number) for number in range(3))
+    ago(caches.LATELY + 100)
+    left(substream=1)  # used again
+    (oldest.parent / f"{oldest.name}.new").write_bytes(bytes(3000))  # of somebody who was killed
+    ago(0)
+    recent = left(substream=9)
+    there = sum(file.stat().st_size for file in oldest.parent.iterdir())
+    use = Use(RUN, there + 1000)
+    cache = take(use, None, substream=10)
+    cache.areas({"rows": 14_000})  # as much as two of them
+    assert cache.full == ""
+    assert not oldest.exists() and not third.exists() and second.exists() and recent.exists()
+    assert [path.name for path in use.path.glob("*.new")] == []
+    assert take(use, FIRST, substream=1).why is None
+    use.close()
+
+
+def test_what_was_used_lately_stays_and_what_is_new_has_no_room(ago: Callable[[float], None]) -> None:
+    """Else every table would be gone when its turn comes, where there is not room for all."""
+    ago(caches.LATELY - 50)
+    paths = [left(substream=number) for number in range(3)]
+    ago(0)
+    use = Use(RUN, sum(file.stat().st_size for file in paths[0].parent.iterdir()) + 1000)
+    cache = take(use, None, substream=10)
+    cache.areas({"rows": 14_000})
+    assert "the limit of" in cache.full and all(path.exists() for path in paths)
+    use.close()
+
+
+def test_what_a_task_has_locked_does_not_go_for_lack_of_room(ago: Callable[[float], None]) -> None:
+    ago(caches.LATELY + 200)
+    mine, others, free = (left(substream=number) for number in range(3))
+    there = sum(file.stat().st_size for file in mine.parent.iterdir())
+    other = Use(RUN, LARGE)
+    assert take(other, FIRST, substream=1).why is None
+    ago(0)
+    use = Use(RUN, there + 1000)
+    assert use.lock(mine.name) is None  # taken, and not yet written
+    cache = take(use, None, substream=10)
+    cache.areas({"rows": 20_000})
+    assert "the limit of" in cache.full
+    assert mine.exists() and others.exists() and not free.exists()
+    other.close()
+    assert Use(RUN, LARGE).lock(free.name) is None, "who removed it has let go of its name"
+    use.close()
+
+
+def test_what_is_used_while_somebody_looks_for_room_stays(
+    ago: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ago(caches.LATELY + 200)
+    path = left()
+    ago(0)
+    use, lock = Use(RUN, 9000), Use.lock
+    cache = take(use, None, substream=10)
+
+    def used_before(self: Use, name: str) -> str | None:
+        monkeypatch.setattr(Use, "lock", lock)
+        other = Use(RUN, LARGE)
+        again = take(other, FIRST)
+        assert again.why is None
+        again.finish(SECOND, None)
+        other.close()
+        return lock(self, name)
+
+    monkeypatch.setattr(Use, "lock", used_before)
+    cache.areas(SIZES)
+    assert Use.lock is lock and path.exists() and "the limit of" in cache.full
+    use.close()
+
+
+def test_who_looks_for_room_in_vain_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = left()
+    use, looks = Use(RUN, 5000), []
+    last_use = Use._last_use
+    monkeypatch.setattr(Use, "_last_use", lambda self, file: looks.append(file) or last_use(self, file))
+    for number in range(5, 10):
+        assert take(use, None, substream=number).areas({"rows": 14_000})
+    assert looks.count(path.name) == 1
+    use.close()
+
+
 def test_who_counts_is_alone() -> None:
     one, two, made = Use(RUN, LARGE), Use(RUN, LARGE), []
     with one.reserved(10):
@@ -432,7 +525,7 @@ def test_what_another_has_is_left_alone_until_it_dies() -> None:
 
 def test_a_child_that_lives_on_holds_nothing() -> None:
     left()
-    use, held = Use(RUN, LARGE), caches.Held(OTHER)
+    use, held = Use(RUN, LARGE), caches.Held(OTHER, LARGE)
     assert take(use, FIRST).why is None
     one, other = socket.socketpair()
     child = os.fork()
@@ -495,8 +588,8 @@ def test_the_file_of_locks_is_never_old() -> None:
 
 def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     living, dead, lately, long_ago = ("0" * 31 + str(n) for n in range(4))
-    alive = caches.Held(living)
-    gone = caches.Held(dead)
+    alive = caches.Held(living, LARGE)
+    gone = caches.Held(dead, LARGE)
     os.close(gone._descriptor)  # type: ignore[arg-type]
     for run in (lately, long_ago):
         Use(run, LARGE).close()
@@ -517,8 +610,67 @@ def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     assert f"{caches._prefix()}{living}" not in os.listdir(place)
 
 
+def folders(place: Path, runs: int, size: int, age: float) -> list[Path]:
+    """Of runs whose drivers are elsewhere, the first of them the oldest."""
+    found = []
+    for number in range(runs):
+        use = Use(f"{number:032x}", LARGE)
+        (use.path / "0-0").write_bytes(bytes(size))
+        use.close()
+        old = time.time() - age - 10 * (runs - number)
+        os.utime(use.path, (old, old))
+        found.append(use.path)
+    return found
+
+
+def test_folders_that_nobody_has_open_take_no_more_than_the_limit(place: Path) -> None:
+    paths = folders(place, 5, 10_000, caches.LATELY)
+    alive = Use(f"{1:032x}", LARGE)
+    os.utime(alive.path, (1000, 1000))  # the oldest of all, and in use
+    Use(RUN, 25_000).close()
+    assert [path.exists() for path in paths] == [False, True, False, True, True]
+    alive.close()
+
+
+def test_folders_that_were_used_lately_stay_whatever_they_take(place: Path) -> None:
+    paths = folders(place, 5, 10_000, caches.LATELY - 100)
+    Use(RUN, 25_000).close()
+    assert all(path.exists() for path in paths)
+
+
+@pytest.mark.parametrize("works_on", [True, False])
+def test_a_folder_that_is_used_while_others_are_counted_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch, works_on: bool
+) -> None:
+    (path,) = folders(place, 1, 10_000, caches.LATELY)
+    uses, counted = list[Use](), caches._bytes
+
+    def used(folder: Path) -> int:
+        uses.append(Use("0" * 32, LARGE))
+        if not works_on:
+            uses.pop().close()
+        return counted(folder)
+
+    monkeypatch.setattr(caches, "_bytes", used)
+    Use(RUN, 100).close()
+    assert path.exists()
+    for use in uses:
+        use.close()
+
+
+def test_a_process_that_works_on_sweeps_now_and_then(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Use(RUN, LARGE).close()
+    (path,) = folders(place, 1, 10, caches.UNUSED)
+    monkeypatch.setitem(caches._swept, place, time.monotonic())
+    Use(RUN, LARGE).close()
+    assert path.exists()
+    monkeypatch.setitem(caches._swept, place, time.monotonic() - caches.SWEPT)
+    Use(RUN, LARGE).close()
+    assert not path.exists()
+
+
 def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
-    held = caches.Held(RUN)
+    held = caches.Held(RUN, LARGE)
     use = Use(RUN, LARGE, held=True)
     assert use.words == "" and held.is_there
     use.close()

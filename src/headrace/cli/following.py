@@ -1,0 +1,70 @@
+"""A run on Spark under people's eyes, from its start to what is said of its end. Of this program and of applications beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+
+from headrace.showing import streams
+
+if TYPE_CHECKING:
+    from headrace.engine.run import Run
+    from headrace.showing.stopping import Stop
+
+
+@contextmanager
+def on_spark(
+    slots: int,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    patience: float | None = None,
+    *,
+    quiet: bool = False,
+) -> Iterator[Any]:
+    """A session as long as the block lasts."""
+    from headrace.cli.sessions import PATIENCE, session
+
+    console = Console()  # not stderr, which is Spark's while it starts
+    waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
+    with ExitStack() as stack:
+        with waiting:
+            spark = stack.enter_context(session(slots, master, config, patience or PATIENCE))
+        yield spark
+
+
+def follow(
+    found: Sequence[tuple[Any, Any]],
+    options: Mapping[str, Any],
+    enough: Callable[[Run], bool],
+    title: str,
+    json: TextIO | None,
+) -> Run:
+    """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
+    import headrace
+    from headrace.showing import live
+    from headrace.showing.stopping import stoppable
+
+    console = Console(highlight=False)
+    names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
+    with stoppable() as stop, headrace.start(found, show=False, **options) as started:
+        display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
+        if isinstance(display, live.JsonLines):
+            started.listen(display.tell)
+        live.watch(started, lambda run: stop.asked or enough(run), display=display)
+        started.stop()
+        display.show(started.progress)  # the last epoch may have been told since
+    farewell = _farewell(started, stop)
+    streams.note(farewell) if json else streams.say(console, farewell)
+    return started
+
+
+def _farewell(ended: Run, stop: Stop) -> str:
+    progress = ended.progress
+    if stop.asked and not progress.closed:
+        where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"
+        return f"{where}; start again with the same checkpoint to continue"
+    done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out"
+    return f"ended after epoch {progress.epoch}: {done}{'; the checkpoint is closed' if progress.closed else ''}"

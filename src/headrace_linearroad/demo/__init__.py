@@ -1,0 +1,1 @@
+"""The demo: two expressways, an accident, tolls, live; judged at the end."""

@@ -1,0 +1,320 @@
+"""The demo from beginning to end: traffic that is offered as time goes by, a run beside it, and a judge when both are done."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+import headrace as hr
+from headrace.demo.report import Results
+from headrace.engine.progress import Progress
+from headrace.engine.run import Run
+from headrace.errors import HeadraceError, WorkloadError
+from headrace.showing import live, streams
+from headrace.showing.stopping import Stop, stoppable
+from headrace.workloads.writing import new_folder
+from headrace_linearroad import history, running
+from headrace_linearroad.demo import picture, traffic
+from headrace_linearroad.demo.seen import Seen, clock
+from headrace_linearroad.demo.traffic import Feed, Traffic
+from headrace_linearroad.forms import HISTORY, OUTPUTS
+from headrace_linearroad.generating.world import HOURS
+from headrace_linearroad.profiles import Profile
+from headrace_linearroad.running import Given, Prepared
+from headrace_linearroad.validating import PROFILES, judge, showing
+
+EPOCH = "500 milliseconds"
+LINES_EVERY = 3.0  # seconds between two plain lines
+WELCOME = """\
+[bold]Linear Road, live[/]: two expressways of 100 miles, {cars} cars that report every 30 seconds.
+Whoever enters a segment is told the toll of it, which depends on how many drive there and how fast, or is
+alerted to an accident ahead, where there is none. An accident happens {soon} after the beginning.
+{length} of traffic in {seconds:g} seconds.
+"""
+REAL = """\
+The real thing, half an hour of four expressways at full density:
+  headrace linearroad generate --out road --expressways 4 --minutes 30 --full-density
+  headrace linearroad run --input road --out answers
+  headrace linearroad validate --input road --out answers"""
+KEPT = "kept {root}: road/ is what generate writes, answers/ what run writes; checkpoint/ is the run's own"
+
+
+@dataclass(frozen=True)
+class Options:
+    seconds: float
+    speed: float
+    seed: int
+    slots: int
+    keep: Path | None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= HOURS:
+            msg = f"{self.seconds:g} seconds at speed {self.speed:g} are {self.length:,} seconds of traffic"
+            raise WorkloadError(f"{msg}; there are 1 to {HOURS:,}")
+
+    @property
+    def length(self) -> int:
+        """Seconds of traffic."""
+        return round(self.seconds * self.speed)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The demo's folders."""
+
+    root: Path
+
+    @property
+    def made(self) -> Path:
+        return self.root / "made"
+
+    @property
+    def road(self) -> Path:
+        return self.root / "road"
+
+    @property
+    def given(self) -> Given:
+        return Given(self.road, (), Profile.official.value, self.root / "answers", self.root / "checkpoint")
+
+
+def show(spark: Any, options: Options, console: Console) -> bool:
+    """Whether all went well: every row is right."""
+    with _folder(options.keep, console) as places, stoppable() as stop:
+        made = _made(options, places, console, stop)
+        if made is None:
+            console.print("stopped before the traffic was there")
+            return True
+        console.print(_welcome(options, made), soft_wrap=True)
+        watched = Watched(made, options, Feed(made, places.road, options.speed), _results(places))
+        _stream(spark, options, places, watched, console, stop)
+        if stop.asked:
+            done = f"{watched.feed.next - made.begin:,} of {options.length:,} seconds of traffic"
+            console.print(f"stopped after {done}; not judged", soft_wrap=True)
+            return True
+        good = _judged(places, console)
+        console.print()
+        console.print(REAL, soft_wrap=True)
+        return good
+
+
+@contextmanager
+def _folder(keep: Path | None, console: Console) -> Iterator[Places]:
+    root = Path(tempfile.mkdtemp(prefix="headrace-linearroad-")) if keep is None else new_folder(keep)
+    try:
+        yield Places(root)
+    finally:
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+        else:
+            shutil.rmtree(Places(root).made, ignore_errors=True)
+            streams.say(console, KEPT.format(root=root))
+
+
+class _Enough(Exception):
+    """Asked to stop while traffic was made."""
+
+
+def _made(options: Options, places: Places, console: Console, stop: Stop) -> Traffic | None:
+    with console.status("cars come to where they are ...") as status:
+
+        def tell(seconds: int) -> None:
+            if stop.asked:
+                raise _Enough
+            status.update(f"traffic is made: {seconds:,} of {options.length:,} seconds")
+
+        try:
+            return traffic.make(options.seed, options.length, places.made, tell)
+        except _Enough:
+            return None
+
+
+def _welcome(options: Options, made: Traffic) -> str:
+    first = min((crash.begins for crash in made.crashes if crash.begins >= made.begin), default=made.begin)
+    soon = f"{(first - made.begin) / options.speed:.0f} seconds"
+    cars = f"{round(made.reports[-1] / options.length * 30 / 1000) * 1000:,}"
+    return WELCOME.format(cars=cars, soon=soon, length=f"{options.length / 60:.0f} minutes", seconds=options.seconds)
+
+
+def _results(places: Places) -> dict[str, Results]:
+    return {name: Results(places.given.out / name, schema) for name, schema in OUTPUTS.items()}
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _stream(spark: Any, options: Options, places: Places, watched: Watched, console: Console, stop: Stop) -> None:
+    """Feed and run side by side until all is through; then what the last second is owed, which an end of input alone brings."""
+    files = history.files_of([places.road / HISTORY])
+    prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
+    settings = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
+    display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)
+    try:
+        with hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings) as run:
+            watched.feed.start()
+            try:
+                live.watch(run, lambda run: stop.asked or watched.is_through(run), display=display)
+            finally:
+                watched.feed.stop()
+            run.stop()
+        if not stop.asked:
+            results = running.results(spark, places.given, prepared, None)
+            with hr.start(results, epoch="0 seconds", once=True, **settings) as run:
+                while not run.wait(live.POLL):
+                    display.show(run.progress)
+                display.show(run.progress)
+    finally:
+        display.end()
+
+
+class Watched:
+    """Traffic, answers and the run, as they are now."""
+
+    def __init__(self, made: Traffic, options: Options, feed: Feed, results: dict[str, Results]) -> None:
+        self.made, self.options, self.feed = made, options, feed
+        self.seen = Seen(made.crashes)
+        self._results, self._began = results, time.monotonic()
+
+    def is_through(self, run: Run) -> bool:
+        if self.feed.error is not None:
+            raise HeadraceError(f"the demo could not offer its traffic: {self.feed.error}")
+        return self.feed.done and run.progress.tuples_in >= self.feed.offered
+
+    def look(self) -> Seen:
+        """At what has come since the last look."""
+        for second in range(max(self.seen.time + 1, self.made.begin), self.feed.next):
+            with pa.memory_map(str(traffic.path_of(self.feed.folder, second))) as file:
+                self.seen.report(second, pa.ipc.open_file(file).read_all())
+        for name, results in self._results.items():
+            for table in results.new():
+                self.seen.answer(name, table)
+        self.seen.settle()
+        return self.seen
+
+    def head(self) -> Text:
+        done = (self.feed.next - self.made.begin) / self.options.length
+        long = 30
+        full = round(done * long)
+        return Text.assemble(
+            ("Linear Road  ", "bold"),
+            (clock(max(self.seen.time, self.made.begin)), "bold"),
+            f"  {self.options.speed:g} times as fast as cars drive  ",
+            ("━" * full, picture.GREEN),
+            ("━" * (long - full), picture.GREY),
+            f" {done:.0%}",
+            no_wrap=True,
+        )
+
+    def figures(self, progress: Progress) -> list[list[tuple[str, str]]]:
+        seen, counts = self.seen, self.seen.counts
+        cars = self.made.cars(seen.time) if seen.time >= 0 else 0
+        behind = max(seen.time - seen.answered, 0) if seen.answered >= 0 else 0
+        latency = {name: live.seconds(progress.latency.get(name, 0.0)) for name in ("p50", "p99")}
+        return [
+            [
+                ("cars", f"{cars:,}"),
+                ("  tolls told", f"{counts['tolls']:,}"),
+                ("  balances", f"{counts['balances']:,}"),
+            ],
+            [
+                ("tuples", f"{progress.tuples_in:,}"),
+                ("  above 0", f"{seen.charged:,}"),
+                ("  expenditures", f"{counts['expenditures']:,}"),
+            ],
+            [
+                ("state", live.size(progress.state_bytes)),
+                ("  alerts", f"{counts['accidents']:,}"),
+                ("  travel times", f"{counts['travel_times']:,}"),
+            ],
+            [("latency", latency["p50"]), ("  99% within", latency["p99"]), ("  behind", f"{behind} s of traffic")],
+        ]
+
+
+class OnScreen:
+    """A picture that stays in its place."""
+
+    def __init__(self, console: Console, watched: Watched) -> None:
+        self._watched, self._painted = watched, 0.0
+        self._live = Live(console=console, auto_refresh=False)
+        self._live.start()
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._painted >= 1 / live.FRAMES:
+            self._paint(progress)
+        self._progress = progress
+
+    def close(self) -> None:
+        """The picture goes on when another run does."""
+
+    def end(self) -> None:
+        self._paint(self._progress)
+        self._live.stop()
+
+    def _paint(self, progress: Progress) -> None:
+        self._painted = time.monotonic()
+        seen = self._watched.look()
+        self._live.update(picture.screen(self._watched.head(), seen, self._watched.figures(progress)), refresh=True)
+
+
+class InLines:
+    """Events as they come, and figures every few seconds."""
+
+    def __init__(self, console: Console, watched: Watched) -> None:
+        self._console, self._watched = console, watched
+        self._events, self._said = 0, time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        seen = self._watched.look()
+        for event in seen.events[self._events :]:
+            self._say(str(event))
+        self._events = len(seen.events)
+        self._progress = progress
+        if time.monotonic() - self._said >= LINES_EVERY:
+            self._say_figures(progress)
+
+    def close(self) -> None:
+        """More may come."""
+
+    def end(self) -> None:
+        self.show(self._progress)
+        self._say_figures(self._progress)
+
+    def _say_figures(self, progress: Progress) -> None:
+        self._said = time.monotonic()
+        pairs = [pair for row in self._watched.figures(progress) for pair in row]
+        words = ", ".join(f"{name.strip()} {value}" for name, value in pairs)
+        self._say(f"{clock(max(self._watched.seen.time, self._watched.made.begin))}  {words}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def _judged(places: Places, console: Console) -> bool:
+    """Every row against an answer that is computed in another way."""
+    began = time.monotonic()
+    given = places.given
+    console.print()
+    with console.status("the judge computes all five answers anew, from the whole input ...") as status:
+        verdict = judge(given.input, given.out, [given.input / HISTORY], PROFILES[Profile.official], tell=status.update)
+    showing.show(verdict, console)
+    if not verdict.ok:
+        console.print("FAILED: not every row is right", style="bold red")
+        return False
+    rows = sum(output.found for output in verdict.outputs.values())
+    took = f"it took {live.seconds(time.monotonic() - began)}"
+    console.print(f"[bold green]verified: all {rows:,} rows are right, and none is missing[/] ({took})", soft_wrap=True)
+    return True

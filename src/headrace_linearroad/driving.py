@@ -1,0 +1,544 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Cars on roads, second by second: compiled loops over the reports of a chunk.
+
+A road is one direction of an expressway. Its cars lie in thirty pages, by the second of the half minute in which each was
+last heard: a car reports every 30 seconds, so those who report in a second are nearly all in one page, in the order of their
+numbers, and so are the reports. A second of a road is then a merge of the two, and one page in thirty is changed.
+
+    a car     its number, and beside it (`rest`) four words: when it was last heard; where (position, lane, how often in
+              succession it stood there, whether it has left); the segment with the sum and number of its speeds in this
+              minute; the same of another segment that it was in before, in this minute
+    a road    its minute, and by segment what holds in it: LAV, toll, whether there is an accident, and whether two cars
+              stood still at one place so far
+    minutes   the last six of a road, by segment: cars, their speeds, reports
+    stops     cars that stand still: place, car, when it last said so; by place and car
+
+Invariant: a car has one record at most on a road; pages are ascending by car. What a report gives depends on reports before
+it on its road, and on those of its second, never on how the seconds are cut into chunks. Whole numbers only: LAV is the
+exact mean, rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.compiled import compiled, inner
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+PERIOD = PAGES = 30  # seconds from report to report
+MINUTE = 60
+GAP = 60  # seconds of silence after which one who gets on begins a journey
+GONE = 600  # after which anyone does, and is forgotten
+SEGMENTS = 100
+REACH = 5  # segments, from that of the accident on backwards, whose drivers are told
+STOPPED = 4  # reports from one place
+ENTRANCE, EXIT = 0, 4  # lanes
+SLOTS = 6  # minutes that are kept: this one and five
+
+TIME, PLACE, HERE, THERE = range(4)
+REST = 4
+LANE_SHIFT, RUN_SHIFT, LEFT_SHIFT = 20, 23, 26  # in PLACE, above the position
+POSITION, SPOT, LANES, RUNS = (1 << 20) - 1, (1 << 23) - 1, 7, 7
+SUM_SHIFT, COUNT_SHIFT = 7, 17  # in HERE and THERE, above the segment
+SEGMENT, SUMS, COUNTS = 127, 1023, 15
+MOST_REPORTS = 10  # of a car from one segment in a minute; a multiple of all numbers up to it:
+PARTS = 2520
+
+AT, LAV, TOLL, ACCIDENT, MARK = 0, 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS, 1 + 3 * SEGMENTS
+HEAD = 1 + 4 * SEGMENTS
+CARS, SPEEDS, REPORTS = 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS  # the minute itself stands before them
+MINUTE_WORDS = 1 + 3 * SEGMENTS
+STOP = 3  # words: where, who, when
+NONE = -1_000  # the minute of a road that nothing was heard of
+FREE, CROWDED, FACTOR = (
+    40,
+    50,
+    2,
+)  # no toll from this LAV on; nor up to so many cars; else the excess squared, times this
+MOST_CARS = 30_000  # in a segment and minute: the toll of more does not fit
+LARGEST = 1 << 61
+
+CHARGED, LEAVES = 1, 2  # of an event: the toll that was notified before it is due; the car goes
+DONE, OFTEN, MANY, INEXACT = range(4)  # how it went
+
+
+class Reports(NamedTuple):
+    """In sequence: by time, road, car."""
+
+    time: Longs  # seconds
+    road: Longs  # place among the roads of the chunk
+    vid: Ints
+    spd: npt.NDArray[np.int8]
+    lane: npt.NDArray[np.int8]
+    seg: npt.NDArray[np.int8]
+    pos: Ints
+
+
+class Pages(NamedTuple):
+    """Page number road * PAGES + second of the half minute."""
+
+    vids: Ints
+    rest: Ints  # [car, word]
+    starts: Longs
+    counts: Longs
+    changed: npt.NDArray[np.bool_]
+
+
+class Roads(NamedTuple):
+    heads: Ints  # [road, word]
+    minutes: Longs  # [road, slot, word]
+    renewed: npt.NDArray[np.bool_]  # [road, slot]
+    stops: Ints  # [stop, word]
+    stop_starts: Longs
+    stop_counts: Longs
+
+
+class Found(NamedTuple):
+    """What reports gave, each by its place among them; and how many of each kind there are."""
+
+    toll_of: Longs
+    lav: Longs
+    toll: Longs
+    alert_of: Longs
+    alert: Longs  # the segment of the accident
+    event_of: Longs
+    event: npt.NDArray[np.int8]
+    counts: Longs  # tolls, alerts, events
+
+
+class Scratch(NamedTuple):
+    car: Ints  # the words of one
+    vids: Ints  # cars that are new in a page
+    rest: Ints
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@inner
+def place_in(vids, start, count, vid):
+    """Where a car is in a page, or would be."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if vids[start + middle] < vid:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def has(vids, start, count, vid):
+    place = place_in(vids, start, count, vid)
+    return place < count and vids[start + place] == vid
+
+
+@compiled
+def strangers(time, road, vid, vids, starts, counts, needed):
+    """Pages that have a car of which a report comes at another second of the half minute."""
+    for report in range(len(time)):
+        own = road[report] * PAGES + time[report] % PERIOD
+        if has(vids, starts[own], counts[own], vid[report]):
+            continue
+        for page in range(road[report] * PAGES, (road[report] + 1) * PAGES):
+            if page != own and has(vids, starts[page], counts[page], vid[report]):
+                needed[page] = True
+
+
+@inner
+def taken_out(pages, road, own, vid, car):
+    """Whether another page of the road had the car; its words are in `car` then."""
+    for page in range(road * PAGES, (road + 1) * PAGES):
+        start, count = pages.starts[page], pages.counts[page]
+        if page == own or not count:
+            continue
+        place = place_in(pages.vids, start, count, vid)
+        if place == count or pages.vids[start + place] != vid:
+            continue
+        for word in range(REST):
+            car[word] = pages.rest[start + place, word]
+        for later in range(start + place, start + count - 1):
+            pages.vids[later] = pages.vids[later + 1]
+            for word in range(REST):
+                pages.rest[later, word] = pages.rest[later + 1, word]
+        pages.counts[page] = count - 1
+        pages.changed[page] = True
+        return True
+    return False
+
+
+@inner
+def put_in(pages, page, kept, new, scratch):
+    """New cars among those that are kept, from the last on."""
+    start = pages.starts[page]
+    old, target = start + kept - 1, start + kept + new - 1
+    for place in range(new - 1, -1, -1):
+        while old >= start and pages.vids[old] > scratch.vids[place]:
+            pages.vids[target] = pages.vids[old]
+            for word in range(REST):
+                pages.rest[target, word] = pages.rest[old, word]
+            old -= 1
+            target -= 1
+        pages.vids[target] = scratch.vids[place]
+        for word in range(REST):
+            pages.rest[target, word] = scratch.rest[place, word]
+        target -= 1
+    pages.counts[page] = kept + new
+
+
+@inner
+def is_forgotten(car, now, official):
+    """Whether nothing can follow from a record any more."""
+    last = car[TIME]
+    if now - last > GONE:
+        return True
+    return official and has_left(car) and now // MINUTE > last // MINUTE
+
+
+@inner
+def has_left(car):
+    return (car[PLACE] >> LEFT_SHIFT) & 1 == 1
+
+
+# --- stops -----------------------------------------------------------------------------------------------------------
+
+
+@inner
+def stop_place(roads, road, spot, vid):
+    """Where a stop is among those of its road, or would be."""
+    low, high = 0, roads.stop_counts[road]
+    start = roads.stop_starts[road]
+    while low < high:
+        middle = (low + high) // 2
+        where, who = roads.stops[start + middle, 0], roads.stops[start + middle, 1]
+        if where < spot or (where == spot and who < vid):
+            low = middle + 1
+        else:
+            high = middle
+    return start + low
+
+
+@inner
+def stands(roads, road, spot, vid, now):
+    end = roads.stop_starts[road] + roads.stop_counts[road]
+    place = stop_place(roads, road, spot, vid)
+    if place == end or roads.stops[place, 0] != spot or roads.stops[place, 1] != vid:
+        for later in range(end, place, -1):
+            for word in range(STOP):
+                roads.stops[later, word] = roads.stops[later - 1, word]
+        roads.stop_counts[road] += 1
+    roads.stops[place, 0], roads.stops[place, 1], roads.stops[place, 2] = spot, vid, now
+
+
+@inner
+def moves(roads, road, vid):
+    """A car stands no longer, if it did: it may have been forgotten meanwhile, so all are looked at."""
+    start, count = roads.stop_starts[road], roads.stop_counts[road]
+    kept = start
+    for place in range(start, start + count):
+        if roads.stops[place, 1] != vid:
+            for word in range(STOP):
+                roads.stops[kept, word] = roads.stops[place, word]
+            kept += 1
+    roads.stop_counts[road] = kept - start
+
+
+@inner
+def has_company(roads, road, place):
+    """Whether another car stands at the same place."""
+    start = roads.stop_starts[road]
+    end = start + roads.stop_counts[road]
+    spot = roads.stops[place, 0]
+    return (place > start and roads.stops[place - 1, 0] == spot) or (
+        place + 1 < end and roads.stops[place + 1, 0] == spot
+    )
+
+
+@inner
+def segment_of(spot):
+    return spot >> RUN_SHIFT
+
+
+@inner
+def mark(roads, road, now):
+    """After a second: where a car said that it stands, and another stands too."""
+    start = roads.stop_starts[road]
+    for place in range(start, start + roads.stop_counts[road]):
+        if roads.stops[place, 2] == now and has_company(roads, road, place):
+            roads.heads[road, MARK + segment_of(roads.stops[place, 0])] = 1
+
+
+# --- minutes ---------------------------------------------------------------------------------------------------------
+
+
+@inner
+def divisor(a, b):
+    while b:
+        a, b = b, a % b
+    return a
+
+
+@inner
+def mean_of_means(minutes, road, minute, segment):
+    """The exact mean over cars and then over minutes, truncated; -1: nobody was there; -2: numbers get too large."""
+    whole, above, below, many = 0, 0, 1, 0
+    for slot in range(SLOTS):
+        cars = minutes[road, slot, CARS + segment]
+        if not minute - SLOTS < minutes[road, slot, 0] < minute or not cars:
+            continue
+        speeds = minutes[road, slot, SPEEDS + segment]
+        whole += speeds // cars
+        common = divisor(below, cars)
+        if below // common > LARGEST // cars:
+            return -2
+        above = above * (cars // common) + speeds % cars * (below // common)
+        below = below // common * cars
+        whole += above // below
+        above %= below
+        many += 1
+    return whole // (PARTS * many) if many else -1
+
+
+@inner
+def mean_of_reports(minutes, road, minute, segment):
+    """Rounded, half up; 0: there were none."""
+    speeds, many = 0, 0
+    for slot in range(SLOTS):
+        if minute - SLOTS < minutes[road, slot, 0] < minute:
+            speeds += minutes[road, slot, SPEEDS + segment]
+            many += minutes[road, slot, REPORTS + segment]
+    return (2 * speeds + many) // (2 * many) if many else 0
+
+
+@inner
+def begin_minute(roads, road, minute, official):
+    """What holds in a minute, from those before it; and a place to count in it."""
+    heads, minutes = roads.heads, roads.minutes
+    slot, before = minute % SLOTS, (minute - 1) % SLOTS
+    for segment in range(SEGMENTS):
+        if official:
+            lav = mean_of_means(minutes, road, minute, segment)
+            if lav == -2:
+                return INEXACT
+        else:
+            lav = mean_of_reports(minutes, road, minute, segment)
+        cars = minutes[road, before, CARS + segment] if minutes[road, before, 0] == minute - 1 else 0
+        if cars > MOST_CARS:
+            return MANY
+        excess = cars - CROWDED
+        heads[road, LAV + segment] = lav
+        heads[road, TOLL + segment] = FACTOR * excess * excess if lav < FREE and excess > 0 else 0
+        marked = official and heads[road, AT] == minute - 1 and heads[road, MARK + segment]
+        heads[road, ACCIDENT + segment] = 1 if marked else 0
+        heads[road, MARK + segment] = 0
+    if not official:
+        start = roads.stop_starts[road]
+        for place in range(start, start + roads.stop_counts[road]):
+            if has_company(roads, road, place):
+                heads[road, ACCIDENT + segment_of(roads.stops[place, 0])] = 1
+    heads[road, AT] = minute
+    for word in range(MINUTE_WORDS):
+        minutes[road, slot, word] = 0
+    minutes[road, slot, 0] = minute
+    roads.renewed[road, slot] = True
+    return DONE
+
+
+@inner
+def count_speed(roads, road, now, seg, spd, car, known, official):
+    """A report in the figures of its segment and minute: a car counts once, with its mean. Writes HERE and THERE."""
+    minute = now // MINUTE
+    slot = minute % SLOTS
+    here, there = car[HERE], car[THERE]
+    if not known or car[TIME] // MINUTE != minute:
+        here = there = 0
+    if here >> COUNT_SHIFT and here & SEGMENT != seg:
+        here, there = there, here  # where it was before; or nothing
+        if here >> COUNT_SHIFT and here & SEGMENT != seg:
+            here = 0
+    speeds, many = (here >> SUM_SHIFT) & SUMS, here >> COUNT_SHIFT
+    counted = roads.minutes[road, slot]
+    if not many:
+        counted[CARS + seg] += 1
+    if official:
+        if many == MOST_REPORTS:
+            return OFTEN
+        counted[SPEEDS + seg] += PARTS * (speeds + spd) // (many + 1) - (PARTS * speeds // many if many else 0)
+    else:
+        counted[SPEEDS + seg] += spd
+        counted[REPORTS + seg] += 1
+        many = min(many, MOST_REPORTS - 1)
+        speeds = 0
+    car[HERE] = seg | (speeds + spd) << SUM_SHIFT | (many + 1) << COUNT_SHIFT
+    car[THERE] = there
+    roads.renewed[road, slot] = True
+    return DONE
+
+
+# --- a report --------------------------------------------------------------------------------------------------------
+
+
+@inner
+def nearest_accident(heads, road, seg, eastbound):
+    """The segment of the nearest one ahead, -1: there is none."""
+    for ahead in range(REACH):
+        segment = seg + ahead if eastbound else seg - ahead
+        if 0 <= segment < SEGMENTS and heads[road, ACCIDENT + segment]:
+            return segment
+    return -1
+
+
+@inner
+def notify(roads, road, report, seg, eastbound, found):
+    """What a driver is told who comes into a segment."""
+    accident = nearest_accident(roads.heads, road, seg, eastbound)
+    place = found.counts[0]
+    found.toll_of[place] = report
+    found.lav[place] = roads.heads[road, LAV + seg]
+    found.toll[place] = 0 if accident >= 0 else roads.heads[road, TOLL + seg]
+    found.counts[0] = place + 1
+    if accident >= 0:
+        found.alert_of[found.counts[1]] = report
+        found.alert[found.counts[1]] = accident
+        found.counts[1] += 1
+
+
+@inner
+def tell(found, report, event):
+    found.event_of[found.counts[2]] = report
+    found.event[found.counts[2]] = event
+    found.counts[2] += 1
+
+
+@inner
+def drive_on(reports, report, roads, eastbound, car, known, found, official):
+    """One report; `car` has the record of the car if it is known, and then the new one. (how it went, known)."""
+    road, now, vid = reports.road[report], reports.time[report], reports.vid[report]
+    lane, seg = np.int32(reports.lane[report]), np.int32(reports.seg[report])
+    pos, spd = reports.pos[report], np.int32(reports.spd[report])
+    left = known and has_left(car)
+    silent = now - car[TIME] if known else 0
+    if not official and ((not known and lane == EXIT) or (left and lane != ENTRANCE)):
+        return DONE, known  # as if it had not come
+    begins = not known or left or silent > GONE or (lane == ENTRANCE and silent > GAP)
+    enters = begins or car[HERE] & SEGMENT != seg
+
+    # how often in succession it stood here
+    spot = pos | lane << LANE_SHIFT
+    stood = (car[PLACE] >> RUN_SHIFT) & RUNS if known else 0
+    run = 1
+    if not enters and car[PLACE] & SPOT == spot:
+        run = min(stood + 1, STOPPED)
+    if official and spd != 0:
+        run = 0
+    if run == STOPPED:
+        stands(roads, road, spot | seg << RUN_SHIFT, vid, now)
+    elif stood == STOPPED or (not known and roads.stop_counts[road]):
+        moves(roads, road, vid)
+
+    went = count_speed(roads, road, now, seg, spd, car, known, official)
+    if went != DONE:
+        return went, known
+    car[TIME] = now
+    car[PLACE] = spot | run << RUN_SHIFT | (1 if lane == EXIT else 0) << LEFT_SHIFT
+
+    # a car that is not known here may have come from elsewhere without leaving: who keeps accounts knows
+    goes_on = not begins or (not known and lane != ENTRANCE)
+    if lane == EXIT:
+        tell(found, report, LEAVES | (CHARGED if goes_on and enters else 0))
+    elif enters:
+        notify(roads, road, report, seg, eastbound, found)
+        tell(found, report, CHARGED if goes_on else 0)
+    return DONE, True
+
+
+# --- seconds ---------------------------------------------------------------------------------------------------------
+
+
+@inner
+def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, official):
+    """The reports from `first` to `last`, all of one second and road. (how it went, where)."""
+    road, now = reports.road[first], reports.time[first]
+    page = road * PAGES + now % PERIOD
+    start, count = pages.starts[page], pages.counts[page]
+    vids, rest, car = pages.vids, pages.rest, scratch.car
+    read, kept, new, report = 0, 0, 0, first
+    stops = False
+    while report < last or read < count:
+        vid = reports.vid[report] if report < last else np.int32(0)
+        here = read < count and (report == last or vids[start + read] <= vid)
+        known = here
+        if here:
+            for word in range(REST):
+                car[word] = rest[start + read, word]
+            if report == last or vids[start + read] < vid:
+                if not is_forgotten(car, now, official):
+                    vids[start + kept] = vids[start + read]
+                    for word in range(REST):
+                        rest[start + kept, word] = car[word]
+                    kept += 1
+                read += 1
+                continue
+            read += 1
+        else:
+            known = taken_out(pages, road, page, vid, car)
+        while report < last and reports.vid[report] == vid:
+            went, known = drive_on(reports, report, roads, eastbound, car, known, found, official)
+            if went != DONE:
+                return went, report
+            stops = stops or (car[PLACE] >> RUN_SHIFT) & RUNS == STOPPED
+            report += 1
+        if not known:
+            continue
+        if here:
+            vids[start + kept] = vid
+            for word in range(REST):
+                rest[start + kept, word] = car[word]
+            kept += 1
+        else:
+            scratch.vids[new] = vid
+            for word in range(REST):
+                scratch.rest[new, word] = car[word]
+            new += 1
+    put_in(pages, page, kept, new, scratch)
+    pages.changed[page] = True
+    if stops:
+        mark(roads, road, now)
+    return DONE, last
+
+
+@compiled
+def drive(reports, eastbound, pages, roads, found, scratch, official):
+    """All reports of a chunk. (how it went, the report where it did not)."""
+    reports, pages, roads = Reports(*reports), Pages(*pages), Roads(*roads)
+    found, scratch = Found(*found), Scratch(*scratch)
+    first, many = 0, len(reports.time)
+    while first < many:
+        road, now = reports.road[first], reports.time[first]
+        last = first + 1
+        while last < many and reports.road[last] == road and reports.time[last] == now:
+            last += 1
+        if roads.heads[road, AT] < now // MINUTE:
+            went = begin_minute(roads, road, now // MINUTE, official)
+            if went != DONE:
+                return went, first
+        went, where = drive_second(reports, first, last, roads, eastbound[road], pages, found, scratch, official)
+        if went != DONE:
+            return went, where
+        first = last
+    return DONE, many
+
+
+@compiled
+def gather(data, starts, lengths, target, places):
+    """Words from some places to others."""
+    for piece in range(len(starts)):
+        start, place = starts[piece], places[piece]
+        for word in range(lengths[piece]):
+            target[place + word] = data[start + word]

@@ -1,0 +1,135 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Lines of whole numbers, as fast as they can be read: of a file that is plain or compressed, some megabytes at a time.
+
+A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Anything else in a
+line makes it malformed: that is said of the line, and the others are read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.compiled import compiled
+from headrace.errors import SourceError
+from headrace.screen import printable
+
+GZIP = b"\x1f\x8b"
+BLOCK = 16 << 20  # bytes that are read at once
+LONGEST = 1 << 20  # bytes of a line: what is longer is no text of lines
+NEWLINE, RETURN, TAB, BLANK, COMMA, MINUS, ZERO, NINE = b"\n\r\t ,-09"
+MOST_DIGITS = 18
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some lines that follow each other."""
+
+    first: int  # the number of the first, from 1
+    values: npt.NDArray[np.int64]  # [field, line]
+    whole: npt.NDArray[np.bool_]  # whether a line is what a line should be
+    starts: npt.NDArray[np.int64]
+    text: Bytes
+
+    def line(self, place: int) -> bytes:
+        """As it stands in the file, without its end."""
+        return self.text[self.starts[place] : self.starts[place + 1] - 1].tobytes().rstrip(b"\r")
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of text, by its first bytes compressed or not."""
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(len(GZIP)) == GZIP
+        return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def read_lines(path: Path, fields: int, block: int = BLOCK) -> Iterator[Lines]:
+    number = 1
+    for text in _blocks(path, block):
+        data = np.frombuffer(text, np.uint8)
+        most = int(np.count_nonzero(data == NEWLINE))
+        values, whole = np.zeros((fields, most), np.int64), np.zeros(most, bool)
+        starts = np.zeros(most + 1, np.int64)
+        parse(data, values, whole, starts)
+        yield Lines(number, values, whole, starts, data)
+        number += most
+
+
+def _blocks(path: Path, block: int) -> Iterator[bytes]:
+    """The text in pieces that end with the end of a line."""
+    rest = b""
+    with opened(path) as file:
+        while found := _read(path, file, block):
+            cut = found.rfind(b"\n") + 1
+            if cut:
+                yield rest + found[:cut]
+                rest = found[cut:]
+            else:
+                rest += found
+            if len(rest) > LONGEST:
+                raise SourceError(
+                    f"{str(path)!r} has a line of more than {LONGEST:,} bytes; it is no text of whole numbers"
+                )
+    if rest:
+        yield rest + b"\n"
+
+
+def _read(path: Path, file: BinaryIO, block: int) -> bytes:
+    try:
+        return file.read(block)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: Exception) -> SourceError:
+    why = getattr(error, "strerror", None) or printable(str(error))
+    return SourceError(f"{str(path)!r} cannot be read: {why}; correct it and start again")
+
+
+@compiled
+def parse(text, values, whole, starts):
+    """Lines that all have an end; of one that is malformed the values mean nothing."""
+    fields = len(values)
+    line, field, place, good = 0, 0, 0, True
+    digits, value, negative, closed = 0, np.int64(0), False, False
+    while place < len(text):
+        byte = text[place]
+        place += 1
+        if ZERO <= byte <= NINE:
+            good = good and not closed and digits < MOST_DIGITS
+            value = value * 10 + (byte - ZERO)
+            digits += 1
+        elif byte in (COMMA, NEWLINE):
+            good = good and digits > 0 and field < fields
+            if good:
+                values[field, line] = -value if negative else value
+            digits, value, negative, closed = 0, np.int64(0), False, False
+            field += 1
+            if byte == NEWLINE:
+                whole[line] = good and field == fields
+                line += 1
+                starts[line] = place
+                field, good = 0, True
+        elif byte == MINUS:
+            good = good and not negative and digits == 0
+            negative = True
+        elif byte in (BLANK, TAB):
+            good = good and (digits > 0 or not negative)
+            closed = digits > 0
+        elif byte == RETURN:
+            good = good and place < len(text) and text[place] == NEWLINE
+        else:
+            good = False
+    return line

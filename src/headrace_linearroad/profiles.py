@@ -1,0 +1,7 @@
+"""The two ways to read the benchmark's rules."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+Profile = StrEnum("Profile", ["official", "walmart"])

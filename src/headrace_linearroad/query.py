@@ -1,0 +1,87 @@
+"""The query: a stream of reports and questions to five streams of answers.
+
+    input ── reports, by road ──────────> Roads ──> tolls, accidents
+                                            └ events ┐
+          ── questions for balances ─────────────────┴ by car ──> Accounts ──> balances
+          ── questions for expenditures, by car ────────────────> Expenditures
+          ── questions for travel times ────────────────────────> TravelTimes
+          ── tuples that cannot be meant: kept apart
+
+A tuple with a field outside its domain goes nowhere else: nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace_linearroad.accounts import ASKED, Accounts
+from headrace_linearroad.expenditures import Expenditures
+from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, REPORT, TRAVEL
+from headrace_linearroad.history import Histories
+from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
+from headrace_linearroad.roads import REPORTS, Roads
+from headrace_linearroad.travel import TravelTimes
+
+ROADS, CARS, LOOKUPS = 64, 32, 8  # substreams: of each many more than slots
+
+APART = "apart"
+
+
+def _within(domain: dict[str, tuple[int, int]]) -> str:
+    return " AND ".join(f"{name} BETWEEN {least} AND {largest}" for name, (least, largest) in domain.items())
+
+
+ON_TIME = "epoch_us(ts) = time::BIGINT * 1000000"  # of INTEGER, a product beyond second 2147 is an error
+IS_REPORT = f"type = {REPORT} AND {_within(OF_REPORTS)} AND {_within(OF_ALL)} AND {ON_TIME}"
+
+
+def is_question(kind: int | str) -> str:
+    return f"type = {kind} AND {_within(OF_QUESTIONS)} AND {_within(OF_ALL)} AND {ON_TIME}"
+
+
+def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, hr.Stream]:
+    """By the names of `forms.OUTPUTS`, and what is kept apart."""
+    told = _on_roads(tuples, profile)
+    return {
+        "tolls": told["tolls"],
+        "accidents": told["accidents"],
+        "balances": _balances(tuples, told["events"], profile),
+        "expenditures": _asked(tuples, EXPENDITURE, "vid").apply(Expenditures(histories.tolls)),
+        "travel_times": _asked(tuples, TRAVEL, "qid").apply(TravelTimes(histories.segments)),
+        APART: _apart(tuples),
+    }
+
+
+def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
+    road = "xway * 2 + dir"
+    reports = tuples.split(ROADS, route=f"CASE WHEN {IS_REPORT} THEN ({road}) % {ROADS} END")
+    kept = {"road": f"({road})::INTEGER", **{name: name for name in REPORTS.names[2:]}}
+    told: dict[str, hr.Stream] = reports.map(**kept).apply(Roads(profile))
+    return told
+
+
+def _balances(tuples: hr.Stream, events: hr.Stream, profile: str) -> hr.Stream:
+    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid")
+    balances: hr.Stream = events.union(asked).split(CARS, by=["vid"]).apply(Accounts(profile))
+    return balances
+
+
+def _asked(tuples: hr.Stream, kind: int, by: str) -> Any:
+    names = ("qid", "time", "vid", "xway", "sinit", "send", "dow", "tod", "day")
+    return tuples.filter(is_question(kind)).map(*names).split(LOOKUPS, by=[by])
+
+
+def _apart(tuples: hr.Stream) -> hr.Stream:
+    """With the first reason that there is, as of lines of text."""
+    valid = f"CASE WHEN type = {REPORT} THEN {IS_REPORT} WHEN type IN ({BALANCE}, {EXPENDITURE}, {TRAVEL}) THEN {is_question('type')} END"
+    of = [(OF_ALL, "true"), (OF_REPORTS, f"type = {REPORT}"), (OF_QUESTIONS, f"type <> {REPORT}")]
+    reasons = [f"WHEN type NOT IN ({REPORT}, {BALANCE}, {EXPENDITURE}, {TRAVEL}) THEN 'no such type'"]
+    for domain, which in of:
+        for name, (least, largest) in domain.items():
+            outside = f"{which} AND {name} NOT BETWEEN {least} AND {largest}"
+            reasons.append(f"WHEN {outside} THEN '{name} outside {least}..{largest}'")
+    reasons.append(f"WHEN NOT {ON_TIME} THEN 'time is not that of the tuple'")
+    return tuples.filter(f"NOT coalesce({valid}, false)").map(
+        *FIELDS, reason=f"CASE {' '.join(reasons)} ELSE 'null' END"
+    )

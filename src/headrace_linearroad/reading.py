@@ -1,0 +1,160 @@
+"""Text of fifteen numbers a line, turned into files of one second, once, before a run begins.
+
+Lines that cannot be meant (malformed, of a type that is none, with a field outside its domain, earlier than a line before)
+are kept apart with their numbers and the reason; no other line depends on them. What fields mean nothing to a type becomes
+`NOTHING`: they may hold anything.
+
+Invariant: what is written depends on the text alone. A file has its name when it is whole; whoever begins anew after a kill
+begins with an empty folder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
+from headrace_linearroad.lines import BLOCK, Lines, read_lines
+
+Mask = npt.NDArray[np.bool_]
+Longs = npt.NDArray[np.int64]
+
+LARGEST = 2**31 - 1
+OF_ALL = {"time": (0, 10_799), "vid": (0, LARGEST)}
+OF_REPORTS = {
+    "spd": (0, 100),
+    "xway": (0, 2**15 - 1),
+    "lane": (0, 4),
+    "dir": (0, 1),
+    "seg": (0, 99),
+    "pos": (0, 527_999),
+}
+OF_QUESTIONS = {"qid": (0, LARGEST)}
+USED = {
+    REPORT: (*OF_ALL, *OF_REPORTS),
+    BALANCE: (*OF_ALL, *OF_QUESTIONS),
+    EXPENDITURE: (*OF_ALL, *OF_QUESTIONS, "xway", "day"),
+    TRAVEL: (*OF_ALL, *OF_QUESTIONS, "xway", "sinit", "send", "dow", "tod"),
+}
+SECOND = 1_000_000  # microseconds
+MALFORMED, NO_TYPE, BACKWARDS = "malformed", "no such type", "time goes backwards"
+
+
+@dataclass
+class Spooled:
+    """What became of a text."""
+
+    lines: int = 0
+    tuples: int = 0
+    seconds: int = 0
+    apart: Counter[str] = field(default_factory=Counter)  # by reason
+
+
+def spool(
+    text: Path, folder: Path, apart: Path, tell: Callable[[Spooled], None] = lambda _: None, block: int = BLOCK
+) -> Spooled:
+    """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
+    found, waiting = Spooled(), INPUT.empty_table()
+    with open(apart, "wb") as file:
+        clock = -1
+        for lines in read_lines(text, len(FIELDS), block):
+            values = dict(zip(FIELDS, lines.values, strict=True))
+            reasons = _reasons(values, lines.whole, clock)
+            good = reasons.good
+            _keep_apart(file, lines, reasons, found)
+            rows = np.flatnonzero(good)
+            if len(rows):
+                clock = int(values["time"][rows[-1]])
+                waiting = pa.concat_tables([waiting, _table(values, rows)])
+                waiting = _write_seconds(waiting, folder, found, before=clock)
+            found.lines += len(lines.whole)
+            tell(found)
+    _write_seconds(waiting, folder, found, before=clock + 1)
+    return found
+
+
+# --- which lines -----------------------------------------------------------------------------------------------------
+
+
+class _Reasons:
+    """Why a line is kept apart: the first reason that there is."""
+
+    def __init__(self, lines: int) -> None:
+        self.good: Mask = np.ones(lines, bool)
+        self.words: list[str] = []
+        self.of = np.zeros(lines, np.int64)
+
+    def refuse(self, which: Mask, words: str) -> None:
+        which = which & self.good
+        self.words.append(words)
+        self.of[which] = len(self.words) - 1
+        self.good &= ~which
+
+
+def _reasons(values: dict[str, Longs], whole: Mask, clock: int) -> _Reasons:
+    found, kind = _Reasons(len(whole)), values["type"]
+    found.refuse(~whole, MALFORMED)
+    found.refuse(~np.isin(kind, list(USED)), NO_TYPE)
+    for domain, of in ((OF_ALL, None), (OF_REPORTS, kind == REPORT), (OF_QUESTIONS, kind != REPORT)):
+        for name, (least, largest) in domain.items():
+            outside = (values[name] < least) | (values[name] > largest)
+            found.refuse(outside if of is None else outside & of, f"{name} outside {least}..{largest}")
+    time = np.where(found.good, values["time"], clock)
+    latest = np.maximum.accumulate(np.append(clock, time))[:-1]
+    found.refuse(time < latest, BACKWARDS)
+    return found
+
+
+def _keep_apart(file: BinaryIO, lines: Lines, reasons: _Reasons, found: Spooled) -> None:
+    for place in np.flatnonzero(~reasons.good).tolist():
+        words = reasons.words[reasons.of[place]]
+        found.apart[words] += 1
+        file.write(f"{lines.first + place}\t{words}\t".encode() + lines.line(place) + b"\n")
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _table(values: dict[str, Longs], rows: Longs) -> pa.Table:
+    """As it lies in files: fields that a type has no use for are nothing, what has no room is less than anything."""
+    kind = values["type"][rows]
+    columns = {"ts": values["time"][rows] * SECOND}
+    for name in FIELDS:
+        bounds = np.iinfo(INPUT.field(name).type.to_pandas_dtype())
+        column = values[name][rows]
+        column = np.where((column < bounds.min) | (column > bounds.max), bounds.min, column)
+        if name != "type":
+            uses = [each for each, names in USED.items() if name in names]
+            column = column if len(uses) == len(USED) else np.where(np.isin(kind, uses), column, NOTHING)
+        columns[name] = column
+    return pa.table([pa.array(columns[f.name], pa.int64()).cast(f.type) for f in INPUT], schema=INPUT)
+
+
+def _write_seconds(table: pa.Table, folder: Path, found: Spooled, before: int) -> pa.Table:
+    """Write the seconds that are complete; what is left is of one that may not be."""
+    time = table["time"].to_numpy()
+    done = int(np.searchsorted(time, before))
+    for second, start, stop in _seconds(time[:done]):
+        path = folder / f"{second:06d}.arrow"
+        hidden = path.with_name(f"_{path.name}")
+        rows = table.slice(start, stop - start).combine_chunks()
+        with pa.OSFile(str(hidden), "wb") as sink, pa.ipc.new_file(sink, INPUT) as writer:
+            writer.write_table(rows)
+        hidden.rename(path)
+        found.seconds += 1
+        found.tuples += stop - start
+    return table.slice(done)
+
+
+def _seconds(time: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+    """(second, first row, behind the last)."""
+    starts = np.flatnonzero(np.diff(time, prepend=-1))
+    stops = np.append(starts, len(time))[1:]
+    yield from zip(time[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)

@@ -1,0 +1,259 @@
+"""Tolls and accidents: what drivers are told when they come into a segment, and what their accounts must know.
+
+A substream has some roads (directions of expressways). All that is kept of one lies in numbered pieces of bytes: its cars
+in pages (`driving.py` says which), what holds in its minute, and the figures of its last six minutes. So an epoch of a
+second reads and writes a thirtieth of the cars, however many there are, and a car that is gone takes no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import headrace as hr
+from headrace.processor import State, Table
+from headrace_linearroad import driving
+from headrace_linearroad.driving import HEAD, MINUTE_WORDS, NONE, PAGES, REST, SLOTS, STOP
+from headrace_linearroad.forms import OUTPUTS, TS
+from headrace_linearroad.profiles import Profile
+
+REPORTS = pa.schema(
+    [
+        ("ts", TS),
+        ("road", pa.int32()),  # expressway * 2 + direction
+        ("vid", pa.int32()),
+        ("spd", pa.int8()),
+        ("lane", pa.int8()),
+        ("seg", pa.int8()),
+        ("pos", pa.int32()),
+    ]
+)
+"""What it is handed. The order of the columns is that in which reports of a second are looked at."""
+
+EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32())])
+"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, and the toll that is notified."""
+
+SECOND = 1_000_000  # microseconds
+CARS, HEADS, MINUTES = PAGES, 2 * PAGES, 2 * PAGES + 1  # pieces of a road: numbers of cars come first
+PIECES = MINUTES + SLOTS
+FIRST = [*range(PAGES), *range(HEADS, PIECES)]  # the pieces that are read before it is known which others are needed
+WORDS = {
+    driving.OFTEN: f"reports more than {driving.MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
+    driving.MANY: f"comes behind a minute with more than {driving.MOST_CARS:,} cars in a segment, the toll of which has no room",
+    driving.INEXACT: "comes behind minutes with so many cars in a segment that their exact mean has no room",
+}
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+
+class Roads(hr.Processor):
+    """Some directions of expressways."""
+
+    outputs = {"tolls": OUTPUTS["tolls"], "accidents": OUTPUTS["accidents"], "events": EVENTS}  # noqa: RUF012
+    tables = {  # noqa: RUF012
+        "roads": hr.StateTable(
+            key=["road", "piece"],
+            columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())]),
+        )
+    }
+
+    def __init__(self, profile: str = Profile.official) -> None:
+        self.profile = str(profile)
+
+    def process(self, tuples: pa.Table, state: State) -> dict[str, pa.Table]:
+        columns = {name: tuples[name].to_numpy() for name in tuples.column_names}
+        micros = columns["ts"].astype(np.int64)
+        roads, of = _numbered(columns["road"])
+        given = (columns["vid"], columns["spd"], columns["lane"], columns["seg"], columns["pos"])
+        reports = driving.Reports(micros // SECOND, of, *given)
+        held = _Held(state["roads"], roads, reports)
+        found = _room_for(len(of))
+        official = self.profile == Profile.official
+        scratch = driving.Scratch(np.zeros(REST, np.int32), *_pages(int(held.most)))
+        arrays = tuple(reports), roads % 2 == 0, tuple(held.pages), tuple(held.roads), tuple(found), tuple(scratch)
+        went, where = driving.drive(*arrays, official)
+        if went != driving.DONE:
+            report = {name: values[where].item() for name, values in columns.items() if name != "ts"}
+            raise hr.DataError(f"the report {report} at {reports.time[where]} s {WORDS[went]}")
+        held.put()
+        return _told(columns, roads, of, micros, found)
+
+
+def _numbered(road: Ints) -> tuple[Ints, Longs]:
+    """The roads there are, ascending, and which of them each report is of."""
+    there = np.zeros(int(road.max()) + 1, np.int64)
+    there[road] = 1
+    roads = np.flatnonzero(there)
+    there[roads] = np.arange(len(roads))
+    return roads.astype(np.int32), there[road]
+
+
+def _pages(cars: int) -> tuple[Ints, Ints]:
+    return np.empty(cars, np.int32), np.empty((cars, REST), np.int32)
+
+
+def _room_for(reports: int) -> driving.Found:
+    toll_of, lav, toll, alert_of, alert, event_of = np.empty((6, reports), np.int64)
+    event, counts = np.empty(reports, np.int8), np.zeros(3, np.int64)
+    return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, counts)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+class _Held:
+    """What a chunk needs of its roads: read, to be changed in place, and put again."""
+
+    def __init__(self, table: Table, numbers: Ints, reports: driving.Reports) -> None:
+        self.table, self.numbers = table, numbers
+        pages = len(numbers) * PAGES
+        own = reports.road * PAGES + reports.time % driving.PERIOD
+        coming = np.bincount(own, minlength=pages)
+        self.most = coming.max()
+        found = _Pieces(table, np.repeat(numbers, len(FIRST)), np.tile(FIRST, len(numbers)))
+        starts, counts = (each.reshape(-1, len(FIRST)) for each in (found.starts, found.lengths))
+        old_starts, old_counts = starts[:, :PAGES].ravel(), counts[:, :PAGES].ravel()
+        needed = coming > 0
+        if not needed.all():
+            asked = (reports.time, reports.road, reports.vid)
+            driving.strangers(*asked, found.data, old_starts, old_counts, needed)
+        self.pages = self._cars(found.data, old_starts, old_counts, coming, needed)
+        self.roads = self._roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
+
+    def _cars(
+        self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: npt.NDArray[np.bool_]
+    ) -> driving.Pages:
+        """The pages that are needed, with room for whoever comes; the others seem to be empty."""
+        counts = np.where(needed, old_counts, 0)
+        room = counts + coming
+        starts = np.cumsum(room) - room
+        vids, rest = _pages(int(room.sum()))
+        driving.gather(data, old_starts, counts, vids, starts)
+        places = np.flatnonzero(needed)
+        found = _Pieces(self.table, self.numbers[places // PAGES], places % PAGES + CARS)
+        driving.gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
+        return driving.Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
+
+    def _roads(self, data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
+        """starts, lengths: of the head and the minutes, by road."""
+        many = len(self.numbers)
+        heads = np.zeros((many, HEAD), np.int32)
+        heads[:, 0] = NONE
+        minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
+        minutes[:, :, 0] = NONE
+        stop_counts = np.maximum(lengths[:, 0] - HEAD, 0) // STOP
+        room = stop_counts + coming
+        stop_starts = np.cumsum(room) - room
+        stops = np.empty((int(room.sum()), STOP), np.int32)
+        driving.gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
+        driving.gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
+        places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
+        driving.gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
+        return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
+
+    def put(self) -> None:
+        """What was changed, piece by piece."""
+        pages, roads, many = self.pages, self.roads, len(self.numbers)
+        changed, renewed = np.flatnonzero(pages.changed), np.flatnonzero(roads.renewed)
+        every, starts, counts = np.arange(many), pages.starts[changed], pages.counts[changed]
+        stops = roads.stop_counts * STOP
+        pieces = [
+            (changed // PAGES, changed % PAGES, pages.vids, starts, counts),
+            (changed // PAGES, changed % PAGES + CARS, pages.rest, starts * REST, counts * REST),
+            (
+                renewed // SLOTS,
+                renewed % SLOTS + MINUTES,
+                roads.minutes.view(np.int32),
+                *_fixed(renewed, MINUTE_WORDS * 2),
+            ),
+        ]
+        put = [_blobs(data.ravel(), starts, lengths) for _, _, data, starts, lengths in pieces]
+        heads = _joined(roads, HEAD + stops)
+        road = np.concatenate([*(each[0] for each in pieces), every])
+        piece = np.concatenate([*(each[1] for each in pieces), np.full(many, HEADS)])
+        columns = [
+            pa.array(self.numbers[road]),
+            pa.array(piece.astype(np.int32)),
+            pa.chunked_array([*put, heads], pa.binary()),
+        ]
+        self.table.put(pa.Table.from_arrays(columns, names=["road", "piece", "bytes"]))
+
+
+def _fixed(places: Longs, words: int) -> tuple[Longs, Longs]:
+    return places * words, np.full(len(places), words)
+
+
+def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
+    """Heads, each with the stops of its road behind it."""
+    starts = np.cumsum(lengths) - lengths
+    data = np.empty(int(lengths.sum()), np.int32)
+    driving.gather(roads.heads.ravel(), *_fixed(np.arange(len(lengths)), HEAD), data, starts)
+    driving.gather(roads.stops.ravel(), roads.stop_starts * STOP, roads.stop_counts * STOP, data, starts + HEAD)
+    return _binary(data, lengths)
+
+
+def _blobs(data: Ints, starts: Longs, lengths: Longs) -> pa.Array:
+    """Some words of an array each."""
+    target = np.empty(int(lengths.sum()), np.int32)
+    driving.gather(data, starts, lengths, target, np.cumsum(lengths) - lengths)
+    return _binary(target, lengths)
+
+
+def _binary(data: Ints, lengths: Longs) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths * data.itemsize, out=offsets[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+class _Pieces:
+    """Pieces of roads as they are kept, one behind the other: words."""
+
+    def __init__(self, table: Table, road: Ints, piece: npt.NDArray[Any]) -> None:
+        keys = pa.table({"road": pa.array(road), "piece": pa.array(piece.astype(np.int32))})
+        chunks = table.get(keys)["bytes"].chunks
+        found = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], pa.binary()), *chunks])
+        offsets = np.frombuffer(found.buffers()[1], np.int32, len(found) + 1, found.offset * 4) // 4
+        data = found.buffers()[2]
+        self.data: Ints = np.frombuffer(data, np.int32) if data is not None and data.size else np.zeros(1, np.int32)
+        self.starts, self.lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def _told(
+    columns: dict[str, npt.NDArray[Any]], roads: Ints, of: Longs, micros: Longs, found: driving.Found
+) -> dict[str, pa.Table]:
+    tolls, alerts, events = found.counts.tolist()
+    toll_of, alert_of, event_of = found.toll_of[:tolls], found.alert_of[:alerts], found.event_of[:events]
+    toll = found.toll[:tolls]
+    notified = np.zeros(len(of), np.int32)
+    notified[toll_of] = toll
+    road = columns["road"]
+
+    def long(name: str, rows: Longs) -> Longs:
+        return columns[name][rows].astype(np.int64)
+
+    def when(rows: Longs) -> tuple[Longs, Longs, Longs]:
+        return micros[rows], long("vid", rows), micros[rows] // SECOND
+
+    def where(rows: Longs) -> tuple[Longs, Longs]:
+        one = road[rows].astype(np.int64)
+        return one // 2, one % 2
+
+    told = {
+        "tolls": (*when(toll_of), found.lav[:tolls], toll, *where(toll_of), long("seg", toll_of)),
+        "accidents": (*when(alert_of), *where(alert_of), found.alert[:alerts]),
+        "events": (micros[event_of], found.event[:events], columns["vid"][event_of], notified[event_of]),
+    }
+    return {name: _table(Roads.outputs[name], values) for name, values in told.items()}
+
+
+def _table(schema: pa.Schema, values: Sequence[npt.NDArray[Any]]) -> pa.Table:
+    arrays = [pa.array(column).cast(field.type) for field, column in zip(schema, values, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,145 @@
+# mypy: disable-error-code="no-untyped-def"
+"""How long a trip takes and what it costs, by what ten weeks were like: whole numbers, segment by segment.
+
+A segment is driven at the mean speed of its minute on the days of that weekday (those with a speed), or at 1 mph if it has
+none, and costs the mean toll, rounded. The minute is that in which the car gets there; after midnight it stays the last.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import headrace as hr
+from headrace.compiled import compiled, inner
+from headrace.processor import State
+from headrace_linearroad.expenditures import DAYS
+from headrace_linearroad.forms import OUTPUTS
+from headrace_linearroad.lookups import NO_HISTORY, NO_ROAD, NOT_A_TRIP, UNANSWERED, count_unanswered, mapped
+
+QUESTIONS = ("qid", "time", "xway", "sinit", "send", "dow", "tod")
+WAYS, SEGMENTS, WEEK, MINUTES = 2, 100, 7, 1440
+MINUTE, HOUR = 60_000, 3_600_000  # milliseconds
+
+Longs = npt.NDArray[np.int64]
+
+
+class TravelTimes(hr.Processor):
+    """history: an Arrow file of `forms.SEGMENT_HISTORY`, or none."""
+
+    schema = OUTPUTS["travel_times"]
+    tables = {"unanswered": UNANSWERED}  # noqa: RUF012
+
+    def __init__(self, history: Path | None = None) -> None:
+        self.history = None if history is None else str(history)
+
+    def open(self, substream: int, substreams: int) -> None:
+        self.index = None if self.history is None else indexed(self.history)
+
+    def process(self, tuples: pa.Table, state: State) -> pa.Table:
+        given = {name: tuples[name].to_numpy() for name in QUESTIONS}
+        took, cost = np.zeros((2, len(tuples)), np.int64)
+        reasons = np.full(len(tuples), NO_HISTORY, np.int8)
+        if self.index is not None:
+            columns, starts = self.index
+            travel(*(given[name] for name in QUESTIONS[2:]), starts, *columns, took, cost, reasons)
+        count_unanswered(state["unanswered"], reasons)
+        rows = np.flatnonzero(reasons == 0)
+        found = [*(given[name][rows].astype(np.int64) for name in QUESTIONS[:2]), took[rows], cost[rows]]
+        answers = [tuples["ts"].take(pa.array(rows)), *map(pa.array, found)]
+        return pa.Table.from_arrays(answers, schema=self.schema)
+
+
+def indexed(path: str) -> tuple[tuple[Any, ...], Longs]:
+    """(minute, day, speed and toll by row; where the rows of a segment begin, and those of the next)."""
+    stat = Path(path).stat()
+    return _indexed(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _indexed(path: str, size: int, modified: int) -> tuple[tuple[Any, ...], Longs]:
+    columns = mapped(path)
+    xways = columns["xway"]
+    roads = int(xways[-1]) + 1 if len(xways) else 0
+    starts = np.zeros(roads * WAYS * SEGMENTS + 1, np.int64)
+    begin(xways, columns["dir"], columns["seg"], starts)
+    return tuple(columns[name] for name in ("min", "day", "lav", "toll")), starts
+
+
+@compiled
+def begin(xways, ways, segments, starts):
+    """Where the rows of each segment begin, by halving: the rows are by expressway, direction and segment first."""
+    for segment in range(len(starts)):
+        low, high = starts[segment - 1] if segment else 0, len(xways)
+        while low < high:
+            middle = (low + high) // 2
+            if (np.int64(xways[middle]) * WAYS + ways[middle]) * SEGMENTS + segments[middle] < segment:
+                low = middle + 1
+            else:
+                high = middle
+        starts[segment] = low
+
+
+@inner
+def first_of(minutes, low, high, minute):
+    """The first row of a minute, or where it would be; full histories have as many rows of every minute."""
+    guess = low + (minute - 1) * ((high - low) // MINUTES)
+    if low < guess < high and minutes[guess] == minute and minutes[guess - 1] < minute:
+        return guess
+    while low < high:
+        middle = (low + high) // 2
+        if minutes[middle] < minute:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def segment(low, high, minute, weekday, minutes, days, lavs, tolls):
+    """(milliseconds, toll)."""
+    row = first_of(minutes, low, high, minute)
+    driven, speeds, known, paid = 0, 0, 0, 0
+    while row < high and minutes[row] == minute:
+        if 1 <= days[row] <= DAYS and days[row] % WEEK + 1 == weekday and lavs[row] >= 0:
+            known += 1
+            paid += tolls[row]
+            if lavs[row] > 0:
+                driven += 1
+                speeds += lavs[row]
+        row += 1
+    took = HOUR * driven // speeds if driven else HOUR
+    return took, (2 * paid + known) // (2 * known) if known else 0
+
+
+@compiled
+def travel(xway, sinit, send, dow, tod, starts, minutes, days, lavs, tolls, took, cost, reasons):
+    roads = (len(starts) - 1) // (WAYS * SEGMENTS)
+    for place in range(len(xway)):
+        first, last, weekday = np.int64(sinit[place]), np.int64(send[place]), np.int64(dow[place])
+        if not (0 <= first < SEGMENTS and 0 <= last < SEGMENTS and 1 <= weekday <= WEEK and 1 <= tod[place] <= MINUTES):
+            reasons[place] = NOT_A_TRIP
+            continue
+        road = np.int64(xway[place]) * WAYS * SEGMENTS
+        if not 0 <= xway[place] < roads or starts[road] == starts[road + WAYS * SEGMENTS]:
+            reasons[place] = NO_ROAD
+            continue
+        reasons[place] = 0
+        step = 1 if first <= last else -1
+        way = road + (0 if step == 1 else SEGMENTS)
+        begun = (np.int64(tod[place]) - 1) * MINUTE
+        now, seg, tolled = begun, first, 0
+        while True:
+            minute = min(now // MINUTE + 1, MINUTES)
+            ms, toll = segment(starts[way + seg], starts[way + seg + 1], minute, weekday, minutes, days, lavs, tolls)
+            now += ms
+            tolled += toll
+            if seg == last:
+                break
+            seg += step
+        took[place], cost[place] = (now - begun) // 1000, tolled

@@ -1,0 +1,96 @@
+"""Lines of fifteen whole numbers, plain or gzip. A line that is anything else is counted and left out.
+
+Invariant: what is a line of numbers is said by `LINE` alone. `_clean` proves of a whole block of bytes that each of its
+lines is one, which is the usual case; only the lines of other blocks are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from headrace.errors import SourceError
+from headrace_linearroad.validating.shapes import FIELDS
+
+DIGITS = 18  # so many fit into 64 bits
+NUMBER = rb"[ \t]*-?[0-9]{1,%d}[ \t]*" % DIGITS
+LINE = re.compile(NUMBER + (rb"," + NUMBER) * (len(FIELDS) - 1))
+BLOCK = 1 << 24
+UNREADABLE = (OSError, EOFError, zlib.error)  # what a broken gzip file may raise
+_ENDS = np.array([ord(",")] * (len(FIELDS) - 1) + [ord("\n")], np.uint8)
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file, unpacked if it is gzip; what it is called says nothing."""
+    return cast(IO[bytes], gzip.open(path, "rb")) if is_packed(path) else path.open("rb")
+
+
+def is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def tables(path: Path) -> Iterator[tuple[pa.Table, int]]:
+    """The lines of numbers, in order, as tables of 64 bits; beside each, how many lines were none."""
+    with opened(path) as file:
+        rest = b""
+        while block := _block(path, file):
+            lines, found, rest = (rest + block).rpartition(b"\n")
+            if found:
+                yield _table(lines + b"\n")
+        if rest:
+            yield _table(rest + b"\n")
+
+
+def _block(path: Path, file: IO[bytes]) -> bytes:
+    try:
+        return file.read(BLOCK)
+    except UNREADABLE as error:
+        raise SourceError(f"{str(path)!r} cannot be read to its end: {error}") from None
+
+
+def _table(block: bytes) -> tuple[pa.Table, int]:
+    block = block.replace(b"\r\n", b"\n")
+    if _clean(block):
+        return _numbers(block), 0
+    lines = block[:-1].split(b"\n")
+    good = [line for line in lines if LINE.fullmatch(line)]
+    return _numbers(b"".join(line.translate(None, b" \t") + b"\n" for line in good)), len(lines) - len(good)
+
+
+def _clean(block: bytes) -> bool:
+    """Whether every line is numbers and commas, without a space; False is no statement."""
+    given = np.frombuffer(block, np.uint8)
+    digits = (given >= ord("0")) & (given <= ord("9"))
+    ends = np.flatnonzero((given == ord(",")) | (given == ord("\n")))
+    minus = np.flatnonzero(given == ord("-"))
+    if len(ends) % len(FIELDS) or len(ends) + len(minus) + np.count_nonzero(digits) != len(given):
+        return False
+    lengths = np.diff(ends, prepend=-1) - 1
+    starts = ends - lengths
+    signed = given[starts] == ord("-")
+    lengths = lengths - signed
+    return bool(
+        (given[ends].reshape(-1, len(FIELDS)) == _ENDS).all()
+        and lengths.min(initial=1) >= 1
+        and lengths.max(initial=1) <= DIGITS
+        and np.count_nonzero(signed) == len(minus)  # there are no others
+    )
+
+
+def _numbers(block: bytes) -> pa.Table:
+    if not block:
+        return pa.table({name: pa.array([], pa.int64()) for name in FIELDS})
+    return pa.csv.read_csv(
+        pa.BufferReader(block),
+        read_options=pa.csv.ReadOptions(column_names=list(FIELDS)),
+        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(FIELDS, pa.int64()), null_values=[]),
+    )
