@@ -214,7 +214,7 @@ def validate(
         if json:
             print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
         else:
-            showing.show(verdict, profile, Console(highlight=False))
+            showing.show(verdict, Console(highlight=False), profile)
         if not verdict.ok:
             raise typer.Exit(1)
 

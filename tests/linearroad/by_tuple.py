@@ -204,7 +204,8 @@ def expenditures(tuples: Iterable[Tuple], history: Iterable[Sequence[int]]) -> l
 def travel_times(tuples: Iterable[Tuple], history: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
     rows = defaultdict(list)
     for day, minute, xway, dir, seg, lav, _, toll in history:
-        rows[xway, dir, seg, minute, day % 7 + 1].append((lav, toll))
+        if 1 <= day <= 69:
+            rows[xway, dir, seg, minute, day % 7 + 1].append((lav, toll))
     known = {xway for xway, *_ in rows}
     return [(q.qid, q.time, *_trip(q, rows)) for q in tuples if q.type == 4 and q.xway in known and _is_real(q)]
 

@@ -180,7 +180,7 @@ def numbered(random: Random, tuples: Iterable[Tuple]) -> list[Tuple]:
 
 def toll_history(seed: int, cars: int, xways: int) -> list[tuple[int, ...]]:
     random = Random(seed)
-    days = (1, 2, 30, 68, 69)
+    days = (0, 1, 2, 30, 68, 69, 70)  # two of them are none
     return [(vid, day, random.randrange(xways), random.randrange(99)) for vid in range(cars) for day in days]
 
 
@@ -203,7 +203,7 @@ def segment_history(seed: int, xways: int) -> list[tuple[int, ...]]:
         for dir in (0, 1)
         for seg in range(100)
         for minute in minutes
-        for day in random.sample(range(1, 70), 12)
+        for day in random.sample(range(-1, 72), 12)  # some of them are none
     ]
 
 

@@ -537,6 +537,18 @@ def test_what_is_no_tuple_is_counted_and_left_out(reason: str, bad: str | Tuple,
     assert not found.tables["balances"].num_rows
 
 
+def test_time_is_that_of_the_latest_line_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [(100, 2), (50, 2), (60, 2), (9000, 5), (99, 2), (100, 2), (101, 2)]  # the one on lane 5 does not count
+    path = driving.write_csv(
+        tmp_path / "input.txt", [GOOD._replace(time=t, vid=n, lane=lane) for n, (t, lane) in enumerate(clock)]
+    )
+    for block in (text.BLOCK, 1):
+        monkeypatch.setattr(text, "BLOCK", block)
+        found = answer(path, [], OFFICIAL)
+        assert +found.left == {"going back in time": 3, "with a field outside its domain": 1}
+        assert sorted(found.tables["tolls"]["vid"].to_pylist()) == [0, 5, 6]
+
+
 def test_domains_of_a_folder(tmp_path: Path) -> None:
     bad = [GOOD._replace(type=1), GOOD._replace(lane=5), GOOD._replace(seg=-1), Tuple(2, 100, 5, qid=-1)]
     folder = driving.write_seconds(tmp_path / "seconds", [GOOD, *bad])
@@ -689,6 +701,79 @@ def test_a_trip_by_hand(tmp_path: Path) -> None:
 # --- hand-made rules -------------------------------------------------------------------------------------------------
 
 
+def stands(vid: int, first: int, last: int, moves: int | None = None, **other: int) -> list[Tuple]:
+    """On one spot of segment 50 from one second to another, then, perhaps, elsewhere."""
+    there = Tuple(0, first, vid, 0, 0, 2, 0, 50, 264_100)._replace(**other)
+    reports = [there._replace(time=time) for time in range(first, last + 1, 30)]
+    return reports if moves is None else [*reports, there._replace(time=moves, pos=264_200)]
+
+
+def minutes_told(folder: Path, cars: Sequence[Sequence[Tuple]], seg: int = 50) -> dict[str, list[int]]:
+    """In which minutes a car that enters a segment is told of an accident, by profile."""
+    entering = [Tuple(0, 60 * m + 30, 1000 + m, 50, 0, 0, 0, seg, 5280 * seg) for m in range(20)]
+    tuples = sorted([*entering, *(each for car in cars for each in car)], key=lambda each: each.time)
+    path = driving.write_csv(folder / "input.txt", tuples)
+    told = {}
+    for profile in PROFILES:
+        demand_agreement(Town(tuples, [], [], path, []), profile)
+        told[profile] = sorted(
+            row["time"] // 60 + 1 for row in expected(path, profile=profile)["accidents"].to_pylist()
+        )
+    return told
+
+
+ACCIDENTS: dict[str, tuple[list[list[Tuple]], list[int], list[int]]] = {
+    "last stop and first move in one minute": (
+        [stands(1, 0, 300, 330), stands(2, 5, 305, 335)],
+        [3, 4, 5, 6, 7],
+        [3, 4, 5, 6],
+    ),
+    "first move in the next": ([stands(1, 0, 330, 360), stands(2, 5, 335, 365)], [3, 4, 5, 6, 7], [3, 4, 5, 6, 7]),
+    "known before it moves, in another minute": (
+        [stands(1, 35, 335, 365), stands(2, 32, 362, 392)],
+        [4, 5, 6, 7, 8],
+        [4, 5, 6, 7],
+    ),
+    "moves in the second of the other's last stop": (
+        [stands(1, 0, 330, 360), stands(2, 0, 360, 390)],
+        [3, 4, 5, 6, 7],
+        [3, 4, 5, 6, 7],
+    ),
+    "stops in the second in which the other moves": ([stands(1, 0, 90, 120), stands(2, 30, 300)], [], []),
+    "three reports": ([stands(1, 0, 300), stands(2, 0, 60, 90)], [], []),
+    "over within its minute": ([stands(1, 0, 120, 150), stands(2, 30, 120, 150)], [4], []),
+    "of three cars, two at a time": (
+        [stands(1, 0, 210, 240), stands(2, 0, 420, 450), stands(3, 90, 450)],
+        [3, 4, 5, 6, 7, 8, 9],
+        [3, 4, 5, 6, 7, 8],
+    ),
+    "one vanishes": ([stands(1, 0, 90), stands(2, 0, 300)], [3, 4, 5, 6, 7], list(range(3, 21))),
+    "other lanes": ([stands(1, 0, 300), stands(2, 0, 300, lane=3)], [], []),
+    "other directions": ([stands(1, 0, 300), stands(2, 0, 300, dir=1)], [], []),
+    "other expressways": ([stands(1, 0, 300), stands(2, 0, 300, xway=1)], [], []),
+    "rolling": ([stands(1, 0, 300, 330), stands(2, 0, 300, 330, spd=1)], [], [3, 4, 5, 6]),
+    "of one car": ([stands(1, 0, 300)], [], []),
+    "twice": (
+        [stands(1, 0, 90, 120), stands(2, 0, 90, 120), stands(3, 300, 390, 420), stands(4, 300, 390, 420)],
+        [3, 8],
+        [3, 8],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCIDENTS)
+def test_in_which_minutes_an_accident_is_told(case: str, tmp_path: Path) -> None:
+    cars, official, walmart = ACCIDENTS[case]
+    assert minutes_told(tmp_path, cars) == {"official": official, "walmart": walmart}
+
+
+def test_who_is_told(tmp_path: Path) -> None:
+    cars = ACCIDENTS["first move in the next"][0]
+    for seg in range(44, 53):
+        told = minutes_told(tmp_path, cars, seg)["official"]
+        assert bool(told) == (46 <= seg <= 50), seg
+
+
 def test_forty_miles_per_hour_are_forty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means of three cars in each of five minutes, whose mean is 40: doubles are a hair below it now and then."""
     sums = ([114, 104, 119, 122, 141], [131, 120, 119, 129, 101], [113, 116, 135, 120, 116], [123, 114, 116, 137, 110])
@@ -820,9 +905,12 @@ def test_the_judge_shares_nothing_with_those_it_judges() -> None:
                     assert name in SHARED or name.startswith("headrace_linearroad.validating"), f"{file.name}: {name}"
 
 
-def test_nothing_else_knows_the_judge() -> None:
-    """Only its command: what is judged cannot have been made with it."""
+ASK = {"validating", "cli.py", "demo"}  # itself, its command, and the demo, which ends with a verdict
+
+
+def test_nothing_that_is_judged_knows_the_judge() -> None:
     package = Path(validating.__file__).parents[1]
-    for file in package.rglob("*.py"):
-        if "validating" not in file.parts and file != package / "cli.py":
-            assert "validating" not in file.read_text(), file
+    judged = [file for file in package.rglob("*.py") if file.relative_to(package).parts[0] not in ASK]
+    assert len(judged) > 2
+    for file in judged:
+        assert "linearroad.validating" not in file.read_text(), file

@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace_linearroad.validating.comparing import KINDS, Compared, Example, Row, Verdict
 
 
-def show(verdict: Verdict, profile: str, console: Console) -> None:
+def show(verdict: Verdict, console: Console, profile: str = "official") -> None:
     console.print(Text(f"{profile} profile, {_input(verdict)}", "dim"), soft_wrap=True)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for justify in ("left", "left", "right", "left"):
