@@ -13,7 +13,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from headrace_linearroad.demo.seen import ROADS, Event, Floats, Longs, Place, Seen
+from headrace_linearroad.demo.seen import Event, Floats, Longs, Place, Seen
+from headrace_linearroad.demo.traffic import ROADS
 from headrace_linearroad.generating.world import SEGMENTS
 
 GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#3a9d55", "#b8860b", "#d9731a", "#d63b3b", "#3f7fd0", "#808080"
@@ -79,11 +80,12 @@ def _slowest(speed: Floats, step: int) -> Floats:
 
 def _tolls(toll: Longs, alerted: npt.NDArray[np.bool_], highest: int, step: int) -> Text:
     text = Text()
-    for most, warned in zip(toll.reshape(-1, step).max(1), alerted.reshape(-1, step).any(1), strict=True):
+    cells = zip(toll.reshape(-1, step).max(1).tolist(), alerted.reshape(-1, step).max(1).tolist(), strict=True)
+    for most, warned in cells:
         if warned:
             text.append(ALERT, RED)
         else:
-            text.append(bar(int(most), highest), BLUE)
+            text.append(bar(most, highest), BLUE)
     return text
 
 

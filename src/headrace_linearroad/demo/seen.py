@@ -65,10 +65,9 @@ class Seen:
     counts: Counter[str] = field(default_factory=Counter)  # rows of answers, by output
     charged: int = 0  # of tolls, those above 0
     time: int = -1  # second up to which cars were heard
-    answered: int = -1  # and of the newest answer
+    answered: int = -1  # second up to which all answers are there
     alerts: dict[Place, int] = field(default_factory=dict)  # accidents that are told of, and when last
     toll: Longs = field(default_factory=lambda: np.zeros(SHAPE, np.int64))
-    warned: Longs = field(default_factory=lambda: np.full(SHAPE, -OVER, np.int64))  # when an alert was last told there
     highest: int = 0
     _told: int = 0  # the highest toll that there was an event about
     _toll_minute: int = -1
@@ -116,7 +115,6 @@ class Seen:
         columns = {name: table[name].to_numpy() for name in table.column_names if name != "ts"}
         order = np.argsort(columns["time"], kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
-        self.answered = max(self.answered, int(columns["time"][-1]))
         if output == "tolls":
             self._tolls(columns)
         elif output == "accidents":
@@ -139,15 +137,15 @@ class Seen:
             if where not in self.alerts:
                 self.events.append(Event(time, f"accident in {place(where)}: cars are alerted", "bold red"))
             self.alerts[where] = time
-            self.warned[where] = time
 
-    def settle(self) -> None:
-        """When all answers of a moment are there: accidents that nobody is told of any more are over."""
+    def settle(self, second: int) -> None:
+        """All answers up to a second are there: accidents that nobody is told of any more are over."""
+        self.answered = second
         for where, last in list(self.alerts.items()):
-            if self.answered - last > OVER:
+            if second - last > OVER:
                 del self.alerts[where]
                 words = f"accident in {place(where)} is cleared: no more alerts, tolls are back"
-                self.events.append(Event(self.answered, words, "green"))
+                self.events.append(Event(second, words, "green"))
 
     def alerted(self) -> npt.NDArray[np.bool_]:
         """Segments that cars are warned in: that of an accident, and the four before it."""

@@ -112,19 +112,24 @@ class Feed(threading.Thread):
         self._stopping.set()
         self.join()
 
+    def offer(self, seconds: int) -> None:
+        """At once, before it starts."""
+        for _ in range(min(seconds, self.traffic.end - self.next)):
+            self._offer(path_of(self.traffic.folder, self.next))
+            self.next += 1
+
     def run(self) -> None:
         try:
-            self._offer_all(time.monotonic())
+            self._offer_all(time.monotonic(), self.next)
         except Exception as error:
             self.error = error
 
-    def _offer_all(self, began: float) -> None:
+    def _offer_all(self, began: float, first: int) -> None:
         while not self.done:
-            due = began + (self.next + 1 - self.traffic.begin) / self.speed
+            due = began + (self.next + 1 - first) / self.speed
             if self._stopping.wait(max(0.0, due - time.monotonic())):
                 return
-            self._offer(path_of(self.traffic.folder, self.next))
-            self.next += 1
+            self.offer(1)
         for name in (TRUTH, COMPLETE):
             (self.traffic.folder / name).rename(self.folder / name)
 
