@@ -15,7 +15,7 @@ from rich.text import Text
 
 from headrace.errors import WorkloadError
 from headrace_linearroad.demo import picture, traffic
-from headrace_linearroad.demo.seen import Event, Seen, place
+from headrace_linearroad.demo.seen import Event, Place, Seen, place
 from headrace_linearroad.demo.show import Options
 from headrace_linearroad.demo.traffic import Crash
 from headrace_linearroad.forms import COMPLETE, FIELDS, HISTORY, INPUT, NOTHING, OUTPUTS
@@ -78,6 +78,7 @@ def test_roads_are_drawn_with_a_character_for_each_segment() -> None:
 
 def test_on_a_small_screen_the_worse_of_two_segments_is_drawn() -> None:
     seen = jammed()
+    seen.report(101, reports((1, 0, 0, 60), (1, 0, 1, 30)))
     seen.answer("accidents", alerts(240))
     ruler = "0    10   20   30   40   50   60   70   80   90"
     assert drawn(seen, 80) == [
@@ -87,7 +88,7 @@ def test_on_a_small_screen_the_worse_of_two_segments_is_drawn() -> None:
         "  west ←",
         "    toll",
         f"expressway 1 {ruler}",
-        "  east →",
+        "  east →     ▒",
         "    toll",
         "  west ←     " + " " * 49 + "▓",
         "    toll     " + " " * 49 + "█",
@@ -112,6 +113,16 @@ def test_an_accident_happens_is_told_of_and_is_over() -> None:
     ]
     assert (seen.counts["accidents"], seen.counts["tolls"], seen.charged) == (3, 6, 5)
     assert not seen.alerted().any()
+
+
+@pytest.mark.parametrize(
+    ("where", "warned"),
+    [((0, 0, 47), range(43, 48)), ((1, 1, 30), range(30, 35)), ((0, 0, 2), range(3)), ((0, 1, 98), range(98, 100))],
+)
+def test_cars_are_alerted_up_to_four_segments_before_an_accident(where: Place, warned: range) -> None:
+    found = Seen(alerts={where: 240}).alerted()
+    assert found[where[:2]].nonzero()[0].tolist() == list(warned)
+    assert found.sum() == len(warned)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
