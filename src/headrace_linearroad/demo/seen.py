@@ -22,6 +22,7 @@ SHAPE = (ROADS, 2, SEGMENTS)
 MINUTE = 60
 OVER = 75  # seconds without an alert after which an accident is over
 HIGHER = 1.5  # times the highest toll so far, that is worth a word
+GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#3a9d55", "#b8860b", "#d9731a", "#d63b3b", "#3f7fd0", "#808080"
 WAYS = ("eastbound", "westbound")
 
 Floats = npt.NDArray[np.float64]
@@ -91,7 +92,7 @@ class Seen:
             if crash.begins <= second and crash not in self._happened:
                 self._happened.add(crash)
                 where = place((crash.xway, crash.dir, crash.seg))
-                self.events.append(Event(crash.begins, f"two cars collide in {where}: nobody knows yet", "yellow"))
+                self.events.append(Event(crash.begins, f"collision in {where}, not known yet", AMBER))
 
     @property
     def speed(self) -> Floats:
@@ -129,13 +130,13 @@ class Seen:
         if toll > self._told * HIGHER and time // MINUTE > self._toll_minute:
             self._told, self._toll_minute = toll, time // MINUTE
             where = place((int(columns["xway"][best]), int(columns["dir"][best]), int(columns["seg"][best])))
-            self.events.append(Event(time, f"tolls up to {toll:,} in {where}", "blue"))
+            self.events.append(Event(time, f"tolls up to {toll:,} in {where}", BLUE))
 
     def _accidents(self, columns: dict[str, Longs]) -> None:
         places = list(zip(*(columns[name].tolist() for name in ("xway", "dir", "seg")), strict=True))
         for where, time in zip(places, columns["time"].tolist(), strict=True):
             if where not in self.alerts:
-                self.events.append(Event(time, f"accident in {place(where)}: cars are alerted", "bold red"))
+                self.events.append(Event(time, f"accident in {place(where)}: cars are alerted", f"bold {RED}"))
             self.alerts[where] = time
 
     def settle(self, second: int) -> None:
@@ -144,8 +145,8 @@ class Seen:
         for where, last in list(self.alerts.items()):
             if second - last > OVER:
                 del self.alerts[where]
-                words = f"accident in {place(where)} is cleared: no more alerts, tolls are back"
-                self.events.append(Event(second, words, "green"))
+                minute = (last // MINUTE + 1) * MINUTE  # alerts are of whole minutes
+                self.events.append(Event(minute, f"the accident in {place(where)} is cleared", GREEN))
 
     def alerted(self) -> npt.NDArray[np.bool_]:
         """Segments that cars are warned in: that of an accident, and the four before it."""

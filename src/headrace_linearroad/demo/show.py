@@ -27,7 +27,7 @@ from headrace.showing.stopping import Stop, stoppable
 from headrace.workloads.writing import new_folder
 from headrace_linearroad import history, running
 from headrace_linearroad.demo import picture, traffic
-from headrace_linearroad.demo.seen import Seen, clock
+from headrace_linearroad.demo.seen import GREEN, GREY, Seen, clock
 from headrace_linearroad.demo.traffic import Feed, Traffic
 from headrace_linearroad.forms import HISTORY, OUTPUTS
 from headrace_linearroad.generating.world import HOURS
@@ -56,6 +56,7 @@ KEPT = "kept {root}: road/ is what generate writes, answers/ what run writes; ch
 class Options:
     seconds: float
     speed: float
+    density: float
     seed: int
     slots: int
     keep: Path | None
@@ -136,7 +137,7 @@ def _made(options: Options, places: Places, console: Console, stop: Stop) -> Tra
             status.update(f"traffic is made: {seconds:,} of {options.length:,} seconds")
 
         try:
-            return traffic.make(options.seed, options.length, places.made, tell)
+            return traffic.make(options.seed, options.density, options.length, places.made, tell)
         except _Enough:
             return None
 
@@ -219,9 +220,9 @@ class Watched:
         return Text.assemble(
             ("Linear Road  ", "bold"),
             (clock(max(self.seen.time, self.made.begin)), "bold"),
-            f"  {self.options.speed:g} times as fast as cars drive  ",
-            ("━" * full, picture.GREEN),
-            ("━" * (long - full), picture.GREY),
+            f", {self.options.speed:g} times as fast  ",
+            ("━" * full, GREEN),
+            ("━" * (long - full), GREY),
             f" {done:.0%}",
             no_wrap=True,
         )

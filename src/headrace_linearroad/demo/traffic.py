@@ -22,7 +22,6 @@ from headrace_linearroad.generating.world import EVERY, HOURS, MILE, position
 from headrace_linearroad.generating.writing import TRUTH, Job, Written, write
 
 ROADS = 2
-DENSITY = 800.0  # tuples per second and expressway: jams here, open road there
 LEAD = 120  # seconds of traffic before the accident, if there is time for it
 
 
@@ -54,10 +53,10 @@ class Traffic:
         return self.reports[done] - self.reports[max(done - EVERY, 0)]
 
 
-def make(seed: int, seconds: int, folder: Path, tell: Callable[[int], None]) -> Traffic:
+def make(seed: int, density: float, seconds: int, folder: Path, tell: Callable[[int], None]) -> Traffic:
     """So many seconds of it, in a new folder; `tell` hears how many there are."""
-    settings = Settings(ROADS, seed, DENSITY, plain=True)
-    accidents = Cast(settings, range(ROADS), Demand(DENSITY).first).accidents
+    settings = Settings(ROADS, seed, density, plain=True)
+    accidents = Cast(settings, range(ROADS), Demand(density).first).accidents
     begin = _begin(accidents, seconds)
     tuples, reports = [0], [0]
 
