@@ -223,6 +223,7 @@ def validate(
 def demo(
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
     speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
+    density: Annotated[float, typer.Option(metavar="N", help="Tuples per second of traffic and expressway.")] = 800,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 3,
     slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
     keep: Annotated[
@@ -247,7 +248,7 @@ def demo(
     with reporting(traceback):
         from headrace_linearroad.demo.show import Options, show
 
-        options = Options(seconds, speed, seed, slots, keep)
+        options = Options(seconds, speed, density, seed, slots, keep)
         with on_spark(slots) as spark:
             good = show(spark, options, Console(highlight=False))
         if not good:

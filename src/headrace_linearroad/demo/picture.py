@@ -13,17 +13,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from headrace_linearroad.demo.seen import ROADS, Event, Floats, Longs, Place, Seen
+from headrace_linearroad.demo.seen import AMBER, BLUE, GREEN, GREY, ORANGE, RED, Event, Floats, Longs, Place, Seen
+from headrace_linearroad.demo.traffic import ROADS
 from headrace_linearroad.generating.world import SEGMENTS
 
-GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#3a9d55", "#b8860b", "#d9731a", "#d63b3b", "#3f7fd0", "#808080"
 SPEEDS = ((40.0, "░", GREEN), (25.0, "▒", AMBER), (15.0, "▓", ORANGE), (0.0, "█", RED))  # from so many mph on
 NOBODY = (" ", GREY)
 BARS = "▁▂▃▄▅▆▇█"
 ACCIDENT, UNKNOWN, ALERT = "X", "x", "!"
 MARK = "bold white on #c03030"
 LABEL = 13
-EVENTS = 6
+EVENTS, REST = 6, 20  # lines of events at most, and of all the rest
 ARROWS = ("east →", "west ←")
 
 
@@ -79,11 +79,12 @@ def _slowest(speed: Floats, step: int) -> Floats:
 
 def _tolls(toll: Longs, alerted: npt.NDArray[np.bool_], highest: int, step: int) -> Text:
     text = Text()
-    for most, warned in zip(toll.reshape(-1, step).max(1), alerted.reshape(-1, step).any(1), strict=True):
+    cells = zip(toll.reshape(-1, step).max(1).tolist(), alerted.reshape(-1, step).max(1).tolist(), strict=True)
+    for most, warned in cells:
         if warned:
             text.append(ALERT, RED)
         else:
-            text.append(bar(int(most), highest), BLUE)
+            text.append(bar(most, highest), BLUE)
     return text
 
 
@@ -98,18 +99,24 @@ def bar(toll: int, highest: int) -> str:
 
 def legend(highest: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    for (_, glyph, colour), words in zip(SPEEDS, ("from 40 mph", "from 25", "from 15", "slower"), strict=True):
-        text.append(glyph * 2, colour).append(f" {words}  ", GREY)
+    for (_, glyph, colour), words in zip(SPEEDS, ("40 mph", "25", "15", "slower"), strict=True):
+        text.append(glyph, colour).append(f" {words}  ", GREY)
     text.append(ACCIDENT, MARK).append(" accident  ", GREY)
     text.append(ALERT, RED).append(" alert, no toll  ", GREY)
     return text.append("█", BLUE).append(f" toll {highest:,}" if highest else " toll", GREY)
 
 
-def told(events: Sequence[Event]) -> Text:
-    """The newest below; always of the same height."""
-    shown = list(events)[-EVENTS:]
-    lines = [Text(f"{event}", event.style) for event in shown] + [Text("")] * (EVENTS - len(shown))
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+class Told:
+    """Events, the newest below; as many as the screen has lines for, always of the same height."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        many = min(max(console.height - REST - 1, 1), EVENTS)
+        shown = list(self.events)[-many:]
+        lines = [Text(str(event), event.style) for event in shown] + [Text("")] * (many - len(shown))
+        yield Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def figures(rows: Sequence[Sequence[tuple[str, str]]]) -> Table:
@@ -124,4 +131,4 @@ def figures(rows: Sequence[Sequence[tuple[str, str]]]) -> Table:
 
 
 def screen(head: Text, seen: Seen, rows: Sequence[Sequence[tuple[str, str]]]) -> Group:
-    return Group(head, "", Picture(seen), "", legend(seen.highest), "", figures(rows), "", told(seen.events))
+    return Group(head, "", Picture(seen), "", legend(seen.highest), "", figures(rows), "", Told(seen.events))

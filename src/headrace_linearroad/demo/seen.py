@@ -22,6 +22,7 @@ SHAPE = (ROADS, 2, SEGMENTS)
 MINUTE = 60
 OVER = 75  # seconds without an alert after which an accident is over
 HIGHER = 1.5  # times the highest toll so far, that is worth a word
+GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#3a9d55", "#b8860b", "#d9731a", "#d63b3b", "#3f7fd0", "#808080"
 WAYS = ("eastbound", "westbound")
 
 Floats = npt.NDArray[np.float64]
@@ -65,10 +66,9 @@ class Seen:
     counts: Counter[str] = field(default_factory=Counter)  # rows of answers, by output
     charged: int = 0  # of tolls, those above 0
     time: int = -1  # second up to which cars were heard
-    answered: int = -1  # and of the newest answer
+    answered: int = -1  # second up to which all answers are there
     alerts: dict[Place, int] = field(default_factory=dict)  # accidents that are told of, and when last
     toll: Longs = field(default_factory=lambda: np.zeros(SHAPE, np.int64))
-    warned: Longs = field(default_factory=lambda: np.full(SHAPE, -OVER, np.int64))  # when an alert was last told there
     highest: int = 0
     _told: int = 0  # the highest toll that there was an event about
     _toll_minute: int = -1
@@ -92,7 +92,7 @@ class Seen:
             if crash.begins <= second and crash not in self._happened:
                 self._happened.add(crash)
                 where = place((crash.xway, crash.dir, crash.seg))
-                self.events.append(Event(crash.begins, f"two cars collide in {where}: nobody knows yet", "yellow"))
+                self.events.append(Event(crash.begins, f"collision in {where}, not known yet", AMBER))
 
     @property
     def speed(self) -> Floats:
@@ -116,7 +116,6 @@ class Seen:
         columns = {name: table[name].to_numpy() for name in table.column_names if name != "ts"}
         order = np.argsort(columns["time"], kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
-        self.answered = max(self.answered, int(columns["time"][-1]))
         if output == "tolls":
             self._tolls(columns)
         elif output == "accidents":
@@ -131,23 +130,23 @@ class Seen:
         if toll > self._told * HIGHER and time // MINUTE > self._toll_minute:
             self._told, self._toll_minute = toll, time // MINUTE
             where = place((int(columns["xway"][best]), int(columns["dir"][best]), int(columns["seg"][best])))
-            self.events.append(Event(time, f"tolls up to {toll:,} in {where}", "blue"))
+            self.events.append(Event(time, f"tolls up to {toll:,} in {where}", BLUE))
 
     def _accidents(self, columns: dict[str, Longs]) -> None:
         places = list(zip(*(columns[name].tolist() for name in ("xway", "dir", "seg")), strict=True))
         for where, time in zip(places, columns["time"].tolist(), strict=True):
             if where not in self.alerts:
-                self.events.append(Event(time, f"accident in {place(where)}: cars are alerted", "bold red"))
+                self.events.append(Event(time, f"accident in {place(where)}: cars are alerted", f"bold {RED}"))
             self.alerts[where] = time
-            self.warned[where] = time
 
-    def settle(self) -> None:
-        """When all answers of a moment are there: accidents that nobody is told of any more are over."""
+    def settle(self, second: int) -> None:
+        """All answers up to a second are there: accidents that nobody is told of any more are over."""
+        self.answered = second
         for where, last in list(self.alerts.items()):
-            if self.answered - last > OVER:
+            if second - last > OVER:
                 del self.alerts[where]
-                words = f"accident in {place(where)} is cleared: no more alerts, tolls are back"
-                self.events.append(Event(self.answered, words, "green"))
+                minute = (last // MINUTE + 1) * MINUTE  # alerts are of whole minutes
+                self.events.append(Event(minute, f"the accident in {place(where)} is cleared", GREEN))
 
     def alerted(self) -> npt.NDArray[np.bool_]:
         """Segments that cars are warned in: that of an accident, and the four before it."""

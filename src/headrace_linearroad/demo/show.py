@@ -27,7 +27,7 @@ from headrace.showing.stopping import Stop, stoppable
 from headrace.workloads.writing import new_folder
 from headrace_linearroad import history, running
 from headrace_linearroad.demo import picture, traffic
-from headrace_linearroad.demo.seen import Seen, clock
+from headrace_linearroad.demo.seen import GREEN, GREY, Seen, clock
 from headrace_linearroad.demo.traffic import Feed, Traffic
 from headrace_linearroad.forms import HISTORY, OUTPUTS
 from headrace_linearroad.generating.world import HOURS
@@ -36,11 +36,12 @@ from headrace_linearroad.running import Given, Prepared
 from headrace_linearroad.validating import PROFILES, judge, showing
 
 EPOCH = "500 milliseconds"
+WARM = 5  # seconds of traffic that are answered before the clock begins
 LINES_EVERY = 3.0  # seconds between two plain lines
 WELCOME = """\
 [bold]Linear Road, live[/]: two expressways of 100 miles, {cars} cars that report every 30 seconds.
 Whoever enters a segment is told the toll of it, which depends on how many drive there and how fast, or is
-alerted to an accident ahead, where there is none. An accident happens {soon} after the beginning.
+alerted to an accident ahead, where there is none. An accident happens after {soon} s.
 {length} of traffic in {seconds:g} seconds.
 """
 REAL = """\
@@ -55,6 +56,7 @@ KEPT = "kept {root}: road/ is what generate writes, answers/ what run writes; ch
 class Options:
     seconds: float
     speed: float
+    density: float
     seed: int
     slots: int
     keep: Path | None
@@ -135,14 +137,14 @@ def _made(options: Options, places: Places, console: Console, stop: Stop) -> Tra
             status.update(f"traffic is made: {seconds:,} of {options.length:,} seconds")
 
         try:
-            return traffic.make(options.seed, options.length, places.made, tell)
+            return traffic.make(options.seed, options.density, options.length, places.made, tell)
         except _Enough:
             return None
 
 
 def _welcome(options: Options, made: Traffic) -> str:
     first = min((crash.begins for crash in made.crashes if crash.begins >= made.begin), default=made.begin)
-    soon = f"{(first - made.begin) / options.speed:.0f} seconds"
+    soon = f"{(first - made.begin) / options.speed:.0f}"
     cars = f"{round(made.reports[-1] / options.length * 30 / 1000) * 1000:,}"
     return WELCOME.format(cars=cars, soon=soon, length=f"{options.length / 60:.0f} minutes", seconds=options.seconds)
 
@@ -158,24 +160,32 @@ def _stream(spark: Any, options: Options, places: Places, watched: Watched, cons
     """Feed and run side by side until all is through; then what the last second is owed, which an end of input alone brings."""
     files = history.files_of([places.road / HISTORY])
     prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
-    settings = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
-    display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)
-    try:
-        with hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings) as run:
-            watched.feed.start()
-            try:
-                live.watch(run, lambda run: stop.asked or watched.is_through(run), display=display)
-            finally:
-                watched.feed.stop()
-            run.stop()
-        if not stop.asked:
-            results = running.results(spark, places.given, prepared, None)
-            with hr.start(results, epoch="0 seconds", once=True, **settings) as run:
-                while not run.wait(live.POLL):
-                    display.show(run.progress)
-                display.show(run.progress)
-    finally:
-        display.end()
+    settings: dict[str, Any] = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
+    with hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings) as run:
+        _warm_up(run, watched.feed, console, stop)
+        display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)
+        watched.feed.start()
+        try:
+            live.watch(run, lambda run: stop.asked or watched.is_through(run), display=display)
+        finally:
+            watched.feed.stop()
+            display.end()
+        run.stop()
+    if not stop.asked:
+        with (
+            console.status("the last second is answered ..."),
+            hr.start(running.results(spark, places.given, prepared, None), epoch="0 s", once=True, **settings) as run,
+        ):
+            run.wait()
+
+
+def _warm_up(run: Run, feed: Feed, console: Console, stop: Stop) -> None:
+    """Answer some seconds before the clock begins: whatever is compiled and started is there then."""
+    feed.offer(WARM)
+    console.print(Text("loops are compiled, if they never were: half a minute, the first time", "dim"), soft_wrap=True)
+    with console.status("the first answers are awaited ..."):
+        while run.progress.last is None and not stop.asked and not run.wait(live.POLL):
+            pass
 
 
 class Watched:
@@ -191,15 +201,16 @@ class Watched:
             raise HeadraceError(f"the demo could not offer its traffic: {self.feed.error}")
         return self.feed.done and run.progress.tuples_in >= self.feed.offered
 
-    def look(self) -> Seen:
+    def look(self, progress: Progress) -> Seen:
         """At what has come since the last look."""
+        until = max((moment or 0 for moment in progress.watermark.values()), default=0)  # before answers are read
         for second in range(max(self.seen.time + 1, self.made.begin), self.feed.next):
             with pa.memory_map(str(traffic.path_of(self.feed.folder, second))) as file:
                 self.seen.report(second, pa.ipc.open_file(file).read_all())
         for name, results in self._results.items():
             for table in results.new():
                 self.seen.answer(name, table)
-        self.seen.settle()
+        self.seen.settle(until // 1_000_000 if until else self.made.begin)
         return self.seen
 
     def head(self) -> Text:
@@ -209,9 +220,9 @@ class Watched:
         return Text.assemble(
             ("Linear Road  ", "bold"),
             (clock(max(self.seen.time, self.made.begin)), "bold"),
-            f"  {self.options.speed:g} times as fast as cars drive  ",
-            ("━" * full, picture.GREEN),
-            ("━" * (long - full), picture.GREY),
+            f", {self.options.speed:g} times as fast  ",
+            ("━" * full, GREEN),
+            ("━" * (long - full), GREY),
             f" {done:.0%}",
             no_wrap=True,
         )
@@ -219,7 +230,7 @@ class Watched:
     def figures(self, progress: Progress) -> list[list[tuple[str, str]]]:
         seen, counts = self.seen, self.seen.counts
         cars = self.made.cars(seen.time) if seen.time >= 0 else 0
-        behind = max(seen.time - seen.answered, 0) if seen.answered >= 0 else 0
+        behind = max(seen.time - seen.answered, 0)
         latency = {name: live.seconds(progress.latency.get(name, 0.0)) for name in ("p50", "p99")}
         return [
             [
@@ -255,7 +266,7 @@ class OnScreen:
         self._progress = progress
 
     def close(self) -> None:
-        """The picture goes on when another run does."""
+        """Not before the feed has ended."""
 
     def end(self) -> None:
         self._paint(self._progress)
@@ -263,7 +274,7 @@ class OnScreen:
 
     def _paint(self, progress: Progress) -> None:
         self._painted = time.monotonic()
-        seen = self._watched.look()
+        seen = self._watched.look(progress)
         self._live.update(picture.screen(self._watched.head(), seen, self._watched.figures(progress)), refresh=True)
 
 
@@ -275,7 +286,7 @@ class InLines:
         self._events, self._said = 0, time.monotonic()
 
     def show(self, progress: Progress) -> None:
-        seen = self._watched.look()
+        seen = self._watched.look(progress)
         for event in seen.events[self._events :]:
             self._say(str(event))
         self._events = len(seen.events)
@@ -284,7 +295,7 @@ class InLines:
             self._say_figures(progress)
 
     def close(self) -> None:
-        """More may come."""
+        """Not before the feed has ended."""
 
     def end(self) -> None:
         self.show(self._progress)

@@ -22,7 +22,6 @@ from headrace_linearroad.generating.world import EVERY, HOURS, MILE, position
 from headrace_linearroad.generating.writing import TRUTH, Job, Written, write
 
 ROADS = 2
-DENSITY = 800.0  # tuples per second and expressway: jams here, open road there
 LEAD = 120  # seconds of traffic before the accident, if there is time for it
 
 
@@ -54,10 +53,10 @@ class Traffic:
         return self.reports[done] - self.reports[max(done - EVERY, 0)]
 
 
-def make(seed: int, seconds: int, folder: Path, tell: Callable[[int], None]) -> Traffic:
+def make(seed: int, density: float, seconds: int, folder: Path, tell: Callable[[int], None]) -> Traffic:
     """So many seconds of it, in a new folder; `tell` hears how many there are."""
-    settings = Settings(ROADS, seed, DENSITY, plain=True)
-    accidents = Cast(settings, range(ROADS), Demand(DENSITY).first).accidents
+    settings = Settings(ROADS, seed, density, plain=True)
+    accidents = Cast(settings, range(ROADS), Demand(density).first).accidents
     begin = _begin(accidents, seconds)
     tuples, reports = [0], [0]
 
@@ -112,19 +111,24 @@ class Feed(threading.Thread):
         self._stopping.set()
         self.join()
 
+    def offer(self, seconds: int) -> None:
+        """At once, before it starts."""
+        for _ in range(min(seconds, self.traffic.end - self.next)):
+            self._offer(path_of(self.traffic.folder, self.next))
+            self.next += 1
+
     def run(self) -> None:
         try:
-            self._offer_all(time.monotonic())
+            self._offer_all(time.monotonic(), self.next)
         except Exception as error:
             self.error = error
 
-    def _offer_all(self, began: float) -> None:
+    def _offer_all(self, began: float, first: int) -> None:
         while not self.done:
-            due = began + (self.next + 1 - self.traffic.begin) / self.speed
+            due = began + (self.next + 1 - first) / self.speed
             if self._stopping.wait(max(0.0, due - time.monotonic())):
                 return
-            self._offer(path_of(self.traffic.folder, self.next))
-            self.next += 1
+            self.offer(1)
         for name in (TRUTH, COMPLETE):
             (self.traffic.folder / name).rename(self.folder / name)
 

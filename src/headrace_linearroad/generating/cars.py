@@ -153,7 +153,8 @@ class Cars:
         np.subtract(left, 1, out=left)
         over = place >= cars["end"][:count]
         ending = np.flatnonzero((left == 0) | over)
-        self._end(second, cars, ending, over[ending])
+        if len(ending):
+            self._end(second, cars, ending, over[ending])
         return ending
 
     def _end(self, second: int, cars: Round, ending: Ints, over: npt.NDArray[np.bool_]) -> None:
@@ -213,4 +214,5 @@ class Moved:
 
     def leave(self) -> None:
         """Those who have reported for the last time."""
-        self.round.remove(self.ending)
+        if len(self.ending):
+            self.round.remove(self.ending)

@@ -75,7 +75,7 @@ def accident_over_in_the_minute_it_was_found_in(scene: Scene) -> Found:
 def two_accidents_within_five_segments(scene: Scene) -> Found:
     """At the same time, three segments apart: the nearest counts."""
     both = [scene.accident(30, (130, 140), (9, 9)), scene.accident(33, (135, 150), (8, 9))]
-    return {"accidents": both, "witnesses": [scene.witness(27, 300, 4), scene.witness(31, 300)]}
+    return {"accidents": both, "witnesses": [scene.witness(29, 300, 2), scene.witness(31, 300)]}
 
 
 def second_accident_in_the_segment(scene: Scene) -> Found:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.errors import WorkloadError
+from headrace.showing.stopping import stoppable
 from headrace.showing.streams import say
 from headrace.showing.stretch import showing
 from headrace_linearroad.forms import HISTORY
@@ -36,12 +37,14 @@ def generate(settings: Settings, folder: Path, job: Job) -> None:
     """Write, showing how far it has come; to be stopped before the end is no error, but the folder stays half written."""
     console, last = Console(highlight=False, soft_wrap=True), Written()
     say(console, f"{_what(settings, job)}: some {expected(settings, job):,} tuples", "dim")
-    with showing(console, job.seconds) as show:
+    with stoppable() as stop, showing(console, job.seconds) as show:
 
         def tell(written: Written, doing: str) -> None:
             nonlocal last
             last = written
             show(written.seconds, doing or f"{written.tuples:,} tuples")
+            if stop.asked:  # an exception from the signal itself is lost where Arrow calls Python
+                raise KeyboardInterrupt
 
         try:
             write(settings, folder, job, tell)

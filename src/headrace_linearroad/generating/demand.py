@@ -81,6 +81,11 @@ class Demand:
         """1 is full density."""
         return float(self.tuples(np.asarray(second))) / FULL
 
+    @property
+    def pace(self) -> float:
+        """Cars that enter in a second, in the mean."""
+        return float(self._before[-1]) / len(self._before)
+
     def before(self, minute: int) -> Ints:
         """How many cars have entered before each second of a minute, and by its end; numbers of cars count from 0."""
         begin = minute * 60 - self.first

@@ -1,6 +1,6 @@
 """Who enters: cars with all that they bring along, a minute of them at a time.
 
-One car in some eight was here before: it has the number of one that made a short trip and has left, on this expressway or on
+One car in some nine was here before: it has the number of one that made a short trip and has left, on this expressway or on
 another. Which one follows from its own number: D numbers earlier, s expressways further. The pair (D, s) is chosen by the
 remainder of its number, and every D is a multiple of the number of pairs, so no two come back as the same car; one that comes
 back makes no short trip, so nobody comes back twice.
@@ -18,7 +18,7 @@ from headrace_linearroad.generating.draws import Ints, between, draw, salt
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import CARS, EVERY, LENGTH, MILE, RAMP_FEET, RAMP_ON, SEGMENTS, STAGE
 
-BACK = ((6_000, 0), (10_000, 1), (16_000, 2), (24_000, -1))  # numbers earlier, expressways further
+BACK = ((600, 0), (420, 1), (780, 2), (1020, -1))  # seconds earlier, more or less; expressways further
 GONE = 61  # seconds at least before a car comes back
 CRUISE = 9  # miles per hour between the slowest and the fastest driver
 SPEEDS = (20, 32)  # on the ramp
@@ -42,6 +42,9 @@ class Entering:
 
     def __init__(self, settings: Settings, demand: Demand) -> None:
         self.settings, self.demand, self.trips = settings, demand, Trips(settings.seed)
+        self._back = np.array([max(1, round(seconds * demand.pace / len(BACK))) * len(BACK) for seconds, _ in BACK])
+        self._far = np.array([far for _, far in BACK])
+        self._ways = np.array([len(settings.ways(xway)) for xway in range(settings.roads)])
 
     def minute(self, minute: int, xways: Ints, direction: int) -> Arrivals:
         """Expressways lie one behind the other, as `xways` says, 100 miles each."""
@@ -72,13 +75,12 @@ class Entering:
         return between(drawn, np.where(xway == 0, STAGE, 0), np.maximum(SEGMENTS - 3 - miles, STAGE + 2))
 
     def _vid(self, xway: Ints, number: Ints, direction: int) -> Ints:
-        back, far = (np.array(column)[number % len(BACK)] for column in zip(*BACK, strict=True))
-        other, earlier = (xway + far) % self.settings.roads, number - back
+        pair = number % len(BACK)
+        other, earlier = (xway + self._far[pair]) % self.settings.roads, number - self._back[pair]
         left = self.demand.second(earlier) + (self.trips.reports(other, earlier) - 1) * EVERY
-        was_here = np.array([direction in self.settings.ways(road) for road in range(self.settings.roads)])[other]
         returns = (
             (earlier >= 0)
-            & was_here
+            & (direction < self._ways[other])
             & (left + GONE < self.demand.second(number))
             & self.trips.is_short(other, earlier)
             & ~self.trips.is_short(xway, number)

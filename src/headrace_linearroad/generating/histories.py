@@ -20,7 +20,7 @@ from headrace_linearroad.forms import EXPENDITURE, SEGMENT_HISTORY, TOLL_HISTORY
 from headrace_linearroad.generating.demand import LONGEST, Demand
 from headrace_linearroad.generating.draws import Ints, between, draw, salt
 from headrace_linearroad.generating.questions import Questions
-from headrace_linearroad.generating.rows import as_array
+from headrace_linearroad.generating.rows import as_array, numbers
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import CARS, DAYS, EAST, MINUTES, SEGMENTS, WEEKDAYS, WEST
 
@@ -56,7 +56,7 @@ class Tolls:
 
     def see(self, tuples: pa.Table) -> None:
         """Remember what is asked."""
-        kind, vid, day = (tuples[name].to_numpy() for name in ("type", "vid", "day"))
+        kind, vid, day = (numbers(tuples, name) for name in ("type", "vid", "day"))
         rows = np.flatnonzero(kind == EXPENDITURE)
         self._asked.append(vid[rows].astype(np.int64) * (DAYS + 1) + day[rows])
 

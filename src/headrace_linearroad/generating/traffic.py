@@ -6,7 +6,7 @@ lets those drive, unheard, who are still under way when it begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -72,12 +72,13 @@ class Traffic:
         self.questions = Questions(settings)
         self.cast = Cast(settings, self.xways, self.demand.first)
 
-    def seconds(self, begin: int, end: int) -> Iterator[tuple[int, pa.Table]]:
-        """(second, its tuples), one after the other; those without a tuple too."""
+    def seconds(self, begin: int, end: int, tell: Callable[[], None] = lambda: None) -> Iterator[tuple[int, pa.Table]]:
+        """(second, its tuples), one after the other; those without a tuple too. `tell` is called while nothing comes yet."""
         ways = self._ways()
         for second in range(max(self.demand.first, begin - LONGEST), begin):
             for way in ways:
                 way.move(second).leave()
+            tell()
         for second in range(begin, end):
             yield second, self._second(second, ways)
 

@@ -10,8 +10,8 @@ import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from headrace_linearroad.forms import (
 )
 from headrace_linearroad.generating.demand import Demand
 from headrace_linearroad.generating.histories import Segments, Tolls
+from headrace_linearroad.generating.rows import numbers
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.traffic import Traffic
 from headrace_linearroad.generating.world import HOURS
@@ -98,7 +99,7 @@ class Written:
 
     def add(self, table: pa.Table, files: int) -> None:
         self.seconds, self.files, self.tuples = self.seconds + 1, self.files + files, self.tuples + table.num_rows
-        kinds = np.bincount(table["type"].to_numpy(), minlength=1)
+        kinds = np.bincount(numbers(table, "type"))
         self.kinds.update({kind: int(count) for kind, count in enumerate(kinds) if count})
 
 
@@ -111,21 +112,19 @@ def expected(settings: Settings, job: Job) -> int:
 def write(
     settings: Settings, folder: Path, job: Job, tell: Callable[[Written, str], None] = lambda *_: None
 ) -> Written:
-    """All of it, in a new or empty folder. `tell` hears of every second, and what is being done now."""
+    """All of it, in a new or empty folder. `tell` hears what there is and what is being done, time and again."""
     folder = new_folder(folder)
     _has_room(settings, folder, job)
     traffic, written = Traffic(settings), Written()
     tolls = Tolls(settings, traffic.cast.unknown)
-    tell(written, "the cars that are under way come to where they are")
     with _sink(folder, job) as put:
-        for second, table in traffic.seconds(job.begin, job.end):
+        for second, table in traffic.seconds(job.begin, job.end, lambda: tell(written, "cars get under way")):
             written.add(table, put(second, table))
             if job.history == "needed":
                 tolls.see(table)
             tell(written, "")
     if job.history != "none":
-        tell(written, "the histories are written")
-        _write_histories(traffic, tolls, folder / HISTORY, job)
+        _write_histories(traffic, tolls, folder / HISTORY, job, lambda: tell(written, "histories are written"))
     write_json(folder / TRUTH, traffic.cast.truth(job.begin, job.end))
     write_json(folder / COMPLETE, _summary(settings, job, written))
     return written
@@ -177,24 +176,25 @@ def _put_columns(folder: Path, second: int, table: pa.Table) -> int:
 # --- histories --------------------------------------------------------------------------------------------------------
 
 
-def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job) -> None:
+def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tell: Callable[[], None]) -> None:
     segments = Segments(traffic.settings)
-    folder.mkdir()
     if job.history == "needed":
         parts = tolls.needed(), segments.needed()
     else:
         cars = tolls.complete(traffic.demand, job.begin, job.end, traffic.cast.vids)
         parts = cars, segments.complete()
-    _write_all(folder / TOLLS, TOLL_HISTORY, parts[0], job)
-    _write_all(folder / SEGMENTS, SEGMENT_HISTORY, parts[1], job)
+    folder.mkdir()
+    for name, schema, tables in zip((TOLLS, SEGMENTS), (TOLL_HISTORY, SEGMENT_HISTORY), parts, strict=True):
+        with _history(folder / name, schema, job) as writer:
+            for table in tables:
+                writer.write_table(table)
+                tell()
 
 
-def _write_all(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], job: Job) -> None:
-    if job.text is not None:
-        path = path.with_suffix(".csv.gz" if job.is_packed else ".csv")
-    with columns(path, schema) if job.text is None else _text(path, schema, job.is_packed) as writer:
-        for table in tables:
-            writer.write_table(table)
+def _history(path: Path, schema: pa.Schema, job: Job) -> AbstractContextManager[Any]:
+    if job.text is None:
+        return columns(path, schema)
+    return _text(path.with_suffix(".csv.gz" if job.is_packed else ".csv"), schema, job.is_packed)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
