@@ -23,7 +23,7 @@ from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
 from headrace_linearroad.roads import REPORTS, Roads
 from headrace_linearroad.travel import TravelTimes
 
-ROADS, CARS, LOOKUPS = 64, 32, 8  # substreams: of each many more than slots
+ROADS, CARS, LOOKUPS = 32, 16, 4  # substreams; each has many roads, cars, questions
 
 APART = "apart"
 
@@ -62,7 +62,7 @@ def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
 
 
 def _balances(tuples: hr.Stream, events: hr.Stream, profile: str) -> hr.Stream:
-    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid")
+    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid", page="0::TINYINT")
     balances: hr.Stream = events.union(asked).split(CARS, by=["vid"]).apply(Accounts(profile))
     return balances
 
