@@ -54,7 +54,7 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, 
 
 
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
-    road = "xway * 2 + dir"
+    road = "xway::INTEGER * 2 + dir"
     reports = tuples.split(ROADS, route=f"CASE WHEN {IS_REPORT} THEN ({road}) % {ROADS} END")
     kept = {"road": f"({road})::INTEGER", **{name: name for name in REPORTS.names[2:]}}
     told: dict[str, hr.Stream] = reports.map(**kept).apply(Roads(profile))
