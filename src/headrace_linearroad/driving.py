@@ -32,7 +32,7 @@ from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, plac
 PERIOD = PAGES  # seconds from report to report
 MINUTE = 60
 GAP = 60  # seconds of silence after which one who gets on begins a journey
-GONE = 600  # after which anyone does, and is forgotten
+GONE = 600  # after which a car is forgotten
 SEGMENTS = 100
 REACH = 5  # segments, from that of the accident on backwards, whose drivers are told
 STOPPED = 4  # reports from one place
@@ -365,11 +365,12 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
     road, now, vid = reports.road[report], reports.time[report], reports.vid[report]
     lane, seg = np.int32(reports.lane[report]), np.int32(reports.seg[report])
     pos, spd = reports.pos[report], np.int32(reports.spd[report])
+    known = known and now - car[TIME] <= GONE  # whether or not somebody has come since who made its page forget it
     left = known and has_left(car)
     silent = now - car[TIME] if known else 0
     if not official and ((not known and lane == EXIT) or (left and lane != ENTRANCE)):
         return DONE, known  # as if it had not come
-    begins = not known or left or silent > GONE or (lane == ENTRANCE and silent > GAP)
+    begins = not known or left or (lane == ENTRANCE and silent > GAP)
     enters = begins or car[HERE] & SEGMENT != seg
 
     # how often in succession it stood here

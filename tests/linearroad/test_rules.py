@@ -14,6 +14,7 @@ import pytest
 import headrace as hr
 from headrace.testing import LocalRun, table_stream
 from headrace_linearroad import query
+from headrace_linearroad.forms import FIELDS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
 from tests.choosing import some
@@ -81,3 +82,21 @@ def test_the_rules(case: tuple[int, Profile], tmp_path: Path) -> None:
     found = answered(tuples, profile, tmp_path, most=(60, 20, 150, 600)[seed], seed=seed)
     assert differ(expected, found) == []
     assert not found[query.APART].num_rows
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_what_a_silent_car_is_told_does_not_depend_on_who_else_is_there(profile: Profile, tmp_path: Path) -> None:
+    """A page forgets cars when somebody reports in its second."""
+    nothing = dict.fromkeys(FIELDS, -1)
+    report = {**nothing, "type": 0, "spd": 30, "xway": 0, "lane": 1, "dir": 0}
+    crowd = [{**report, "time": t, "vid": 100 + n, "seg": 10, "pos": 52_900} for t in (0, 30) for n in range(60)]
+    silent = [{**report, "time": t, "vid": 1, "seg": seg, "pos": seg * 5_280} for t, seg in ((60, 10), (720, 11))]
+    asked = {**nothing, "type": 2, "time": 720, "vid": 1, "qid": 7}
+    another = {**report, "time": 690, "vid": 2, "seg": 50, "pos": 264_000}
+    answers = []
+    for name, others in (("alone", []), ("beside", [another])):
+        found = answered([*crowd, *silent, asked, *others], profile, tmp_path / name, most=600)
+        told = [row for row in found["tolls"].to_pylist() if row["vid"] == 1]
+        answers.append((told, found["balances"].to_pylist()))
+    assert answers[0] == answers[1]
+    assert [row["toll"] for row in answers[0][0]] == [200, 0]
