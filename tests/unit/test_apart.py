@@ -19,6 +19,8 @@ SHARED = {
     "headrace.reference.tuples": "itself",
     "headrace.reference.windows": "itself",
     "headrace.arrow": "a limit of Arrow, for the hash",
+    "headrace.loops": "of arrow: rows by number",
+    "headrace.compiled": "of loops",
     "headrace.moments": "the times that a stream can have",
     "headrace.limits": "numbers that users are told",
     "headrace.processor": "what the user wrote, checked: what a processor says of itself",

@@ -25,7 +25,6 @@ from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
 from headrace.showing import streams
 from headrace.version import __version__
-from headrace_linearroad.cli import app as linearroad
 
 if TYPE_CHECKING:
     from headrace.deployment import Descriptor
@@ -45,7 +44,12 @@ app = typer.Typer(
 
 split = typer.Typer(help="How a stream is split, and what that costs.", no_args_is_help=True)
 app.add_typer(split, name="split")
-app.add_typer(linearroad, name="linearroad")
+try:
+    from headrace_linearroad.cli import app as linearroad
+
+    app.add_typer(linearroad, name="linearroad")
+except ModuleNotFoundError:  # an application beside headrace, which is not shipped to machines of a cluster
+    pass
 
 
 class Order(StrEnum):
