@@ -38,6 +38,7 @@ def check(found: dict[str, Any], queries: int) -> None:
     assert not wrong, "\n\n".join(f"{name}: {text}" for name, text in wrong.items())
 
 
+@pytest.mark.long
 def test_a_local_cluster(tmp_path: Path) -> None:
     check(run_job("local-cluster[2,1,1024]", tmp_path), 13)
 

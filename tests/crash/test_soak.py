@@ -32,7 +32,7 @@ from .killing import Rows, rows_of
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20261"))
-KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "3"))  # of a run over files; a third of it with Spark's own source
+KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "2"))  # of a run over files; a third of it with Spark's own source
 KEYS = int(os.environ.get("HEADRACE_SOAK_KEYS", "300000"))  # of a processor's table, in the long form
 ROOT = Path(__file__).parents[2]  # the tests are no installed package
 
@@ -321,6 +321,7 @@ def test_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.Captu
         print(f"\n{report}")
 
 
+@pytest.mark.long
 def test_a_run_that_ends_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Each time it is started with once=True; files that come after the first manifest are left."""
     rng, kills = random.Random(SEED), max(2, KILLS // 3)

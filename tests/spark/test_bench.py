@@ -99,7 +99,7 @@ def test_split_has_a_claim_for_every_figure(tmp_path: Path):
     assert found["routes_alone"]["dear"] > found["routes_alone"]["plain"] > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_state_holds_every_key_when_a_run_was_stopped_and_started_again(tmp_path: Path):
     found = bench("state", "large", tmp_path)
     assert statuses(found) == ["ok"] * 2 and found["claims"][0]["holds"]

@@ -98,6 +98,7 @@ def test_once_takes_what_is_there_closes_all_windows_and_ends(tmp_path: Path) ->
     assert (ordinary.returncode, ordinary.stderr.startswith("error: this checkpoint is closed")) == (1, True)
 
 
+@pytest.mark.long
 def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
     calls = made_up(tmp_path)
     write(tmp_path, calls, 1, 0, 30)
@@ -128,7 +129,7 @@ def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_signal_ends_a_run_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     calls = made_up(tmp_path)
     write(tmp_path, calls, 1, 0, 30)

@@ -118,6 +118,7 @@ def query(spark):
 """
 
 
+@pytest.mark.long
 def test_calibrate_explain_run_and_explain_the_run(tmp_path: Path) -> None:
     """As a user would, in processes of this test's own: only the command line."""
     for seed, name in enumerate(("left", "right")):

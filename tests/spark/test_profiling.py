@@ -38,6 +38,7 @@ def profile(folder: Path, returned: str, *options: str) -> subprocess.CompletedP
     return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_splitters_run_side_by_side_beside_the_model(tmp_path: Path) -> None:
     query = "stream.split(4, route=odd, broadcast='x < 20').each(lambda s: s.filter('x > 5'))"
     done = profile(tmp_path, query, "--window", "8000", "--rounds", "1", "--json")
