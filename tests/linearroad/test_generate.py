@@ -250,8 +250,8 @@ def test_a_part_is_what_it_is_in_the_whole(settings: Settings) -> None:
 
 
 def test_a_later_part_is_what_it_is_in_the_whole() -> None:
-    whole, part = made(Settings(1), 5_000, 5_010), made(Settings(1), 5_005, 5_008)
-    inside = whole.filter((pc.field("time") >= 5_005) & (pc.field("time") < 5_008))
+    whole, part = made(Settings(1), 4_400, 5_030), made(Settings(1), 5_000, 5_030)
+    inside = whole.filter(pc.field("time") >= 5_000)
     assert as_multiset(part).equals(as_multiset(inside))
 
 
