@@ -697,6 +697,17 @@ def test_the_complete_history_has_every_day_of_every_car(tmp_path: Path, folder:
     assert ask("select * from part except select * from tolls", part=part, tolls=tolls) == []
 
 
+@pytest.mark.long
+def test_complete_histories_in_files(tmp_path: Path) -> None:
+    """All of an expressway: 400 MB."""
+    write(Settings(1, density=20), tmp_path, Job(0, 60, history="complete"))
+    tolls, segments = (read(tmp_path / "history" / f"{name}.arrow") for name in ("tolls", "segments"))
+    assert ask("select count(*) / count(distinct vid) from tolls", tolls=tolls) == [(69.0,)]
+    assert 0.9 * 69 * 1440 * 200 < segments.num_rows < 69 * 1440 * 200
+    keys = "select count(distinct (xway, dir, seg, min, day)), count(distinct (dir, seg)), max(min), max(day) from segments"
+    assert ask(keys, segments=segments) == [(segments.num_rows, 200, 1440, 69)]
+
+
 def travel_time(
     history: dict[tuple[int, ...], tuple[int, int]], trip: dict[str, int]
 ) -> tuple[int, int, set[tuple[int, ...]]]:
