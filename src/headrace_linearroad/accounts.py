@@ -7,22 +7,57 @@ A toll is notified when a car comes into a segment, and due when it goes on into
     official    the balance at the last notification, as of then; in the second in which the car leaves, that of this second
     walmart     the balance now
     unknown     nothing, now
+
+Accounts are in pages, by the second of the half minute in which a journey began: so the events of a second are nearly all in
+one page. Who has begun journeys in several has an account in several: the balance is their sum, and what was told last is in
+the one that was last told. All accounts stay, as a driver may always ask.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.compiled import compiled
-from headrace.processor import State
+from headrace.compiled import compiled, inner
+from headrace.processor import State, Table
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS
+from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, Pieces, blobs, gather, has, place_in, put_in
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.roads import SECOND
 
 ASKED = 4  # `what` of a question; its `n` is the number of the question
+LOW, HIGH, PENDING, LATE, ENTERED = range(
+    5
+)  # balance in two words; notified, not due yet; due as the car left; seconds + 1
+REST = 5
+LOWER = (1 << 32) - 1
+NEVER = -1
+
+
+class Events(NamedTuple):
+    """By page and car, and of a car in sequence."""
+
+    page: npt.NDArray[np.int8]
+    vid: Ints
+    time: Longs
+    what: npt.NDArray[np.int8]
+    n: Ints
+
+
+class Questions(NamedTuple):
+    """By car, and of a car in sequence."""
+
+    vid: Ints
+    time: Longs
+    balance: Longs  # what is found
+    entered: Longs  # the last time that something was notified
+    late: Longs  # of the balance: due since then
+    left: Mask  # whether the car leaves in this second
 
 
 class Accounts(hr.Processor):
@@ -30,61 +65,224 @@ class Accounts(hr.Processor):
 
     schema = OUTPUTS["balances"]
     tables = {  # noqa: RUF012
-        "accounts": hr.StateTable(
-            key=["vid"],
-            columns=pa.schema(
-                [
-                    ("vid", pa.int32()),
-                    ("balance", pa.int64()),
-                    ("pending", pa.int32()),  # notified, not due yet
-                    ("late", pa.int32()),  # what was due when the car left
-                    ("entered", pa.int32()),  # seconds, and one more: 0 is never
-                    ("left", pa.int32()),
-                ]
-            ),
-        )
+        "accounts": hr.StateTable(key=["piece"], columns=pa.schema([("piece", pa.int32()), ("bytes", pa.binary())]))
     }
 
     def __init__(self, profile: str = Profile.official) -> None:
         self.profile = str(profile)
 
     def process(self, tuples: pa.Table, state: State) -> pa.Table:
-        accounts = state["accounts"]
-        time = tuples["ts"].to_numpy().astype(np.int64) // SECOND
-        what, vid, n = (tuples[name].to_numpy() for name in ("what", "vid", "n"))
-        rows = accounts.numbers(vid)
-        asked = np.flatnonzero(what == ASKED)
-        as_of, balance = np.empty((2, len(asked)), np.int64)
-        columns = accounts.columns
-        held = tuple(columns[name] for name in ("balance", "pending", "late", "entered", "left"))
-        settle(time, what, n, rows, *held, as_of, balance, self.profile == Profile.official)
-        del held, columns
-        accounts.touched(rows[what != ASKED])
-        qid, asker, at = (values[asked].astype(np.int64) for values in (n, vid, time))
-        answers = [tuples["ts"].take(pa.array(asked)), *map(pa.array, (qid, at, as_of, asker, balance))]
-        return pa.Table.from_arrays(answers, schema=self.schema)
+        given = {name: tuples[name].to_numpy() for name in ("what", "vid", "n", "page")}
+        given["time"] = tuples["ts"].to_numpy().astype(np.int64) // SECOND
+        is_question = given["what"] == ASKED
+        asked = np.flatnonzero(is_question)
+        asked = asked[np.argsort(given["vid"][asked], kind="stable")]
+        questions = _questions(given["vid"][asked], given["time"][asked])
+        events = _ordered({name: values[~is_question] for name, values in given.items()})
+        held = _Held(state["accounts"], events, questions)
+        brought = np.zeros(len(events.vid), np.int64)
+        bring(tuple(events), held.bounds, tuple(held.pages), brought)
+        settle(tuple(events), held.bounds, brought, tuple(questions), tuple(held.pages), *held.new)
+        held.put()
+        return self._answers(tuples["ts"], given, asked, questions)
+
+    def _answers(
+        self, ts: pa.ChunkedArray, given: dict[str, npt.NDArray[np.int64]], asked: Longs, found: Questions
+    ) -> pa.Table:
+        as_of, balance = found.time, found.balance
+        if self.profile == Profile.official:
+            then = ~found.left & (found.entered > 0)
+            as_of = np.where(then, found.entered - 1, as_of)
+            balance = np.where(then, balance - found.late, balance)
+        qid, vid = (given[name][asked].astype(np.int64) for name in ("n", "vid"))
+        columns = [ts.take(pa.array(asked)), *map(pa.array, (qid, found.time, as_of, vid, balance))]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def _questions(vid: Ints, time: Longs) -> Questions:
+    balance, entered, late = np.zeros((3, len(vid)), np.int64)
+    return Questions(vid, time, balance, entered, late, np.zeros(len(vid), bool))
+
+
+def _ordered(told: dict[str, npt.NDArray[np.int64]]) -> Events:
+    order = np.argsort(told["page"].astype(np.int64) << 32 | told["vid"], kind="stable")
+    page, vid, time, what, n = (told[name][order] for name in Events._fields)
+    return Events(page.astype(np.int8), vid.astype(np.int32), time, what.astype(np.int8), n.astype(np.int32))
+
+
+class _Held:
+    """What a chunk needs of the accounts: read, to be changed in place, and put again."""
+
+    def __init__(self, table: Table, events: Events, questions: Questions) -> None:
+        self.table = table
+        coming = np.bincount(events.page, minlength=PAGES)
+        self.bounds = np.concatenate([[0], np.cumsum(coming)])
+        found = self._pieces(np.arange(PAGES))  # the numbers of all cars: who asks may be in any page
+        needed = coming > 0
+        holders(tuple(events), self.bounds, questions.vid, found.data, found.starts, found.lengths, needed)
+        counts = np.where(needed, found.lengths, 0)
+        room = counts + coming
+        starts = np.cumsum(room) - room
+        vids, rest = np.empty(int(room.sum()), np.int32), np.empty((int(room.sum()), REST), np.int32)
+        gather(found.data, found.starts, counts, vids, starts)
+        places = np.flatnonzero(needed)
+        words = self._pieces(places + PAGES)
+        gather(words.data, words.starts, words.lengths, rest.ravel(), starts[places] * REST)
+        self.pages = Pages(vids, rest, starts, counts, np.zeros(PAGES, bool))
+        most = int(coming.max(initial=0))
+        self.new = np.zeros(REST, np.int32), np.empty(most, np.int32), np.empty((most, REST), np.int32)
+
+    def _pieces(self, pieces: Longs) -> Pieces:
+        return Pieces(self.table, [("piece", pieces.astype(np.int32))])
+
+    def put(self) -> None:
+        changed = np.flatnonzero(self.pages.changed)
+        if not len(changed):
+            return
+        starts, counts = self.pages.starts[changed], self.pages.counts[changed]
+        put = [blobs(self.pages.vids, starts, counts), blobs(self.pages.rest.ravel(), starts * REST, counts * REST)]
+        pieces = pa.array(np.concatenate([changed, changed + PAGES]).astype(np.int32))
+        self.table.put(pa.table([pieces, pa.chunked_array(put, pa.binary())], names=["piece", "bytes"]))
+
+
+# --- compiled --------------------------------------------------------------------------------------------------------
+
+
+@inner
+def first_in(vids, low, high, vid):
+    """The first place of a car among places that are by car, or where it would be."""
+    return low + place_in(vids, low, high - low, vid)
 
 
 @compiled
-def settle(time, what, n, rows, balance, pending, late, entered, left, as_of, answer, official):
-    """Events into accounts, and answers out of them, in sequence."""
-    asked = 0
-    for place in range(len(time)):
-        row = rows[place]
-        if what[place] == ASKED:
-            as_of[asked], answer[asked] = time[place], balance[row]
-            if official and left[row] != time[place] + 1 and entered[row]:
-                as_of[asked] = entered[row] - 1
-                answer[asked] -= late[row]
-            asked += 1
+def holders(events, bounds, asked, data, starts, counts, needed):
+    """Pages that have cars who ask, or who come from elsewhere with something due."""
+    events = Events(*events)
+    for place in range(len(asked)):
+        for page in range(PAGES):
+            if not needed[page] and has(data, starts[page], counts[page], asked[place]):
+                needed[page] = True
+    for own in range(PAGES):
+        for place in range(bounds[own], bounds[own + 1]):
+            vid = events.vid[place]
+            again = place > bounds[own] and events.vid[place - 1] == vid
+            if again or not events.what[place] & CHARGED or has(data, starts[own], counts[own], vid):
+                continue
+            for page in range(PAGES):
+                if not needed[page] and has(data, starts[page], counts[page], vid):
+                    needed[page] = True
+
+
+@inner
+def owed_elsewhere(events, bounds, pages, own, place):
+    """What was notified last of a car, in other pages, before an event."""
+    vid, last, owed = events.vid[place], np.int64(0), np.int64(0)
+    for page in range(PAGES):
+        if page == own:
             continue
-        leaves = what[place] & LEAVES
-        due = pending[row] if what[place] & CHARGED else 0
-        balance[row] += due
-        pending[row] = 0 if leaves else n[place]
-        if leaves:
-            left[row] = time[place] + 1
-            late[row] += due
-        else:
-            entered[row] = time[place] + 1
-            late[row] = 0
+        start, count = pages.starts[page], pages.counts[page]
+        found = start + place_in(pages.vids, start, count, vid)
+        if found < start + count and pages.vids[found] == vid and pages.rest[found, ENTERED] > last:
+            last, owed = np.int64(pages.rest[found, ENTERED]), np.int64(pages.rest[found, PENDING])
+        other = first_in(events.vid, bounds[page], bounds[page + 1], vid)
+        while other < bounds[page + 1] and events.vid[other] == vid and events.time[other] < events.time[place]:
+            if events.time[other] + 1 >= last:
+                last = events.time[other] + 1
+                owed = np.int64(0) if events.what[other] & LEAVES else np.int64(events.n[other])
+            other += 1
+    return owed
+
+
+@compiled
+def bring(events, bounds, pages, brought):
+    """What is due of cars that come from elsewhere: what was notified there."""
+    events, pages = Events(*events), Pages(*pages)
+    for own in range(PAGES):
+        for place in range(bounds[own], bounds[own + 1]):
+            vid = events.vid[place]
+            again = place > bounds[own] and events.vid[place - 1] == vid
+            if (
+                not again
+                and events.what[place] & CHARGED
+                and not has(pages.vids, pages.starts[own], pages.counts[own], vid)
+            ):
+                brought[place] = owed_elsewhere(events, bounds, pages, own, place)
+
+
+@inner
+def balance_of(car):
+    return (np.int64(car[HIGH]) << 32) | (np.int64(car[LOW]) & LOWER)
+
+
+@inner
+def settle_one(car, time, what, n, brought):
+    """An event into an account."""
+    due = brought + (np.int64(car[PENDING]) if what & CHARGED else 0)
+    balance = balance_of(car) + due
+    car[LOW], car[HIGH] = np.int32(balance & LOWER), np.int32(balance >> 32)
+    if what & LEAVES:
+        car[LATE] += np.int32(due)
+        car[PENDING] = 0
+    else:
+        car[LATE] = 0
+        car[PENDING] = n
+        car[ENTERED] = np.int32(time + 1)
+
+
+@inner
+def answer(questions, place, car, left):
+    """What an account adds to an answer."""
+    questions.balance[place] += balance_of(car)
+    if car[ENTERED] > questions.entered[place]:
+        questions.entered[place] = car[ENTERED]
+        questions.late[place] = car[LATE]
+    if left == questions.time[place]:
+        questions.left[place] = True
+
+
+@compiled
+def settle(events, bounds, brought, questions, pages, car, new_vids, new_rest):
+    """Events into accounts, and answers out of them: page by page, of each car in sequence."""
+    events, questions, pages = Events(*events), Questions(*questions), Pages(*pages)
+    asked = len(questions.vid)
+    for page in range(PAGES):
+        start, count = pages.starts[page], pages.counts[page]
+        place, stop, new = bounds[page], bounds[page + 1], 0
+        for question in range(asked):  # of cars that nothing happens to here
+            vid = questions.vid[question]
+            found = start + place_in(pages.vids, start, count, vid)
+            if found < start + count and pages.vids[found] == vid:
+                event = first_in(events.vid, place, stop, vid)
+                if event == stop or events.vid[event] != vid:
+                    answer(questions, question, pages.rest[found], NEVER)
+        while place < stop:
+            vid = events.vid[place]
+            found = start + place_in(pages.vids, start, count, vid)
+            known = found < start + count and pages.vids[found] == vid
+            for word in range(REST):
+                car[word] = pages.rest[found, word] if known else 0
+            question, left, there = first_in(questions.vid, 0, asked, vid), np.int64(NEVER), known
+            while place < stop and events.vid[place] == vid:
+                now = events.time[place]
+                while question < asked and questions.vid[question] == vid and questions.time[question] < now:
+                    if there:
+                        answer(questions, question, car, left)
+                    question += 1
+                settle_one(car, now, events.what[place], events.n[place], brought[place])
+                if events.what[place] & LEAVES:
+                    left = now
+                there = True
+                place += 1
+            while question < asked and questions.vid[question] == vid:
+                answer(questions, question, car, left)
+                question += 1
+            if known:
+                for word in range(REST):
+                    pages.rest[found, word] = car[word]
+            else:
+                new_vids[new] = vid
+                for word in range(REST):
+                    new_rest[new, word] = car[word]
+                new += 1
+        if bounds[page] < stop:
+            put_in(pages, page, count, new, new_vids, new_rest)

@@ -131,6 +131,7 @@ def run(
     history: Annotated[
         list[Path] | None,
         typer.Option(
+            callback=_paths,
             metavar="PATH",
             help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
             show_default="history/ in the input",
@@ -167,8 +168,9 @@ def run(
     with reporting(traceback), streams.for_programs(json) as output:
         from headrace_linearroad.running import Given
 
+        beside = out if out.name else out.resolve()
         given = Given(
-            path, tuple(history or ()), profile.value, out, checkpoint or out.with_name(f"{out.name}.checkpoint")
+            path, tuple(history or ()), profile.value, out, checkpoint or beside.with_name(f"{beside.name}.checkpoint")
         )
         showing_runs.show(given, slots, epoch, explain, output if json else None)
 

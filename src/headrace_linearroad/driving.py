@@ -6,7 +6,8 @@ last heard: a car reports every 30 seconds, so those who report in a second are 
 numbers, and so are the reports. A second of a road is then a merge of the two, and one page in thirty is changed.
 
     a car     its number, and beside it (`rest`) four words: when it was last heard; where (position, lane, how often in
-              succession it stood there, whether it has left); the segment with the sum and number of its speeds in this
+              succession it stood there, whether it has left, in which second of the half minute its journey began); the
+              segment with the sum and number of its speeds in this
               minute; the same of another segment that it was in before, in this minute
     a road    its minute, and by segment what holds in it: LAV, toll, whether there is an accident, and whether two cars
               stood still at one place so far
@@ -26,14 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.compiled import compiled, inner
+from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, place_in, put_in, take_out
 
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
-
-PERIOD = PAGES = 30  # seconds from report to report
+PERIOD = PAGES  # seconds from report to report
 MINUTE = 60
 GAP = 60  # seconds of silence after which one who gets on begins a journey
-GONE = 600  # after which anyone does, and is forgotten
+GONE = 600  # after which a car is forgotten
 SEGMENTS = 100
 REACH = 5  # segments, from that of the accident on backwards, whose drivers are told
 STOPPED = 4  # reports from one place
@@ -42,8 +41,8 @@ SLOTS = 6  # minutes that are kept: this one and five
 
 TIME, PLACE, HERE, THERE = range(4)
 REST = 4
-LANE_SHIFT, RUN_SHIFT, LEFT_SHIFT = 20, 23, 26  # in PLACE, above the position
-POSITION, SPOT, LANES, RUNS = (1 << 20) - 1, (1 << 23) - 1, 7, 7
+LANE_SHIFT, RUN_SHIFT, LEFT_SHIFT, BEGAN_SHIFT = 20, 23, 26, 27  # in PLACE, above the position
+SPOT, RUNS, SECONDS = (1 << 23) - 1, 7, 31
 SUM_SHIFT, COUNT_SHIFT = 7, 17  # in HERE and THERE, above the segment
 SEGMENT, SUMS, COUNTS = 127, 1023, 15
 MOST_REPORTS = 10  # of a car from one segment in a minute; a multiple of all numbers up to it:
@@ -79,20 +78,10 @@ class Reports(NamedTuple):
     pos: Ints
 
 
-class Pages(NamedTuple):
-    """Page number road * PAGES + second of the half minute."""
-
-    vids: Ints
-    rest: Ints  # [car, word]
-    starts: Longs
-    counts: Longs
-    changed: npt.NDArray[np.bool_]
-
-
 class Roads(NamedTuple):
     heads: Ints  # [road, word]
     minutes: Longs  # [road, slot, word]
-    renewed: npt.NDArray[np.bool_]  # [road, slot]
+    renewed: Mask  # [road, slot]
     stops: Ints  # [stop, word]
     stop_starts: Longs
     stop_counts: Longs
@@ -108,6 +97,7 @@ class Found(NamedTuple):
     alert: Longs  # the segment of the accident
     event_of: Longs
     event: npt.NDArray[np.int8]
+    page: npt.NDArray[np.int8]  # the second of the half minute in which the journey began
     counts: Longs  # tolls, alerts, events
 
 
@@ -118,25 +108,6 @@ class Scratch(NamedTuple):
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
-
-
-@inner
-def place_in(vids, start, count, vid):
-    """Where a car is in a page, or would be."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if vids[start + middle] < vid:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inner
-def has(vids, start, count, vid):
-    place = place_in(vids, start, count, vid)
-    return place < count and vids[start + place] == vid
 
 
 @compiled
@@ -152,44 +123,16 @@ def strangers(time, road, vid, vids, starts, counts, needed):
 
 
 @inner
-def taken_out(pages, road, own, vid, car):
+def found_elsewhere(pages, road, own, vid, car):
     """Whether another page of the road had the car; its words are in `car` then."""
     for page in range(road * PAGES, (road + 1) * PAGES):
         start, count = pages.starts[page], pages.counts[page]
-        if page == own or not count:
-            continue
-        place = place_in(pages.vids, start, count, vid)
-        if place == count or pages.vids[start + place] != vid:
-            continue
-        for word in range(REST):
-            car[word] = pages.rest[start + place, word]
-        for later in range(start + place, start + count - 1):
-            pages.vids[later] = pages.vids[later + 1]
-            for word in range(REST):
-                pages.rest[later, word] = pages.rest[later + 1, word]
-        pages.counts[page] = count - 1
-        pages.changed[page] = True
-        return True
+        if page != own and count:
+            place = place_in(pages.vids, start, count, vid)
+            if place < count and pages.vids[start + place] == vid:
+                take_out(pages, page, place, car)
+                return True
     return False
-
-
-@inner
-def put_in(pages, page, kept, new, scratch):
-    """New cars among those that are kept, from the last on."""
-    start = pages.starts[page]
-    old, target = start + kept - 1, start + kept + new - 1
-    for place in range(new - 1, -1, -1):
-        while old >= start and pages.vids[old] > scratch.vids[place]:
-            pages.vids[target] = pages.vids[old]
-            for word in range(REST):
-                pages.rest[target, word] = pages.rest[old, word]
-            old -= 1
-            target -= 1
-        pages.vids[target] = scratch.vids[place]
-        for word in range(REST):
-            pages.rest[target, word] = scratch.rest[place, word]
-        target -= 1
-    pages.counts[page] = kept + new
 
 
 @inner
@@ -410,10 +353,10 @@ def notify(roads, road, report, seg, eastbound, found):
 
 
 @inner
-def tell(found, report, event):
-    found.event_of[found.counts[2]] = report
-    found.event[found.counts[2]] = event
-    found.counts[2] += 1
+def tell(found, report, event, began):
+    place = found.counts[2]
+    found.event_of[place], found.event[place], found.page[place] = report, event, began
+    found.counts[2] = place + 1
 
 
 @inner
@@ -422,11 +365,12 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
     road, now, vid = reports.road[report], reports.time[report], reports.vid[report]
     lane, seg = np.int32(reports.lane[report]), np.int32(reports.seg[report])
     pos, spd = reports.pos[report], np.int32(reports.spd[report])
+    known = known and now - car[TIME] <= GONE  # whether or not somebody has come since who made its page forget it
     left = known and has_left(car)
     silent = now - car[TIME] if known else 0
     if not official and ((not known and lane == EXIT) or (left and lane != ENTRANCE)):
         return DONE, known  # as if it had not come
-    begins = not known or left or silent > GONE or (lane == ENTRANCE and silent > GAP)
+    begins = not known or left or (lane == ENTRANCE and silent > GAP)
     enters = begins or car[HERE] & SEGMENT != seg
 
     # how often in succession it stood here
@@ -445,16 +389,17 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
     went = count_speed(roads, road, now, seg, spd, car, known, official)
     if went != DONE:
         return went, known
+    began = now % PERIOD if begins else (car[PLACE] >> BEGAN_SHIFT) & SECONDS
     car[TIME] = now
-    car[PLACE] = spot | run << RUN_SHIFT | (1 if lane == EXIT else 0) << LEFT_SHIFT
+    car[PLACE] = spot | run << RUN_SHIFT | (1 if lane == EXIT else 0) << LEFT_SHIFT | began << BEGAN_SHIFT
 
     # a car that is not known here may have come from elsewhere without leaving: who keeps accounts knows
     goes_on = not begins or (not known and lane != ENTRANCE)
     if lane == EXIT:
-        tell(found, report, LEAVES | (CHARGED if goes_on and enters else 0))
+        tell(found, report, LEAVES | (CHARGED if goes_on and enters else 0), began)
     elif enters:
         notify(roads, road, report, seg, eastbound, found)
-        tell(found, report, CHARGED if goes_on else 0)
+        tell(found, report, CHARGED if goes_on else 0, began)
     return DONE, True
 
 
@@ -487,7 +432,7 @@ def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, 
                 continue
             read += 1
         else:
-            known = taken_out(pages, road, page, vid, car)
+            known = found_elsewhere(pages, road, page, vid, car)
         while report < last and reports.vid[report] == vid:
             went, known = drive_on(reports, report, roads, eastbound, car, known, found, official)
             if went != DONE:
@@ -506,8 +451,7 @@ def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, 
             for word in range(REST):
                 scratch.rest[new, word] = car[word]
             new += 1
-    put_in(pages, page, kept, new, scratch)
-    pages.changed[page] = True
+    put_in(pages, page, kept, new, scratch.vids, scratch.rest)
     if stops:
         mark(roads, road, now)
     return DONE, last
@@ -533,12 +477,3 @@ def drive(reports, eastbound, pages, roads, found, scratch, official):
             return went, where
         first = last
     return DONE, many
-
-
-@compiled
-def gather(data, starts, lengths, target, places):
-    """Words from some places to others."""
-    for piece in range(len(starts)):
-        start, place = starts[piece], places[piece]
-        for word in range(lengths[piece]):
-            target[place + word] = data[start + word]

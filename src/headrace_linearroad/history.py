@@ -20,6 +20,7 @@ from headrace_linearroad.forms import HISTORY, SEGMENT_HISTORY, SEGMENTS, TOLL_H
 from headrace_linearroad.lines import LONGEST, opened, read_lines
 
 ARROW = b"ARROW1"
+ENDINGS = (".arrow", ".csv", ".csv.gz")  # of what generate writes
 SHOWN = 100  # characters of a line
 PIECE = 1 << 22  # rows that are looked at together
 
@@ -68,8 +69,8 @@ def files_of(given: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    places = [place / kind.file for place in (folder, folder / HISTORY) for kind in KINDS]
-    found = [path for path in places if path.is_file()]
+    names = [Path(kind.file).with_suffix(ending) for kind in KINDS for ending in ENDINGS]
+    found = [path for place in (folder, folder / HISTORY) for name in names if (path := place / name).is_file()]
     if not found:
         raise SourceError(
             f"there is no {TOLLS} or {SEGMENTS} in {str(folder)!r}; give a folder of histories, or CSV files"
@@ -163,7 +164,10 @@ def _is_arrow(path: Path) -> bool:
 
 def _kind_of(path: Path) -> Kind:
     if _is_arrow(path):
-        columns = len(pa.ipc.open_file(pa.OSFile(str(path))).schema)
+        try:
+            columns = len(pa.ipc.open_file(pa.OSFile(str(path))).schema)
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"the history {str(path)!r} is no Arrow file: {error}") from None
     else:
         with opened(path) as file:
             columns = len(file.readline(LONGEST).split(b","))

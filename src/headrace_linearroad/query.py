@@ -23,7 +23,7 @@ from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
 from headrace_linearroad.roads import REPORTS, Roads
 from headrace_linearroad.travel import TravelTimes
 
-ROADS, CARS, LOOKUPS = 64, 32, 8  # substreams: of each many more than slots
+ROADS, CARS, LOOKUPS = 32, 16, 4  # substreams; each has many roads, cars, questions
 
 APART = "apart"
 
@@ -54,7 +54,7 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, 
 
 
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
-    road = "xway * 2 + dir"
+    road = "xway::INTEGER * 2 + dir"
     reports = tuples.split(ROADS, route=f"CASE WHEN {IS_REPORT} THEN ({road}) % {ROADS} END")
     kept = {"road": f"({road})::INTEGER", **{name: name for name in REPORTS.names[2:]}}
     told: dict[str, hr.Stream] = reports.map(**kept).apply(Roads(profile))
@@ -62,7 +62,7 @@ def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
 
 
 def _balances(tuples: hr.Stream, events: hr.Stream, profile: str) -> hr.Stream:
-    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid")
+    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid", page="0::TINYINT")
     balances: hr.Stream = events.union(asked).split(CARS, by=["vid"]).apply(Accounts(profile))
     return balances
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import headrace as hr
 from headrace.processor import State, Table
 from headrace_linearroad import driving
-from headrace_linearroad.driving import HEAD, MINUTE_WORDS, NONE, PAGES, REST, SLOTS, STOP
+from headrace_linearroad.driving import HEAD, MINUTE_WORDS, NONE, REST, SLOTS, STOP
 from headrace_linearroad.forms import OUTPUTS, TS
+from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, Pieces, binary, blobs, gather
 from headrace_linearroad.profiles import Profile
 
 REPORTS = pa.schema(
@@ -34,8 +35,8 @@ REPORTS = pa.schema(
 )
 """What it is handed. The order of the columns is that in which reports of a second are looked at."""
 
-EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32())])
-"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, and the toll that is notified."""
+EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32()), ("page", pa.int8())])
+"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began."""
 
 SECOND = 1_000_000  # microseconds
 CARS, HEADS, MINUTES = PAGES, 2 * PAGES, 2 * PAGES + 1  # pieces of a road: numbers of cars come first
@@ -46,9 +47,6 @@ WORDS = {
     driving.MANY: f"comes behind a minute with more than {driving.MOST_CARS:,} cars in a segment, the toll of which has no room",
     driving.INEXACT: "comes behind minutes with so many cars in a segment that their exact mean has no room",
 }
-
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 
 class Roads(hr.Processor):
@@ -99,8 +97,8 @@ def _pages(cars: int) -> tuple[Ints, Ints]:
 
 def _room_for(reports: int) -> driving.Found:
     toll_of, lav, toll, alert_of, alert, event_of = np.empty((6, reports), np.int64)
-    event, counts = np.empty(reports, np.int8), np.zeros(3, np.int64)
-    return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, counts)
+    event, page = np.empty((2, reports), np.int8)
+    return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, page, np.zeros(3, np.int64))
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ class _Held:
         own = reports.road * PAGES + reports.time % driving.PERIOD
         coming = np.bincount(own, minlength=pages)
         self.most = coming.max()
-        found = _Pieces(table, np.repeat(numbers, len(FIRST)), np.tile(FIRST, len(numbers)))
+        found = self._pieces(np.repeat(numbers, len(FIRST)), np.tile(FIRST, len(numbers)))
         starts, counts = (each.reshape(-1, len(FIRST)) for each in (found.starts, found.lengths))
         old_starts, old_counts = starts[:, :PAGES].ravel(), counts[:, :PAGES].ravel()
         needed = coming > 0
@@ -125,19 +123,20 @@ class _Held:
         self.pages = self._cars(found.data, old_starts, old_counts, coming, needed)
         self.roads = self._roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
 
-    def _cars(
-        self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: npt.NDArray[np.bool_]
-    ) -> driving.Pages:
+    def _pieces(self, road: Ints, piece: npt.NDArray[Any]) -> Pieces:
+        return Pieces(self.table, [("road", road), ("piece", piece.astype(np.int32))])
+
+    def _cars(self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: Mask) -> Pages:
         """The pages that are needed, with room for whoever comes; the others seem to be empty."""
         counts = np.where(needed, old_counts, 0)
         room = counts + coming
         starts = np.cumsum(room) - room
         vids, rest = _pages(int(room.sum()))
-        driving.gather(data, old_starts, counts, vids, starts)
+        gather(data, old_starts, counts, vids, starts)
         places = np.flatnonzero(needed)
-        found = _Pieces(self.table, self.numbers[places // PAGES], places % PAGES + CARS)
-        driving.gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
-        return driving.Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
+        found = self._pieces(self.numbers[places // PAGES], places % PAGES + CARS)
+        gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
+        return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
     def _roads(self, data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
         """starts, lengths: of the head and the minutes, by road."""
@@ -150,10 +149,10 @@ class _Held:
         room = stop_counts + coming
         stop_starts = np.cumsum(room) - room
         stops = np.empty((int(room.sum()), STOP), np.int32)
-        driving.gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
-        driving.gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
+        gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
+        gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
         places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
-        driving.gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
+        gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
         return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
 
     def put(self) -> None:
@@ -172,7 +171,7 @@ class _Held:
                 *_fixed(renewed, MINUTE_WORDS * 2),
             ),
         ]
-        put = [_blobs(data.ravel(), starts, lengths) for _, _, data, starts, lengths in pieces]
+        put = [blobs(data.ravel(), starts, lengths) for _, _, data, starts, lengths in pieces]
         heads = _joined(roads, HEAD + stops)
         road = np.concatenate([*(each[0] for each in pieces), every])
         piece = np.concatenate([*(each[1] for each in pieces), np.full(many, HEADS)])
@@ -192,35 +191,9 @@ def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
     """Heads, each with the stops of its road behind it."""
     starts = np.cumsum(lengths) - lengths
     data = np.empty(int(lengths.sum()), np.int32)
-    driving.gather(roads.heads.ravel(), *_fixed(np.arange(len(lengths)), HEAD), data, starts)
-    driving.gather(roads.stops.ravel(), roads.stop_starts * STOP, roads.stop_counts * STOP, data, starts + HEAD)
-    return _binary(data, lengths)
-
-
-def _blobs(data: Ints, starts: Longs, lengths: Longs) -> pa.Array:
-    """Some words of an array each."""
-    target = np.empty(int(lengths.sum()), np.int32)
-    driving.gather(data, starts, lengths, target, np.cumsum(lengths) - lengths)
-    return _binary(target, lengths)
-
-
-def _binary(data: Ints, lengths: Longs) -> pa.Array:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths * data.itemsize, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-class _Pieces:
-    """Pieces of roads as they are kept, one behind the other: words."""
-
-    def __init__(self, table: Table, road: Ints, piece: npt.NDArray[Any]) -> None:
-        keys = pa.table({"road": pa.array(road), "piece": pa.array(piece.astype(np.int32))})
-        chunks = table.get(keys)["bytes"].chunks
-        found = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], pa.binary()), *chunks])
-        offsets = np.frombuffer(found.buffers()[1], np.int32, len(found) + 1, found.offset * 4) // 4
-        data = found.buffers()[2]
-        self.data: Ints = np.frombuffer(data, np.int32) if data is not None and data.size else np.zeros(1, np.int32)
-        self.starts, self.lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    gather(roads.heads.ravel(), *_fixed(np.arange(len(lengths)), HEAD), data, starts)
+    gather(roads.stops.ravel(), roads.stop_starts * STOP, roads.stop_counts * STOP, data, starts + HEAD)
+    return binary(data, lengths)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -246,10 +219,11 @@ def _told(
         one = road[rows].astype(np.int64)
         return one // 2, one % 2
 
+    page = found.page[:events]
     told = {
         "tolls": (*when(toll_of), found.lav[:tolls], toll, *where(toll_of), long("seg", toll_of)),
         "accidents": (*when(alert_of), *where(alert_of), found.alert[:alerts]),
-        "events": (micros[event_of], found.event[:events], columns["vid"][event_of], notified[event_of]),
+        "events": (micros[event_of], found.event[:events], columns["vid"][event_of], notified[event_of], page),
     }
     return {name: _table(Roads.outputs[name], values) for name, values in told.items()}
 

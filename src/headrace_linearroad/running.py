@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
@@ -62,9 +61,10 @@ def prepare(given: Given, say: Callable[[str], None]) -> Prepared:
     """Look at what is given, and turn it into what is read, unless that was done before."""
     if not given.input.exists():
         raise SourceError(f"there is no {str(given.input)!r}; give a text, or a folder that generate wrote")
-    if given.input.is_dir() and not (given.input / COMPLETE).exists():
-        msg = f"the folder {str(given.input)!r} has no {COMPLETE}, so it is half written, or no folder that generate wrote"
-        raise SourceError(f"{msg}; make it anew")
+    if given.input.is_dir():
+        _check_whole(given.input)
+    if given.out.exists() and not given.out.is_dir():
+        raise QueryError(f"{str(given.out)!r} is no folder; give another --out")
     files = history.files_of(_histories(given))
     identity = _identity(given, files)
     note = given.spool / NOTE
@@ -74,6 +74,24 @@ def prepare(given: Given, say: Callable[[str], None]) -> Prepared:
         msg = f"the checkpoint {str(given.checkpoint)!r} has no {str(note)!r} beside it: it is of another run, or that was removed"
         raise QueryError(f"{msg}; give another --checkpoint")
     return _anew(given, files, identity, say)
+
+
+def _check_whole(folder: Path) -> None:
+    """Whether a folder has all that was written into it."""
+    if not (folder / COMPLETE).exists():
+        msg = f"the folder {str(folder)!r} has no {COMPLETE}, so it is half written, or no folder that generate wrote"
+        raise SourceError(f"{msg}; make it anew")
+    try:
+        summary = json.loads((folder / COMPLETE).read_text())
+        expected, tuples = summary["files"], summary["tuples"]
+    except (ValueError, TypeError, KeyError):
+        raise SourceError(f"{str(folder / COMPLETE)!r} does not say how many files there are; make it anew") from None
+    found = sum(1 for _ in folder.glob("*.arrow"))
+    if not found and tuples:
+        raise SourceError(f"the folder {str(folder)!r} has no files of seconds; if it has a text, give that one")
+    if found != expected:
+        msg = f"the folder {str(folder)!r} has {found:,} files of seconds, {expected:,} were written; make it anew"
+        raise SourceError(msg)
 
 
 def _histories(given: Given) -> list[Path]:
@@ -106,12 +124,20 @@ def _again(given: Given, note: Path, identity: dict[str, Any]) -> Prepared:
         if known["of"][what] != found:
             msg = f"the checkpoint {str(given.checkpoint)!r} is of a run with another {what}: {known['of'][what]}; found {found}"
             raise QueryError(f"{msg}; give another --checkpoint, or what it is of")
+    for name in OUTPUTS:
+        if not (given.out / name / NO_ROWS).exists():
+            msg = f"{str(given.out / name)!r} is not what this run wrote into: it was removed, or {NO_ROWS} in it"
+            raise QueryError(f"{msg}; put it back, or begin anew with another --out and --checkpoint")
     tolls, segments = (None if path is None else Path(path) for path in known["histories"])
     return Prepared(Path(known["seconds"]), Histories(tolls, segments), known["lines"], Counter(known["apart"]))
 
 
 def _anew(given: Given, files: dict[str, list[Path]], identity: dict[str, Any], say: Callable[[str], None]) -> Prepared:
     spool = given.spool
+    for name in OUTPUTS:
+        if any(each.name != NO_ROWS for each in (given.out / name).glob("[!_.]*")):
+            msg = f"{str(given.out / name)!r} has answers of another run, and those of two are not to be mixed"
+            raise QueryError(f"{msg}; give another --out, or the --checkpoint of that run")
     if spool.exists():
         shutil.rmtree(spool)  # of a start that was killed
     seconds = spool / SECONDS
@@ -126,6 +152,7 @@ def _anew(given: Given, files: dict[str, list[Path]], identity: dict[str, Any], 
     if any(files.values()):
         say("looking at histories ...")
     found = Prepared(seconds.resolve(), history.prepared(files, spool / HISTORY), spooled.lines, spooled.apart)
+    begin_folders(given.out)
     os.sync()
     _publish(
         spool / NOTE,
@@ -154,20 +181,19 @@ def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> 
     files = {"time": "ts", "name": "input", "schema": INPUT, "order": "name", "files_per_epoch": epoch}
     tuples = hr.files(spark, prepared.seconds, **files)
     streams = query.answers(tuples, given.profile, prepared.histories)
-    for name, schema in OUTPUTS.items():
-        _begin_folder(given.out / name, schema)
     places = {name: given.out / name for name in OUTPUTS} | {query.APART: given.spool / TUPLES}
     return [(stream, hr.sinks.parquet(places[name])) for name, stream in streams.items()]
 
 
-def _begin_folder(folder: Path, schema: pa.Schema) -> None:
-    """So that whoever reads it finds the columns, even if there is never a row."""
-    path = folder / NO_ROWS
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        hidden = path.with_name(f"_{path.name}")
-        pq.write_table(schema.empty_table(), hidden)
-        hidden.rename(path)
+def begin_folders(out: Path) -> None:
+    """So that whoever reads them finds the columns, even if there is never a row."""
+    for name, schema in OUTPUTS.items():
+        path = out / name / NO_ROWS
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hidden = path.with_name(f"_{path.name}")
+            pq.write_table(schema.empty_table(), hidden)
+            hidden.rename(path)
 
 
 def remarks(given: Given, prepared: Prepared, run: Any) -> list[str]:

@@ -1,10 +1,11 @@
-"""State that older versions left: this one continues its own format, and refuses every other by name, untouched.
+"""State that older versions left: this one continues formats that it reads, and refuses every other by name, untouched.
 
 A change of what stands on the disk shows here first. It needs a new format number and a golden folder of its own.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from collections import Counter
@@ -18,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import headrace as hr
 from headrace.cli import app, explaining
 from headrace.errors import CorruptState, StateError
 from headrace.reference import references
 from headrace.state.folder import LOCK
-from headrace.state.manifest import FORMAT
+from headrace.state.formats import FORMAT, OLDEST
 from headrace.state.store import StateStore
 
 from . import making
@@ -31,7 +33,7 @@ GOLDEN = Path(__file__).parent
 MORE = 3  # epochs after those that a golden folder has
 
 
-def copied(number: int, folder: Path) -> Path:
+def copied(number: int | str, folder: Path) -> Path:
     """A checkpoint that can be written to, as the run of that time would have left it: only its owner's."""
     checkpoint = folder / "checkpoint"
     shutil.copytree(GOLDEN / f"format-{number}", checkpoint)
@@ -66,7 +68,12 @@ def fields_of(tree: Any, at: str = "") -> Iterator[str]:
 
 # --- other formats ---------------------------------------------------------------------------------------------------
 
-OLDER = range(1, FORMAT)
+OLDER = range(1, OLDEST)
+READ = [
+    "3",
+    "3-parts",
+    "4",
+]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
 
 
 def start(folder: Path) -> None:
@@ -95,9 +102,9 @@ USES: dict[str, Callable[[Path], object]] = {
 
 def test_there_is_a_golden_folder_of_every_format() -> None:
     found = {path.name for path in GOLDEN.glob("format-*")}
-    assert found == {f"format-{number}" for number in range(1, FORMAT + 1)}
-    for number in range(1, FORMAT + 1):
-        assert newest(GOLDEN / f"format-{number}")["format"] == number
+    assert found == {f"format-{number}" for number in [*OLDER, *READ]}
+    assert {newest(GOLDEN / name)["format"] for name in found} == set(range(1, FORMAT + 1))
+    assert all(newest(GOLDEN / name)["format"] == int(name.split("-")[1]) for name in found)
 
 
 @pytest.mark.parametrize("use", USES)
@@ -108,26 +115,47 @@ def test_an_older_format_is_refused_by_name_and_left_as_it_is(number: int, use: 
     with pytest.raises(StateError) as caught:
         USES[use](tmp_path)
     text = str(caught.value)
-    assert f"an older version of headrace: it has format {number}, this version reads format {FORMAT}" in text
+    assert (
+        f"an older version of headrace: it has format {number}, this version reads formats {OLDEST} to {FORMAT}" in text
+    )
     assert "Nothing was changed" in text and f"a version that reads format {number}" in text
     assert not isinstance(caught.value, CorruptState), "there is nothing wrong with it"
     assert files(checkpoint) == before
 
 
-# --- this format -----------------------------------------------------------------------------------------------------
+# --- formats that are read -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("use", sorted(set(USES) - {"start"}))
-def test_this_format_can_be_looked_at(use: str, tmp_path: Path) -> None:
-    copied(FORMAT, tmp_path)
+@pytest.mark.parametrize("number", READ)
+def test_a_format_that_is_read_can_be_looked_at(number: str, use: str, tmp_path: Path) -> None:
+    checkpoint = copied(number, tmp_path)
+    before = files(checkpoint)
     USES[use](tmp_path)
+    assert files(checkpoint) == before
+
+
+@pytest.mark.parametrize("number", READ)
+def test_tables_of_a_format_that_is_read_are_seen(number: str, tmp_path: Path) -> None:
+    calls = [row for n in range(making.EPOCHS) for row in making.window(n).to_pylist()[:12]]
+    reached = max(row["ts"] for row in calls) - dt.timedelta(seconds=1)  # the others wait for the watermark
+    longest: dict[str, int] = {}
+    for row in calls:
+        if row["ts"] < reached:
+            longest[row["caller"]] = max(row["seconds"], longest.get(row["caller"], 0))
+    found = hr.read_state(copied(number, tmp_path), "apply-1", "longest").to_pylist()
+    assert {row["caller"] for row in found} == set(longest)
+    assert {caller: max(r["seconds"] for r in found if r["caller"] == caller) for caller in longest} == longest
 
 
 @pytest.mark.spark
-def test_a_run_continues_from_this_format(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", READ)
+def test_a_run_continues_from_a_format_that_is_read(
+    number: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # the source is known as 'calls'
-    checkpoint = copied(FORMAT, tmp_path)
-    golden = newest(checkpoint)
+    checkpoint = copied(number, tmp_path)
+    golden = newest(GOLDEN / f"format-{FORMAT}")
     epochs = [{"calls": making.window(number)} for number in range(making.EPOCHS + MORE)]
     for number in range(len(epochs)):
         making.put(tmp_path, number)
@@ -139,6 +167,6 @@ def test_a_run_continues_from_this_format(spark: Any, tmp_path: Path, monkeypatc
         found = rows(pq.read_table(tmp_path / name))
         assert rows(wanted) - rows(before) == found, name
         assert found.total() > MORE, name
-    assert newest(checkpoint)["number"] == len(epochs) - 1
+    assert newest(checkpoint)["number"] == len(epochs) - 1 and newest(checkpoint)["format"] == FORMAT
     changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
     assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"

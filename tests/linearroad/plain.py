@@ -1,7 +1,7 @@
 """The rules of Linear Road, tuple by tuple, for small inputs: dicts, lists and fractions, written to be read.
 
-`answers(tuples, profile)` gives the five outputs as lists of tuples. A tuple is a dict of the fifteen fields. Rules are by car
-over all expressways; second by second, each judged when it is complete.
+`answers(tuples, profile, tolls, segments)` gives the five outputs as lists of tuples. A tuple is a dict of the fifteen fields.
+Rules are by car over all expressways; second by second, each judged when it is complete.
 """
 
 from __future__ import annotations
@@ -16,14 +16,46 @@ Tuple = Mapping[str, int]
 Rows = list[tuple[int, ...]]
 
 
-def answers(tuples: Iterable[Tuple], profile: str) -> dict[str, Rows]:
+def answers(
+    tuples: Iterable[Tuple], profile: str, tolls: Iterable[Tuple] = (), segments: Iterable[Tuple] = ()
+) -> dict[str, Rows]:
     model = Model(profile == "official")
+    tuples = list(tuples)
     by_second = defaultdict(list)
     for each in tuples:
         by_second[each["time"]].append(each)
     for time in sorted(by_second):
         model.second(time, by_second[time])
-    return model.told
+    paid = {(row["vid"], row["day"], row["xway"]): row["toll"] for row in tolls}
+    return {
+        **model.told,
+        "expenditures": [row for asked in tuples if asked["type"] == 3 for row in expenditure(asked, paid)],
+        "travel_times": [row for asked in tuples if asked["type"] == 4 for row in trip(asked, list(segments))],
+    }
+
+
+def expenditure(asked: Tuple, paid: Mapping[tuple[int, int, int], int]) -> Rows:
+    key = asked["vid"], asked["day"], asked["xway"]
+    return [(asked["qid"], asked["time"], *key, paid[key])] if 1 <= asked["day"] <= 69 and key in paid else []
+
+
+def trip(asked: Tuple, history: list[Tuple]) -> Rows:
+    first, last = asked["sinit"], asked["send"]
+    sane = 1 <= asked["dow"] <= 7 and 1 <= asked["tod"] <= 1440 and 0 <= first <= 99 and 0 <= last <= 99
+    if not sane or not any(row["xway"] == asked["xway"] for row in history):
+        return []
+    way = 0 if first <= last else 1
+    tau, took, cost = (asked["tod"] - 1) * 60_000, 0, 0
+    for seg in range(first, last + 1) if way == 0 else range(first, last - 1, -1):
+        minute = min(tau // 60_000 + 1, 1440)
+        where = {"xway": asked["xway"], "dir": way, "seg": seg, "min": minute}
+        rows = [r for r in history if all(r[name] == value for name, value in where.items())]
+        rows = [r for r in rows if r["day"] % 7 + 1 == asked["dow"] and r["lav"] >= 0]
+        speeds = [r["lav"] for r in rows if r["lav"] > 0]
+        ms = 3_600_000 * len(speeds) // sum(speeds) if speeds else 3_600_000
+        cost += (2 * sum(r["toll"] for r in rows) + len(rows)) // (2 * len(rows)) if rows else 0
+        tau, took = tau + ms, took + ms
+    return [(asked["qid"], asked["time"], took // 1000, cost)]
 
 
 class Car:

@@ -1,18 +1,23 @@
-"""The query on one sequential machine, and in the engine, against the rules written down plainly."""
+"""The query in the engine, cut at random, against the rules written down plainly."""
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 from headrace_linearroad import query
+from headrace_linearroad.forms import FIELDS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
+from tests.choosing import some
 from tests.linearroad import plain
 from tests.linearroad.traffic import as_table, traffic
 
@@ -34,13 +39,64 @@ def differ(expected: dict[str, plain.Rows], found: dict[str, pa.Table]) -> list[
     return told
 
 
-@pytest.mark.parametrize(("seed", "profile"), list(itertools.product(range(6), Profile)))
-def test_the_rules(seed: int, profile: Profile) -> None:
+def cut(tuples: Sequence[dict[str, int]], most: int, r: random.Random) -> Iterator[pa.Table]:
+    """In epochs of some seconds; within a second in any order."""
+    by_time = sorted(tuples, key=lambda each: (each["time"], r.random()))
+    for _, some_seconds in itertools.groupby(by_time, _epochs(r, most)):
+        yield as_table(list(some_seconds))
+
+
+def _epochs(r: random.Random, most: int) -> Callable[[dict[str, int]], int]:
+    ends = list(itertools.accumulate(r.randint(1, most) for _ in range(20_000)))
+    return lambda each: next(place for place, end in enumerate(ends) if each["time"] < end)
+
+
+def answered(
+    tuples: Sequence[dict[str, int]], profile: str, folder: Path, most: int, seed: int = 0, **history: Path
+) -> dict[str, pa.Table]:
+    """What the engine puts out, with slots that change and restarts."""
+    r = random.Random(seed)
+    histories = Histories(history.get("tolls"), history.get("segments"))
+    streams = query.answers(table_stream(as_table([]), name="input"), profile, histories)
+    sink, epochs = hr.sinks.memory(), [*cut(tuples, most, r), None]
+    while epochs:
+        run = LocalRun(list(streams.values()), folder, slots=r.choice((1, 2, 3)), sink=sink)
+        for _ in range(min(r.randint(3, 30), len(epochs))):
+            table = epochs.pop(0)
+            run.end() if table is None else run.epoch(table, splitters=r.choice((1, 2)))
+        run.close()
+    found: dict[str, list[pa.Table]] = {f"result-{n}": [s.schema.empty_table()] for n, s in enumerate(streams.values())}
+    for (_, _, result), table in sink.epochs.items():
+        found[result].append(table)
+    return {name: pa.concat_tables(found[f"result-{n}"]) for n, name in enumerate(streams)}
+
+
+@pytest.mark.parametrize("case", some(itertools.product(range(4), Profile)))
+def test_the_rules(case: tuple[int, Profile], tmp_path: Path) -> None:
+    seed, profile = case
     tuples = traffic(seed)
     expected = plain.answers(tuples, profile)
     assert any(row[3] for row in expected["tolls"])
     assert expected["accidents"]
     assert any(row[4] for row in expected["balances"])
-    streams = query.answers(table_stream(as_table(tuples), name="input"), profile, Histories(None, None))
-    found = {name: hr.reference(stream) for name, stream in streams.items() if name in expected}
+    found = answered(tuples, profile, tmp_path, most=(60, 20, 150, 600)[seed], seed=seed)
     assert differ(expected, found) == []
+    assert not found[query.APART].num_rows
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_what_a_silent_car_is_told_does_not_depend_on_who_else_is_there(profile: Profile, tmp_path: Path) -> None:
+    """A page forgets cars when somebody reports in its second."""
+    nothing = dict.fromkeys(FIELDS, -1)
+    report = {**nothing, "type": 0, "spd": 30, "xway": 0, "lane": 1, "dir": 0}
+    crowd = [{**report, "time": t, "vid": 100 + n, "seg": 10, "pos": 52_900} for t in (0, 30) for n in range(60)]
+    silent = [{**report, "time": t, "vid": 1, "seg": seg, "pos": seg * 5_280} for t, seg in ((60, 10), (720, 11))]
+    asked = {**nothing, "type": 2, "time": 720, "vid": 1, "qid": 7}
+    another = {**report, "time": 690, "vid": 2, "seg": 50, "pos": 264_000}
+    answers = []
+    for name, others in (("alone", []), ("beside", [another])):
+        found = answered([*crowd, *silent, asked, *others], profile, tmp_path / name, most=600)
+        told = [row for row in found["tolls"].to_pylist() if row["vid"] == 1]
+        answers.append((told, found["balances"].to_pylist()))
+    assert answers[0] == answers[1]
+    assert [row["toll"] for row in answers[0][0]] == [200, 0]

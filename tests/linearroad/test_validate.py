@@ -141,6 +141,26 @@ def test_two_readings_of_a_town_agree(town: Town, profile: str) -> None:
     demand_agreement(town, profile)
 
 
+@pytest.mark.thorough
+def test_two_readings_of_generated_traffic_agree(tmp_path: Path) -> None:
+    """That of the application's generator: a folder of seconds, with the history that its questions need."""
+    folder = tmp_path / "road"
+    options = ("--full-density", "--seconds", "240", "--shuffle")
+    made = CliRunner().invoke(cli.app, ["linearroad", "generate", "--out", str(folder), *options])
+    assert made.exit_code == 0, made.output
+    tuples = [Tuple(*each) for file in sorted(folder.glob("*.arrow")) for each in of_arrow(file, Tuple._fields)]
+    tolls, segments = (of_arrow(folder / "history" / f"{kind}.arrow") for kind in ("tolls", "segments"))
+    for profile in PROFILES:
+        other = demand_agreement(Road(tuples, tolls, segments, folder, []), profile)
+        assert sum(toll > 0 for _, _, _, toll, *_ in other.tolls) > 1000
+        assert other.accidents
+
+
+def of_arrow(file: Path, names: Sequence[str] | None = None) -> list[tuple[int, ...]]:
+    table = pa.ipc.open_file(str(file)).read_all()
+    return list(zip(*(table[name].to_pylist() for name in names or table.column_names), strict=True))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("seed", range(100, 200))

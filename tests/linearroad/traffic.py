@@ -15,7 +15,7 @@ from headrace_linearroad.forms import FIELDS, INPUT
 UNUSED = dict.fromkeys(FIELDS, -1)
 
 
-def traffic(seed: int, cars: int = 700, minutes: int = 9, roads: int = 3) -> list[dict[str, int]]:
+def traffic(seed: int, cars: int = 800, minutes: int = 11, roads: int = 3) -> list[dict[str, int]]:
     r = random.Random(seed)
     segments = [r.choice((0, 3, 96, 99)), r.randrange(4, 96)]
     tuples: list[dict[str, int]] = []
@@ -48,7 +48,8 @@ def _car(r: random.Random, vid: int, end: int, roads: int, segments: Sequence[in
         if r.random() < 0.3 and not stood:  # a car that stands still cannot be elsewhere
             road = r.randrange(roads)
         elif left and r.random() < 0.4:
-            time, lane = report["time"] + r.choice((5, 20, 30, 61, 90)), r.choice((0, 1, 2, 4))
+            lane = r.choice((0, 1, 2, 4))
+            time = report["time"] + r.choice((61, 90) if lane == 4 else (5, 20, 30, 61, 90))
 
 
 def _journey(

@@ -343,9 +343,9 @@ NONSENSE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "the future": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), 99), r"sums.renewed\[\d+\] should be a whole number"),
     "no base": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), -1), r"sums.renewed\[\d+\] should be a whole number from 0"),
     "more rows than there are": (lambda b: table_of(b)["rows"].__setitem__(filled(b), 10**9), "sums.rows should be at most"),
-    "a block of the future": (lambda b: table_of(b)["blocks"][0].update(high=99), r"sums.blocks\[0\].high"),
+    "a block of the future": (lambda b: table_of(b)["blocks"][0].__setitem__(-1, 99), r"sums.blocks\[0\].high"),
     "a block of no epoch": (
-        lambda b: table_of(b)["blocks"][0].update(low=None, high=None), r"sums.blocks\[0\].low should be"
+        lambda b: table_of(b)["blocks"][0].__setitem__(slice(-2, None), [None, None]), r"sums.blocks\[0\].low should be"
     ),
     "no table": (lambda b: b["operators"]["sum-1"]["tables"].pop("last"), r"tables should be an object of \['last', 'sums'\]"),
     "another key": (lambda b: table_of(b).update(key=["total"]), r"sums.key should be \['k'\], found \['total'\]"),
@@ -386,7 +386,7 @@ def test_a_block_of_other_epochs_is_refused(summed: Summed) -> None:
     summed.epoch(rows=60)
     summed.epoch(rows=60)
     summed.run.close()
-    edit(summed.folder, lambda b: table_of(b)["blocks"][0].update(high=1))
+    edit(summed.folder, lambda b: table_of(b)["blocks"][0].__setitem__(-1, 1))
     with pytest.raises(CorruptState, match="should have rows of the epochs 0 to 1, found"):
         found(summed.folder)
 

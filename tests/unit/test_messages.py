@@ -22,6 +22,7 @@ from headrace.errors import CorruptState, EngineError
 from headrace.kernels.split import Counts
 from headrace.routing import Diagonal
 from headrace.state import Block, BlockReader, Manifest, MemoryStorage, block_name
+from headrace.state.caches import STAMP
 from headrace.stream import node_of
 from headrace.testing import table_stream
 
@@ -157,12 +158,15 @@ def test_work_adds_up_and_comes_back() -> None:
         work.out["b"] += rows
         work.cpu["b"] += rows / 8
         work.divided("s", rows, 1, 0)
+        work.tables["b"] = TableUse(rows, {STAMP: 1}, 10, 0.125).counts
     two.read["b"] += 5
     both = total([one, two])
     assert both.to_json() == {
         "edges": {"a>b": [20, 7]}, "sent": {"b": [0, 7]}, "out": {"b": 7}, "cpu": {"b": 0.875},
         "read": {"b": 5}, "opened": {}, "pairs": {}, "split": {"s": [7, 2, 0]},
+        "tables": {"b": [7, 20, 0.25, 0, 0, 2, 0, 0, 0, 0]},
     }  # fmt: skip
+    assert TableUse.of(both.tables["b"]) == TableUse(7, {STAMP: 2}, 20, 0.25)
     assert one.edges == {"a>b": [10, 3]}, "parts stay as they are"
     stored = WorkSoFar((("a>b", "a", "b"),), 4, both, {"b": 1.5})
     assert WorkSoFar.from_json(json.loads(json.dumps(stored.to_json()))) == stored

@@ -7,13 +7,13 @@ this process measured, and are missing in a record that was made from manifests 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace.engine.progress import Progress, SplitFigures, known_watermark, plain, split_figures
 from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import TableSize, sizes
-from headrace.engine.work import Work, WorkSoFar
+from headrace.engine.work import Work, WorkSoFar, between
 from headrace.state.manifest import Manifest, OperatorState, SourceState
 
 
@@ -123,20 +123,11 @@ def from_manifests(
     """The epoch of a manifest, without its times."""
     progress = Progress(_substreams=substreams or {})
     progress.restore(after, before)
-    found = figures(before, after, _between(before, after), substreams)
+    work = between(before, after)
+    found = figures(before, after, work, substreams)
+    progress.table_use = {name: TableUse.of(counts) for name, counts in work.tables.items() if any(counts)}
+    found["table_use"] = progress.table_use
     return EpochRecord(after.number, **found, progress=progress)
-
-
-def _between(before: Manifest | None, after: Manifest) -> Work:
-    now, known = WorkSoFar.of(after), WorkSoFar.of(before)
-    if now is None:
-        return Work()
-    if known is None:
-        return now.counts
-    less = now.counts.less(known.counts)
-    if now.since != known.since or now.plan != known.plan:  # counting began anew, but for what was split
-        return replace(now.counts, split=less.split)
-    return less
 
 
 def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:

@@ -17,6 +17,7 @@ from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
 from headrace.kernels.split import Counts
 from headrace.state.blocks import Block
+from headrace.state.caches import REASONS
 from headrace.state.manifest import Receipt
 
 
@@ -129,6 +130,17 @@ class TableUse:
             self.built[why] = self.built.get(why, 0) + many
         self.found, self.rows, self.words = self.found + other.found, self.rows + other.rows, self.words or other.words
         self.seconds = round(self.seconds + other.seconds, 6)
+
+    @property
+    def counts(self) -> list[float]:
+        """As it is added up over epochs."""
+        return [self.found, self.rows, self.seconds, *(self.built.get(why, 0) for why in REASONS)]
+
+    @staticmethod
+    def of(counts: Sequence[float]) -> TableUse:
+        found, rows, seconds, *built = counts
+        by_reason = {why: int(many) for why, many in zip(REASONS, built, strict=True) if many}
+        return TableUse(int(found), by_reason, int(rows), round(seconds, 6))
 
     def to_json(self) -> Any:
         return self.__dict__
@@ -277,6 +289,7 @@ class TaskReport:
 
     def used(self, operator: str, use: TableUse) -> None:
         self._used.setdefault(operator, TableUse()).add(use)
+        self.work.tables[operator] = self._used[operator].counts
 
     def result(self, result: str, held: Block | Receipt) -> None:
         self._results.append(Out(result, held))

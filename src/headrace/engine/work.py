@@ -10,10 +10,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from headrace import form
+from headrace.state.caches import REASONS
 from headrace.state.manifest import Manifest
 
 T = TypeVar("T")
@@ -44,6 +45,9 @@ class Work:
     pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join without equality: pairs looked at
 
     split: dict[str, list[int]] = field(default_factory=dict)  # split: tuples for one substream, for all, for none
+    tables: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # operator: tables found in place; rows read and seconds to build others from blocks; how many of these by each reason
 
     def passed(self, edge: str, before: int, after: int) -> None:
         self.edges[edge] = [a + b for a, b in zip(self.edges.get(edge, [0, 0]), (before, after), strict=True)]
@@ -93,6 +97,7 @@ class Work:
             "opened": dict(self.opened),
             "pairs": dict(self.pairs),
             "split": self.split,
+            "tables": {name: [round(each, 6) for each in counts] for name, counts in self.tables.items()},
         }
 
     @staticmethod
@@ -116,6 +121,19 @@ def _sum(a: Any, b: Any) -> Any:
     return [x + y for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
 
 
+def between(before: Manifest | None, after: Manifest) -> Work:
+    """What was done in the epochs from one manifest to another."""
+    now, known = WorkSoFar.of(after), WorkSoFar.of(before)
+    if now is None:
+        return Work()
+    if known is None:
+        return now.counts
+    less = now.counts.less(known.counts)
+    if now.since != known.since or now.plan != known.plan:  # counting began anew, but for what was split
+        return replace(now.counts, split=less.split)
+    return less
+
+
 def _less(a: Any, b: Any) -> Any:
     if b is None:
         return a
@@ -137,6 +155,7 @@ _STORED = form.record(
         opened=_COUNTS,
         pairs=_COUNTS,
         split=form.each(form.row(form.count, form.count, form.count)),
+        tables=form.each(form.row(form.count, form.count, form.amount, *[form.count] * len(REASONS))),
     ),
     held=form.each(form.amount),
 )

@@ -28,7 +28,7 @@ from headrace.sinks import Part, PartSink
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
-from headrace.state.tables import AT, SUBSTREAM
+from headrace.state.tables import AT, SUBSTREAM, narrowed
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
@@ -142,7 +142,8 @@ def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
 def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
     """Rows of a keyed table, which has so many groups; a group's by substream."""
     order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
-    return _write_ordered(epoch, task, table, groups, total, np.asarray(table.column(AT)), order, 0).block
+    rows, at = narrowed(table), np.asarray(table.column(AT))
+    return _write_ordered(epoch, task, rows, groups, total, at, order, 0).block
 
 
 def _write_ordered(

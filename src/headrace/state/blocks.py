@@ -3,7 +3,8 @@
     no row of a block is used unless  size(file) = block.bytes,  xxh3(file) = block.checksum,
                                       rows(file) = block.rows
 
-Size and checksum are tested before Arrow sees a byte. Rows of group g are offsets[g] .. offsets[g + 1] - 1.
+Size and checksum are tested before Arrow sees a byte. Rows of group g are offsets[g] .. offsets[g + 1] - 1. Stored is how
+many rows each group has, in numbers of as few bytes as the largest takes: an epoch that changes little writes little.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from headrace.state.storage import Data, Storage
 
 Offsets = npt.NDArray[np.int64]
 
-OFFSETS = b"headrace.offsets"
+GROUPS = b"headrace.groups"  # bytes of a number, then as many numbers as there are groups: the rows of each
+OFFSETS = b"headrace.offsets"  # in format 3 the offsets themselves, of eight bytes
+OWN = (GROUPS, OFFSETS)
 LARGE = 64 << 10  # bytes that are worth a write of their own
 REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
 
+_FOLDER, _ENDING = "blocks/", ".arrow"
 _NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _LIMIT = 1 << 63
@@ -49,27 +53,24 @@ class Block:
     low: int | None
     high: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "bytes": self.bytes,
-            "checksum": self.checksum,
-            "rows": self.rows,
-            "low": self.low,
-            "high": self.high,
-        }
+    def to_json(self) -> list[Any]:
+        """As every manifest has it that names the block: without words that are the same in all."""
+        name = self.name.removeprefix(_FOLDER).removesuffix(_ENDING)
+        return [name, self.bytes, self.checksum, self.rows, self.low, self.high]
 
     @staticmethod
     def from_json(data: object) -> Block:
         """Trusts nothing: a manifest may have been written by anyone."""
-        if not isinstance(data, dict) or set(data) != set(Block.__dataclass_fields__):
+        if not isinstance(data, list) or len(data) != len(_VALID):
             raise CorruptState(f"not the description of a block: {data!r:.200}. {REPAIR}")
+        name, *others = data
+        found = Block(f"{_FOLDER}{name}{_ENDING}" if isinstance(name, str) else name, *others)
         for field, valid in _VALID.items():
-            if not valid(data[field]):
-                raise CorruptState(f"block {data['name']!r:.200} has {field} {data[field]!r:.200}. {REPAIR}")
-        if not _is_range(data["low"], data["high"]):
-            raise CorruptState(f"block {data['name']!r} has low {data['low']}, high {data['high']}. {REPAIR}")
-        return Block(**data)
+            if not valid(value := getattr(found, field)):
+                raise CorruptState(f"block {found.name!r:.200} has {field} {value!r:.200}. {REPAIR}")
+        if not _is_range(found.low, found.high):
+            raise CorruptState(f"block {found.name!r} has low {found.low}, high {found.high}. {REPAIR}")
+        return found
 
 
 def _is_name(value: object) -> bool:
@@ -188,11 +189,18 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
     metadata = dict(schema.metadata or {})
-    if OFFSETS in metadata:
-        raise StateError(f"the schema already has metadata {OFFSETS!r}; that key belongs to headrace")
+    for key in OWN:
+        if key in metadata:
+            raise StateError(f"the schema already has metadata {key!r}; that key belongs to headrace")
     if offsets is not None:
-        metadata[OFFSETS] = offsets.astype("<i8").tobytes()
+        metadata[GROUPS] = _rows_of_groups(offsets)
     return schema.with_metadata(metadata or None)
+
+
+def _rows_of_groups(offsets: Offsets) -> bytes:
+    rows = np.diff(offsets)
+    width = np.min_scalar_type(int(rows.max(initial=0))).itemsize
+    return bytes([width]) + rows.astype(f"<u{width}").tobytes()
 
 
 def _checked(offsets: Offsets | None, rows: int, name: str) -> Offsets | None:
@@ -338,12 +346,20 @@ def _parse(data: pa.Buffer, name: str) -> OpenBlock:
 
 def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
     """Takes our entry out of the metadata, which is then the user's again."""
-    stored = metadata.pop(OFFSETS, None)
-    if stored is None:
+    whole, rows = metadata.pop(OFFSETS, None), metadata.pop(GROUPS, None)
+    if whole is not None and rows is not None:
+        raise CorruptState("group offsets in two forms")
+    if whole is not None:
+        if len(whole) % 8:
+            raise CorruptState(f"group offsets of {len(whole)} bytes")
+        return np.frombuffer(whole, "<i8").astype(np.int64, copy=False)
+    if rows is None:
         return None
-    if len(stored) % 8:
-        raise CorruptState(f"group offsets of {len(stored)} bytes")
-    return np.frombuffer(stored, dtype="<i8").astype(np.int64, copy=False)
+    width = rows[0] if rows else 0
+    if width not in (1, 2, 4, 8) or (len(rows) - 1) % width:
+        raise CorruptState(f"rows of groups in {len(rows)} bytes, as numbers of {width}")
+    found = np.frombuffer(rows, f"<u{width}", offset=1).astype(np.int64)
+    return np.append(0, np.cumsum(found))
 
 
 def by_name(blocks: Sequence[Block]) -> Mapping[str, Block]:

@@ -81,6 +81,7 @@ MARKED = "marked"  # somebody began to change it, and died
 DAMAGED = "damaged"  # not as it was written
 LOCKED = "locked"  # another attempt has it
 FULL = "no room"  # on the disk, or within the limit
+REASONS = (OFF, COLD, STAMP, MARKED, DAMAGED, LOCKED, FULL)  # in the order in which they are counted in manifests
 
 _HEAD = struct.Struct("<8s16s16sIIQq")  # magic, whose, stamp, being changed, bytes of layout and file, when it was used
 _SUM = struct.Struct("<Q")  # of head and layout; it stands between them

@@ -2,7 +2,9 @@
 
 A row is `__substream`, `__at` (the epoch that wrote it), `__gone` (the key has no row any more), and the table's columns;
 of a key that is gone the other columns are null. Rows lie in groups, each in one of their operator's: those of group g are
-offsets[g] .. offsets[g + 1] - 1 of a block, and low and high of a block are the extremes of `__at`.
+offsets[g] .. offsets[g + 1] - 1 of a block, and low and high of a block are the extremes of `__at`. In a block `__at` is
+what it is more than low, in as few bytes as that takes, and not there if it is nowhere more; `__substream` has as few bytes as
+it takes.
 
     renewed[g]      the epoch whose rows of group g are all that the group holds: its base (-1: there is none)
     a row of group g counts     iff   __at >= renewed[g], and no row of its (substream, key) has a larger __at
@@ -27,7 +29,8 @@ Invariants, from which it follows that no row comes back and none is lost:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +44,8 @@ from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock
 SUBSTREAM, AT, GONE = "__substream", "__at", "__gone"
 GROUP = "__group"  # beside rows that were read: where they lay; never stored
 OWN = (pa.field(SUBSTREAM, pa.int32()), pa.field(AT, pa.int64()), pa.field(GONE, pa.bool_()))
+
+NARROW = {SUBSTREAM: (pa.uint8(), pa.uint16()), AT: (pa.uint8(), pa.uint16(), pa.uint32())}  # as they may be stored
 
 Numbers = npt.NDArray[np.int64]
 _WIDEST = 1 << 62  # of a number that is packed from several
@@ -101,36 +106,92 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([nothing[name] if name in nothing else rows.column(name) for name in schema.names], schema)
 
 
+def narrowed(rows: pa.Table) -> pa.Table:
+    """Rows as they lie in a block; `widened` is what undoes it."""
+    if not rows.num_rows:
+        return rows
+    at = np.asarray(rows.column(AT))
+    more = at - at.min()
+    rows = _narrow(rows, SUBSTREAM, np.asarray(rows.column(SUBSTREAM)))
+    return _narrow(rows, AT, more) if more.any() else rows.drop_columns([AT])
+
+
+def _narrow(rows: pa.Table, name: str, values: npt.NDArray[Any]) -> pa.Table:
+    kind = pa.from_numpy_dtype(np.min_scalar_type(int(values.max())))
+    if kind not in NARROW[name] or values.min() < 0:
+        return rows
+    return rows.set_column(rows.column_names.index(name), name, pa.array(values, kind))
+
+
+def widened(rows: pa.Table, low: int) -> pa.Table:
+    """Rows of a block whose smallest `__at` this is, as they are worked with."""
+    place, field = 1, OWN[1]
+    if AT not in rows.column_names:
+        rows = rows.add_column(place, field, pa.array(np.full(rows.num_rows, low, np.int64)))
+    elif rows.schema.field(AT).type != field.type:
+        at = np.asarray(rows.column(AT)).astype(np.int64) + low
+        rows = rows.set_column(place, field, pa.array(at))
+    if rows.schema.field(SUBSTREAM).type != OWN[0].type:
+        rows = rows.set_column(0, OWN[0], rows.column(SUBSTREAM).cast(OWN[0].type))
+    return rows
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, what: str) -> OpenBlock:
+@dataclass(frozen=True)
+class Part:
+    """A block of a table."""
+
+    block: OpenBlock
+    low: int
+
+
+def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, what: str) -> Part:
     """A block of a table; refuses one that is whole, but holds something else."""
-    found = reader.open(block)
+    found, low = reader.open(block), block.low or 0
     wanted = (what, stored_schema(declared).to_string(), groups, block.low, block.high)
     if wanted in found.known:
-        return found
-    if found.table.schema.remove_metadata() != stored_schema(declared):
+        return Part(found, low)
+    if not _is_of(found.table.schema.remove_metadata(), stored_schema(declared)):
         raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
     if found.offsets is None or len(found.offsets) != groups + 1:
         raise CorruptState(f"block {block.name} is no part of {what}: it does not lie in {groups} groups. {REPAIR}")
-    if any(found.table.column(field.name).null_count for field in OWN):
+    if any(found.table.column(f.name).null_count for f in OWN if f.name in found.table.column_names):
         raise CorruptState(f"block {block.name} is no part of {what}: it has rows of no epoch or substream. {REPAIR}")
-    extremes = pc.min_max(found.table.column(AT)).as_py()
-    if (extremes["min"], extremes["max"]) != (block.low, block.high):
+    extremes = _epochs(found.table, low)
+    if extremes != (block.low, block.high):
         msg = (
             f"block {block.name} should have rows of the epochs {block.low} to {block.high}, found {extremes}. {REPAIR}"
         )
         raise CorruptState(msg)
     found.known.add(wanted)
-    return found
+    return Part(found, low)
 
 
-def counting(block: OpenBlock, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
+def _is_of(found: pa.Schema, stored: pa.Schema) -> bool:
+    """Whether these are the columns of a table, narrowed or not."""
+    there = [f for f in stored if f.name != AT or AT in found.names]
+    return found.names == [f.name for f in there] and all(
+        found.field(f.name) == f or found.field(f.name).type in NARROW.get(f.name, ()) for f in there
+    )
+
+
+def _epochs(rows: pa.Table, low: int) -> tuple[int | None, int | None]:
+    """The first and the last of all rows."""
+    if AT not in rows.column_names:
+        return (low, low) if rows.num_rows else (None, None)
+    found = pc.min_max(rows.column(AT))
+    first, last = found["min"].as_py(), found["max"].as_py()
+    begin = low if rows.schema.field(AT).type != OWN[1].type else 0
+    return (None, None) if first is None else (begin + first, begin + last)
+
+
+def counting(part: Part, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
     """The rows of some groups (ascending) that did not die with an earlier base, and which group each is of."""
-    assert block.offsets is not None
-    rows = block.slice(groups).replace_schema_metadata(None)
-    of = np.repeat(groups, np.diff(block.offsets)[groups])
+    assert part.block.offsets is not None
+    rows = widened(part.block.slice(groups).replace_schema_metadata(None), part.low)
+    of = np.repeat(groups, np.diff(part.block.offsets)[groups])
     alive = np.asarray(rows.column(AT)) >= np.asarray(renewed, np.int64)[of]
     if not alive.all():
         rows, of = rows.filter(pa.array(alive)), of[alive]

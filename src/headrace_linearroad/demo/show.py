@@ -161,6 +161,7 @@ def _stream(spark: Any, options: Options, places: Places, watched: Watched, cons
     files = history.files_of([places.road / HISTORY])
     prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
     settings: dict[str, Any] = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
+    running.begin_folders(places.given.out)
     with hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings) as run:
         _warm_up(run, watched.feed, console, stop)
         display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)

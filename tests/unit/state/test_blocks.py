@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, BlockReader, LocalStorage, MemoryStorage, block_name, epoch_of, write_block
-from headrace.state.blocks import OFFSETS, checksum
+from headrace.state.blocks import GROUPS, OFFSETS, checksum
 
 from .checks import check_block_damage_is_seen, table
 from .faulty import FaultyStorage
@@ -126,9 +126,10 @@ def test_bad_offsets_are_refused(bad: np.ndarray) -> None:
         stored(table(1, 2), bad)
 
 
-def test_our_metadata_key_is_reserved() -> None:
+@pytest.mark.parametrize("key", [OFFSETS, GROUPS])
+def test_our_metadata_key_is_reserved(key: bytes) -> None:
     with pytest.raises(StateError, match="belongs to headrace"):
-        stored(table(1).replace_schema_metadata({OFFSETS: b""}))
+        stored(table(1).replace_schema_metadata({key: b""}))
 
 
 def test_extension_types_are_refused() -> None:
@@ -232,16 +233,52 @@ def test_a_file_without_a_batch() -> None:
         BlockReader(storage).open(Block(NAME, data.size, checksum(data), 0, None, None))
 
 
-def test_stored_offsets_of_odd_length() -> None:
-    data = table(1).replace_schema_metadata({OFFSETS: b"123"})
+def with_metadata(data: pa.Table, metadata: dict[bytes, bytes]) -> tuple[BlockReader, Block]:
+    """A whole block, with metadata that nobody checked."""
     sink = pa.BufferOutputStream()
+    data = data.replace_schema_metadata(metadata)
     with pa.ipc.new_file(sink, data.schema) as writer:
         writer.write_table(data)
     storage = MemoryStorage()
     storage.write(NAME, sink.getvalue())
-    block = Block(NAME, sink.getvalue().size, checksum(sink.getvalue()), 1, None, None)
-    with pytest.raises(CorruptState, match="3 bytes"):
-        BlockReader(storage).open(block)
+    block = Block(NAME, sink.getvalue().size, checksum(sink.getvalue()), data.num_rows, None, None)
+    return BlockReader(storage), block
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({OFFSETS: b"123"}, "3 bytes"),
+        ({OFFSETS: offsets(0, 2).tobytes()}, "rising from 0 to 1"),
+        ({OFFSETS: offsets(0, 1).tobytes(), GROUPS: b"\x01\x01"}, "in two forms"),
+        ({GROUPS: b""}, "0 bytes"),
+        ({GROUPS: b"\x03abc"}, "numbers of 3"),
+        ({GROUPS: b"\x02abc"}, "4 bytes, as numbers of 2"),
+        ({GROUPS: b"\x01\x02"}, "rising from 0 to 1"),
+        ({GROUPS: b"\x01"}, "rising from 0 to 1"),
+        ({GROUPS: b"\x08" + b"\xff" * 16}, "rising from 0 to 1"),
+        ({GROUPS: b"\x08" + (2**63).to_bytes(8, "little") * 2 + b"\x01" + bytes(7)}, "rising from 0 to 1"),
+    ],
+)
+def test_groups_that_cannot_be_so(metadata: dict[bytes, bytes], words: str) -> None:
+    reader, block = with_metadata(table(1), metadata)
+    with pytest.raises(StateError, match=words):
+        reader.open(block)
+
+
+def test_offsets_of_format_3_are_read() -> None:
+    reader, block = with_metadata(table(1, 2, 3), {OFFSETS: offsets(0, 2, 2, 3).astype("<i8").tobytes(), b"mine": b"x"})
+    opened = reader.open(block)
+    assert opened.offsets.tolist() == [0, 2, 2, 3] and opened.table.schema.metadata == {b"mine": b"x"}
+
+
+@pytest.mark.parametrize(("most", "width"), [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)])
+def test_groups_take_as_few_bytes_as_their_rows_need(most: int, width: int) -> None:
+    sizes = [most, 0, 1] if most else [0, 0, 0]
+    reader, block = stored(pa.table({"v": np.zeros(sum(sizes), np.int8)}), np.append(0, np.cumsum(sizes)))
+    whole = pa.ipc.open_file(reader.storage.map(NAME)).schema.metadata
+    assert len(whole[GROUPS]) == 1 + 3 * width and OFFSETS not in whole
+    assert np.diff(reader.open(block).offsets).tolist() == sizes
 
 
 def test_read_error_is_not_called_corruption() -> None:
@@ -278,10 +315,13 @@ def test_local_blocks_are_mapped_not_copied(tmp_path) -> None:
 
 
 GOOD = Block(NAME, 10, "0" * 32, 1, -1, 1).to_json()
+FIELDS = list(Block.__dataclass_fields__)
+SHORT = NAME.removeprefix("blocks/").removesuffix(".arrow")
 
 
 def test_description_round_trip() -> None:
     assert Block.from_json(GOOD).to_json() == GOOD
+    assert Block.from_json(GOOD).name == NAME and GOOD[0] == SHORT, "words that are the same in all are not stored"
 
 
 @pytest.mark.parametrize(
@@ -289,10 +329,12 @@ def test_description_round_trip() -> None:
     [
         {"name": "../../etc/passwd"},
         {"name": "/etc/passwd"},
-        {"name": "blocks/../../x.arrow"},
+        {"name": "../../x"},
         {"name": "manifests/000000001.json"},
-        {"name": NAME + "\n"},
-        {"name": NAME + "\0"},
+        {"name": NAME},
+        {"name": f"../blocks/{SHORT}"},
+        {"name": SHORT + "\n"},
+        {"name": SHORT + "\0"},
         {"name": None},
         {"name": ["blocks"]},
         {"bytes": -1},
@@ -307,15 +349,14 @@ def test_description_round_trip() -> None:
         {"low": 2},
         {"low": None},
         {"high": 1 << 63},
-        {"more": 1},
     ],
 )
 def test_hostile_descriptions_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(CorruptState):
-        Block.from_json({**GOOD, **change})
+        Block.from_json([change.get(field, value) for field, value in zip(FIELDS, GOOD, strict=True)])
 
 
-@pytest.mark.parametrize("data", [None, [], "x", {}, {k: v for k, v in GOOD.items() if k != "rows"}])
+@pytest.mark.parametrize("data", [None, [], "x", {}, GOOD[:-1], [*GOOD, 1], dict(zip(FIELDS, GOOD, strict=True))])
 def test_other_values_are_no_description(data: object) -> None:
     with pytest.raises(CorruptState):
         Block.from_json(data)

@@ -26,7 +26,7 @@ from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
 from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, block_name, tables
-from headrace.state.blocks import Block
+from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
 from headrace.state.runs import FAN_IN
 
@@ -371,6 +371,58 @@ def part(declared: StateTable, epoch: int, *rows: Key) -> pa.Table:
     schema = tables.handed_schema(declared)
     given = [dict(zip(schema.names, row, strict=True)) for row in rows]
     return tables.stamped(pa.Table.from_pylist(given, schema), epoch)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "substreams", "stored"),
+    [
+        ([7, 7, 7], [0, 1, 255], {"__substream": pa.uint8()}),
+        ([7, 262, 7], [0, 1, 256], {"__substream": pa.uint16(), "__at": pa.uint8()}),
+        ([0, 256, 7], [0, 65_535, 0], {"__substream": pa.uint16(), "__at": pa.uint16()}),
+        ([5, 5 + 65_536, 7], [0, 65_536, 0], {"__substream": pa.int32(), "__at": pa.uint32()}),
+        ([5, 5 + (1 << 32), 7], [0, -1, 0], {"__substream": pa.int32(), "__at": pa.int64()}),
+        ([], [], {"__substream": pa.int32(), "__at": pa.int64()}),
+    ],
+)
+def test_rows_take_no_more_bytes_than_they_need(
+    epochs: list[int], substreams: list[int], stored: dict[str, pa.DataType]
+) -> None:
+    values = zip(epochs, substreams, strict=True)
+    whole = tables.stored_schema(PLAIN).empty_table()
+    rows = pa.concat_tables([whole, *(part(PLAIN, epoch, (s, n, n)) for n, (epoch, s) in enumerate(values))])
+    narrow = tables.narrowed(rows)
+    assert {name: narrow.schema.field(name).type for name in narrow.column_names if name in tables.NARROW} == stored
+    low = min(epochs, default=0)
+    assert tables.widened(narrow, low).equals(rows)
+    assert tables.widened(narrow.slice(1), low).equals(rows.slice(1))
+    assert tables.widened(rows, low) is rows, "as format 3 had them"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows,
+        lambda rows: rows.drop_columns(["__at"]),
+        lambda rows: rows.set_column(1, "__at", pa.array([0, 2], pa.uint16())),
+        lambda rows: rows.set_column(1, "__at", pa.array([1, 3], pa.uint8())),
+        lambda rows: rows.set_column(1, "__at", pa.array([0, 3], pa.uint64())),
+        lambda rows: rows.set_column(1, "__at", pa.array([0, None], pa.uint8())),
+        lambda rows: rows.set_column(0, "__substream", pa.array([1, 2], pa.uint32())),
+        lambda rows: rows.set_column(0, "__substream", pa.array([1, 2], pa.int16())),
+        lambda rows: rows.set_column(0, "__substream", pa.array([1, None], pa.uint8())),
+        lambda rows: rows.drop_columns(["__substream"]),
+    ],
+)
+def test_a_block_that_is_no_part_of_a_table_is_refused(change: Callable[[pa.Table], pa.Table]) -> None:
+    rows = pa.concat_tables([part(PLAIN, 5, (1, 1, 1)), part(PLAIN, 8, (2, 2, 2))])
+    storage, name = MemoryStorage(), block_name(8, 1, 0, 0)
+    block = write_block(storage, name, change(rows), np.array([0, 1, 2]), 5, 8)
+    if change(rows) is rows:  # in full
+        found = tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
+        assert tables.counting(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
+    else:
+        with pytest.raises(CorruptState, match=f"block {name} (is no part of t|should have rows of the epochs 5 to 8)"):
+            tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
 
 
 def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:

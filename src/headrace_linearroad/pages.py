@@ -1,0 +1,132 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Records of cars in pages: rows of a keyed table that are arrays of many cars each, by the numbers of the cars.
+
+A row of a table costs some microseconds when it changes, a record within a page some nanoseconds. So cars that change
+together lie together: in thirty pages, by a second of the half minute, since a car reports every 30 seconds.
+
+A page is two rows: the numbers of its cars, ascending, and what is kept of each (`rest`, some words); whoever looks for a
+car reads the first alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.compiled import compiled, inner
+from headrace.processor import Table
+
+PAGES = 30
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Pages(NamedTuple):
+    """Some pages in memory, each with room for more cars."""
+
+    vids: Ints
+    rest: Ints  # [car, word]
+    starts: Longs
+    counts: Longs
+    changed: Mask
+
+
+# --- rows of a table -------------------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """The bytes of some rows, one behind the other, as words."""
+
+    def __init__(self, table: Table, keys: Sequence[tuple[str, Ints]]) -> None:
+        asked = pa.table({name: pa.array(values) for name, values in keys})
+        chunks = table.get(asked)["bytes"].chunks
+        found = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], pa.binary()), *chunks])
+        offsets = np.frombuffer(found.buffers()[1], np.int32, len(found) + 1, found.offset * 4) // 4
+        data = found.buffers()[2]
+        self.data: Ints = np.frombuffer(data, np.int32) if data is not None and data.size else np.zeros(1, np.int32)
+        self.starts, self.lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+
+
+def blobs(data: Ints, starts: Longs, lengths: Longs) -> pa.Array:
+    """Some words of an array each."""
+    target = np.empty(int(lengths.sum()), np.int32)
+    gather(data, starts, lengths, target, np.cumsum(lengths) - lengths)
+    return binary(target, lengths)
+
+
+def binary(words: Ints, lengths: Longs) -> pa.Array:
+    """Words that stand one behind the other, cut into values."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths * words.itemsize, out=offsets[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
+
+
+@compiled
+def gather(data, starts, lengths, target, places):
+    """Words from some places to others."""
+    for piece in range(len(starts)):
+        start, place = starts[piece], places[piece]
+        for word in range(lengths[piece]):
+            target[place + word] = data[start + word]
+
+
+# --- cars in pages ---------------------------------------------------------------------------------------------------
+
+
+@inner
+def place_in(vids, start, count, vid):
+    """Where a car is in a page, or would be."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if vids[start + middle] < vid:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def has(vids, start, count, vid):
+    place = place_in(vids, start, count, vid)
+    return place < count and vids[start + place] == vid
+
+
+@inner
+def take_out(pages, page, place, car):
+    """A car out of a page; its words go to `car`."""
+    start, count = pages.starts[page], pages.counts[page]
+    for word in range(len(car)):
+        car[word] = pages.rest[start + place, word]
+    for later in range(start + place, start + count - 1):
+        pages.vids[later] = pages.vids[later + 1]
+        for word in range(len(car)):
+            pages.rest[later, word] = pages.rest[later + 1, word]
+    pages.counts[page] = count - 1
+    pages.changed[page] = True
+
+
+@inner
+def put_in(pages, page, kept, new, vids, rest):
+    """New cars among those that are kept, from the last on."""
+    start, words = pages.starts[page], rest.shape[1]
+    old, target = start + kept - 1, start + kept + new - 1
+    for place in range(new - 1, -1, -1):
+        while old >= start and pages.vids[old] > vids[place]:
+            pages.vids[target] = pages.vids[old]
+            for word in range(words):
+                pages.rest[target, word] = pages.rest[old, word]
+            old -= 1
+            target -= 1
+        pages.vids[target] = vids[place]
+        for word in range(words):
+            pages.rest[target, word] = rest[place, word]
+        target -= 1
+    pages.counts[page] = kept + new
+    pages.changed[page] = True
