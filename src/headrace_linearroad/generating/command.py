@@ -10,11 +10,10 @@ from headrace.errors import WorkloadError
 from headrace.showing.stopping import stoppable
 from headrace.showing.streams import say
 from headrace.showing.stretch import showing
-from headrace_linearroad.forms import HISTORY
 from headrace_linearroad.generating.demand import FULL
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import HOURS
-from headrace_linearroad.generating.writing import TRUTH, Job, Written, expected, write
+from headrace_linearroad.generating.writing import Job, Written, expected, history_paths, write
 
 
 def density(full: bool, given: float | None) -> float | None:
@@ -52,10 +51,23 @@ def generate(settings: Settings, folder: Path, job: Job) -> None:
             done = f"{last.seconds:,} of {job.seconds:,} seconds"
             say(console, f"stopped after {done}; {folder} is half written: remove it, or keep it to look at")
             return
-    where = folder if job.text is None else folder / job.text
-    say(console, f"{last.tuples:,} tuples in {where}")
-    beside = [TRUTH] if job.history == "none" else [f"{HISTORY}/", TRUTH]
-    say(console, f"beside them: {', '.join(beside)}", "dim")
+    say(console, f"{last.tuples:,} tuples in {_input(folder, job)}")
+    say(
+        console,
+        f"answer them with headrace linearroad run --input {_input(folder, job)} --out ANSWERS{_history(folder, job)}",
+        "dim",
+    )
+
+
+def _input(folder: Path, job: Job) -> Path:
+    return folder if job.text is None else folder / job.text
+
+
+def _history(folder: Path, job: Job) -> str:
+    """The option that says where the histories of a text are; those of a folder are found."""
+    if job.text is None or job.history == "none":
+        return ""
+    return "".join(f" --history {path}" for path in history_paths(folder, job))
 
 
 def _what(settings: Settings, job: Job) -> str:

@@ -25,12 +25,17 @@ class Rows:
     def __init__(self, second: int, reports: int, questions: int) -> None:
         self.second, self._begin, self._end = second, questions, questions
         most = reports + 2 * questions
-        self.columns = {name: np.empty(most, DTYPES[name]) for name in ("vid", *PLACE)}
-        self.columns |= {name: np.full(most, NOTHING, DTYPES[name]) for name in QUESTION}
-        self.columns["type"] = np.full(most, REPORT, DTYPES["type"])
+        self.columns = {name: np.empty(most, DTYPES[name]) for name in ("type", "vid", *PLACE, *QUESTION)}
 
     def take(self, count: int) -> slice:
         """The next so many reports, whose vid and place are to be set."""
+        where = self._next(count)
+        self.columns["type"][where] = REPORT
+        for name in QUESTION:
+            self.columns[name][where] = NOTHING
+        return where
+
+    def _next(self, count: int) -> slice:
         self._end += count
         return slice(self._end - count, self._end)
 
@@ -45,7 +50,7 @@ class Rows:
         self._begin -= ahead
         for where, which in (
             (slice(self._begin, self._begin + ahead), before),
-            (self.take(len(before) - ahead), ~before),
+            (self._next(len(before) - ahead), ~before),
         ):
             for name, column in self.columns.items():
                 column[where] = asked[name][which]

@@ -39,7 +39,7 @@ class Way:
         room: Room,
     ) -> None:
         self.settings, self.entering, self.xways, self.direction = settings, entering, xways, direction
-        self.accidents = [one for one in accidents if one.direction == direction and one.xway in xways]
+        self.accidents = [one for one in accidents if one.direction == direction and xways[0] <= one.xway <= xways[-1]]
         self.cars = Cars(settings.seed, direction, room, new_segment=settings.walmart)
         self._turn(entering.demand.first // 60)
 
@@ -51,14 +51,16 @@ class Way:
             accident.slow(minute, limits[accident.xway - self.xways[0]])
         self.limits = limits.ravel()
 
+    def count(self, second: int) -> int:
+        """Reports of a second that is to come next."""
+        if self.arrivals.minute != second // 60:
+            self._turn(second // 60)
+        return self.cars.rounds[second % EVERY].count + len(self.arrivals.of(second)["vid"])
+
     def move(self, second: int) -> Moved:
         if self.arrivals.minute != second // 60:
             self._turn(second // 60)
         return self.cars.move(second, self.limits, self.arrivals.of(second))
-
-    def most(self, second: int) -> int:
-        """Reports of a second, at most: those of its round and those that may enter."""
-        return self.cars.rounds[second % EVERY].count + len(self.arrivals.cars["vid"]) + 1000 * len(self.xways)
 
 
 class Traffic:
@@ -94,8 +96,8 @@ class Traffic:
 
     def _second(self, second: int, ways: list[Way]) -> pa.Table:
         acted = self.cast.played.reports(second)
-        most = sum(way.most(second) for way in ways) + len(acted["vid"])
-        rows = Rows(second, most, PER_SECOND * len(self.xways))
+        reports = sum(way.count(second) for way in ways) + len(acted["vid"])
+        rows = Rows(second, reports, PER_SECOND * len(self.xways))
         rows.report(acted)
         asking = []
         for way in ways:

@@ -11,7 +11,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def write(
                 tolls.see(table)
             tell(written, "")
     if job.history != "none":
-        _write_histories(traffic, tolls, folder / HISTORY, job, lambda: tell(written, "histories are written"))
+        _write_histories(traffic, tolls, folder, job, lambda: tell(written, "histories are written"))
     write_json(folder / TRUTH, traffic.cast.truth(job.begin, job.end))
     write_json(folder / COMPLETE, _summary(settings, job, written))
     return written
@@ -176,6 +176,13 @@ def _put_columns(folder: Path, second: int, table: pa.Table) -> int:
 # --- histories --------------------------------------------------------------------------------------------------------
 
 
+def history_paths(folder: Path, job: Job) -> tuple[Path, Path]:
+    """Tolls and segments."""
+    suffix = ".arrow" if job.text is None else ".csv.gz" if job.is_packed else ".csv"
+    tolls, segments = (Path(folder, HISTORY, name).with_suffix(suffix) for name in (TOLLS, SEGMENTS))
+    return tolls, segments
+
+
 def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tell: Callable[[], None]) -> None:
     segments = Segments(traffic.settings)
     if job.history == "needed":
@@ -183,18 +190,12 @@ def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tel
     else:
         cars = tolls.complete(traffic.demand, job.begin, job.end, traffic.cast.vids)
         parts = cars, segments.complete()
-    folder.mkdir()
-    for name, schema, tables in zip((TOLLS, SEGMENTS), (TOLL_HISTORY, SEGMENT_HISTORY), parts, strict=True):
-        with _history(folder / name, schema, job) as writer:
+    (folder / HISTORY).mkdir()
+    for path, schema, tables in zip(history_paths(folder, job), (TOLL_HISTORY, SEGMENT_HISTORY), parts, strict=True):
+        with columns(path, schema) if job.text is None else _text(path, schema, job.is_packed) as writer:
             for table in tables:
                 writer.write_table(table)
                 tell()
-
-
-def _history(path: Path, schema: pa.Schema, job: Job) -> AbstractContextManager[Any]:
-    if job.text is None:
-        return columns(path, schema)
-    return _text(path.with_suffix(".csv.gz" if job.is_packed else ".csv"), schema, job.is_packed)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
