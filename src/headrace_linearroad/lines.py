@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
 """Lines of whole numbers, as fast as they can be read: of a file that is plain or compressed, some megabytes at a time.
 
-A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Anything else in a
-line makes it malformed: that is said of the line, and the others are read.
+A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Of each line it is
+said which fields are none, and whether it has as many as it should; the others are read.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ BLOCK = 16 << 20  # bytes that are read at once
 LONGEST = 1 << 20  # bytes of a line: what is longer is no text of lines
 NEWLINE, RETURN, TAB, BLANK, COMMA, MINUS, ZERO, NINE = b"\n\r\t ,-09"
 MOST_DIGITS = 18
+COUNT = 1 << 30
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -35,10 +36,18 @@ class Lines:
     """Some lines that follow each other."""
 
     first: int  # the number of the first, from 1
-    values: npt.NDArray[np.int64]  # [field, line]
-    whole: npt.NDArray[np.bool_]  # whether a line is what a line should be
+    values: npt.NDArray[np.int64]  # [field, line]; of a field that is no number it means nothing
+    wrong: npt.NDArray[
+        np.int32
+    ]  # a bit for each field that is no number, and `COUNT` if there are fewer or more of them
     starts: npt.NDArray[np.int64]
     text: Bytes
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Whether a line is all numbers."""
+        none_wrong: npt.NDArray[np.bool_] = self.wrong == 0
+        return none_wrong
 
     def line(self, place: int) -> bytes:
         """As it stands in the file, without its end."""
@@ -60,10 +69,10 @@ def read_lines(path: Path, fields: int, block: int = BLOCK) -> Iterator[Lines]:
     for text in _blocks(path, block):
         data = np.frombuffer(text, np.uint8)
         most = int(np.count_nonzero(data == NEWLINE))
-        values, whole = np.zeros((fields, most), np.int64), np.zeros(most, bool)
+        values, wrong = np.zeros((fields, most), np.int64), np.zeros(most, np.int32)
         starts = np.zeros(most + 1, np.int64)
-        parse(data, values, whole, starts)
-        yield Lines(number, values, whole, starts, data)
+        parse(data, values, wrong, starts)
+        yield Lines(number, values, wrong, starts, data)
         number += most
 
 
@@ -99,8 +108,8 @@ def unreadable(path: Path, error: Exception) -> SourceError:
 
 
 @compiled
-def parse(text, values, whole, starts):
-    """Lines that all have an end; of one that is malformed the values mean nothing."""
+def parse(text, values, wrong, starts):
+    """Lines that all have an end."""
     fields = len(values)
     line, field, place, good = 0, 0, 0, True
     digits, value, negative, closed = 0, np.int64(0), False, False
@@ -112,16 +121,19 @@ def parse(text, values, whole, starts):
             value = value * 10 + (byte - ZERO)
             digits += 1
         elif byte in (COMMA, NEWLINE):
-            good = good and digits > 0 and field < fields
-            if good:
-                values[field, line] = -value if negative else value
-            digits, value, negative, closed = 0, np.int64(0), False, False
+            if field < fields:
+                if good and digits > 0:
+                    values[field, line] = -value if negative else value
+                else:
+                    wrong[line] |= 1 << field
+            digits, value, negative, closed, good = 0, np.int64(0), False, False, True
             field += 1
             if byte == NEWLINE:
-                whole[line] = good and field == fields
+                if field != fields:
+                    wrong[line] |= COUNT
                 line += 1
                 starts[line] = place
-                field, good = 0, True
+                field = 0
         elif byte == MINUS:
             good = good and not negative and digits == 0
             negative = True

@@ -2,7 +2,7 @@
 
 Lines that cannot be meant (malformed, of a type that is none, with a field outside its domain, earlier than a line before)
 are kept apart with their numbers and the reason; no other line depends on them. What fields mean nothing to a type becomes
-`NOTHING`: they may hold anything.
+`NOTHING`: they may hold anything, numbers or not.
 
 Invariant: what is written depends on the text alone. A file has its name when it is whole; whoever begins anew after a kill
 begins with an empty folder.
@@ -11,7 +11,7 @@ begins with an empty folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -21,7 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
-from headrace_linearroad.lines import BLOCK, Lines, read_lines
+from headrace_linearroad.lines import BLOCK, COUNT, Lines, read_lines
+from headrace_linearroad.wandering import FIELDS as WATCHED
+from headrace_linearroad.wandering import Watch
 
 Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
@@ -55,28 +57,37 @@ class Spooled:
     tuples: int = 0
     seconds: int = 0
     apart: Counter[str] = field(default_factory=Counter)  # by reason
+    wandering: str = ""  # what a car does that no car does (`wandering.py`)
 
 
 def spool(
-    text: Path, folder: Path, apart: Path, tell: Callable[[Spooled], None] = lambda _: None, block: int = BLOCK
+    text: Path,
+    folder: Path,
+    apart: Path,
+    profile: str,
+    tell: Callable[[Spooled], None] = lambda _: None,
+    block: int = BLOCK,
 ) -> Spooled:
     """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
-    found, waiting = Spooled(), INPUT.empty_table()
+    found, waiting, watch = Spooled(), INPUT.empty_table(), Watch(profile)
     with open(apart, "wb") as file:
         clock = -1
         for lines in read_lines(text, len(FIELDS), block):
             values = dict(zip(FIELDS, lines.values, strict=True))
-            reasons = _reasons(values, lines.whole, clock)
+            reasons = _reasons(values, lines.wrong, clock)
             good = reasons.good
             _keep_apart(file, lines, reasons, found)
             rows = np.flatnonzero(good)
             if len(rows):
                 clock = int(values["time"][rows[-1]])
+                reports = rows[values["type"][rows] == REPORT]
+                watch.see({name: values[name][reports] for name in WATCHED})
                 waiting = pa.concat_tables([waiting, _table(values, rows)])
                 waiting = _write_seconds(waiting, folder, found, before=clock)
-            found.lines += len(lines.whole)
+            found.lines += len(lines.wrong)
             tell(found)
     _write_seconds(waiting, folder, found, before=clock + 1)
+    found.wandering = watch.found
     return found
 
 
@@ -98,9 +109,12 @@ class _Reasons:
         self.good &= ~which
 
 
-def _reasons(values: dict[str, Longs], whole: Mask, clock: int) -> _Reasons:
-    found, kind = _Reasons(len(whole)), values["type"]
-    found.refuse(~whole, MALFORMED)
+def _reasons(values: dict[str, Longs], wrong: npt.NDArray[np.int32], clock: int) -> _Reasons:
+    found, kind = _Reasons(len(wrong)), values["type"]
+    if wrong.any():
+        found.refuse(wrong & (COUNT | _bits(("type",))) != 0, MALFORMED)
+        for each, names in USED.items():
+            found.refuse((kind == each) & (wrong & _bits(names) != 0), MALFORMED)
     found.refuse(~np.isin(kind, list(USED)), NO_TYPE)
     for domain, of in ((OF_ALL, None), (OF_REPORTS, kind == REPORT), (OF_QUESTIONS, kind != REPORT)):
         for name, (least, largest) in domain.items():
@@ -110,6 +124,10 @@ def _reasons(values: dict[str, Longs], whole: Mask, clock: int) -> _Reasons:
     latest = np.maximum.accumulate(np.append(clock, time))[:-1]
     found.refuse(time < latest, BACKWARDS)
     return found
+
+
+def _bits(names: Iterable[str]) -> int:
+    return sum(1 << FIELDS.index(name) for name in names)
 
 
 def _keep_apart(file: BinaryIO, lines: Lines, reasons: _Reasons, found: Spooled) -> None:
@@ -130,7 +148,7 @@ def _table(values: dict[str, Longs], rows: Longs) -> pa.Table:
         bounds = np.iinfo(INPUT.field(name).type.to_pandas_dtype())
         column = values[name][rows]
         column = np.where((column < bounds.min) | (column > bounds.max), bounds.min, column)
-        if name != "type":
+        if name != "type":  # fields that are no numbers are among those of no use
             uses = [each for each, names in USED.items() if name in names]
             column = column if len(uses) == len(USED) else np.where(np.isin(kind, uses), column, NOTHING)
         columns[name] = column

@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.errors import QueryError, SourceError
 from headrace.stream import Stream
-from headrace_linearroad import history, query, reading
+from headrace_linearroad import folders, history, query, reading
 from headrace_linearroad.forms import COMPLETE, HISTORY, INPUT, OUTPUTS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.lookups import REASONS
 
 NOTE = "_run.json"
 SECONDS, LINES, TUPLES, LATE = "seconds", "apart.tsv", "apart", "late"
-OPERATORS = {"expenditures": "apply-3", "travel_times": "apply-4"}  # as the engine counts them
+OPERATORS = {"expenditures": 3, "travel_times": 4}  # as the engine counts them, without a step for wandering cars
 NO_ROWS = "no-rows.parquet"
 
 
@@ -55,6 +55,7 @@ class Prepared:
     histories: Histories
     lines: int  # of text
     apart: Counter[str]  # lines of it that are kept apart, by reason
+    wandering: str = ""  # what a car does that needs the longer plan (`wandering.py`)
 
 
 def prepare(given: Given, say: Callable[[str], None]) -> Prepared:
@@ -129,7 +130,8 @@ def _again(given: Given, note: Path, identity: dict[str, Any]) -> Prepared:
             msg = f"{str(given.out / name)!r} is not what this run wrote into: it was removed, or {NO_ROWS} in it"
             raise QueryError(f"{msg}; put it back, or begin anew with another --out and --checkpoint")
     tolls, segments = (None if path is None else Path(path) for path in known["histories"])
-    return Prepared(Path(known["seconds"]), Histories(tolls, segments), known["lines"], Counter(known["apart"]))
+    told = known["lines"], Counter(known["apart"]), known["wandering"]
+    return Prepared(Path(known["seconds"]), Histories(tolls, segments), *told)
 
 
 def _anew(given: Given, files: dict[str, list[Path]], identity: dict[str, Any], say: Callable[[str], None]) -> Prepared:
@@ -143,15 +145,19 @@ def _anew(given: Given, files: dict[str, list[Path]], identity: dict[str, Any], 
     seconds = spool / SECONDS
     seconds.mkdir(parents=True)
     spooled = reading.Spooled()
+    say(f"reading {given.input} ...")
     if given.input.is_dir():
         seconds = given.input.resolve()
+        spooled.wandering = folders.look_through(seconds, given.profile)
     else:
-        say(f"reading {given.input} ...")
-        spooled = reading.spool(given.input, seconds, spool / LINES)
+        spooled = reading.spool(given.input, seconds, spool / LINES, given.profile)
         say(f"{spooled.tuples:,} tuples of {spooled.seconds:,} seconds")
+    if spooled.wandering:
+        say(f"{spooled.wandering}: every car is followed by itself")
     if any(files.values()):
         say("looking at histories ...")
-    found = Prepared(seconds.resolve(), history.prepared(files, spool / HISTORY), spooled.lines, spooled.apart)
+    told = spooled.lines, spooled.apart, spooled.wandering
+    found = Prepared(seconds.resolve(), history.prepared(files, spool / HISTORY), *told)
     begin_folders(given.out)
     os.sync()
     _publish(
@@ -162,6 +168,7 @@ def _anew(given: Given, files: dict[str, list[Path]], identity: dict[str, Any], 
             "histories": [path and str(path) for path in (found.histories.tolls, found.histories.segments)],
             "lines": found.lines,
             "apart": dict(found.apart),
+            "wandering": found.wandering,
         },
     )
     return found
@@ -180,7 +187,7 @@ def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> 
     """The streams of the query and where they go."""
     files = {"time": "ts", "name": "input", "schema": INPUT, "order": "name", "files_per_epoch": epoch}
     tuples = hr.files(spark, prepared.seconds, **files)
-    streams = query.answers(tuples, given.profile, prepared.histories)
+    streams = query.answers(tuples, given.profile, prepared.histories, bool(prepared.wandering))
     places = {name: given.out / name for name in OUTPUTS} | {query.APART: given.spool / TUPLES}
     return [(stream, hr.sinks.parquet(places[name])) for name, stream in streams.items()]
 
@@ -210,13 +217,14 @@ def remarks(given: Given, prepared: Prepared, run: Any) -> list[str]:
     for name, path in (("expenditures", prepared.histories.tolls), ("travel_times", prepared.histories.segments)):
         if path is None:
             found.append(f"no history: {name} is empty")
-        for why, many in _unanswered(given.checkpoint, name):
+        for why, many in _unanswered(given, prepared, name):
             found.append(f"{name}: {_many(many, 'question')} without an answer: {REASONS[why]}")
     return found
 
 
-def _unanswered(checkpoint: Path, name: str) -> list[tuple[int, int]]:
-    table = hr.read_state(checkpoint, OPERATORS[name], "unanswered")
+def _unanswered(given: Given, prepared: Prepared, name: str) -> list[tuple[int, int]]:
+    operator = OPERATORS[name] + bool(prepared.wandering)
+    table = hr.read_state(given.checkpoint, f"apply-{operator}", "unanswered")
     found: Counter[int] = Counter()
     for row in table.to_pylist():
         found[row["reason"]] += row["n"]
