@@ -167,12 +167,10 @@ def run(
     from headrace_linearroad import showing_runs
 
     with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.places import beside
         from headrace_linearroad.running import Given
 
-        beside = out if out.name else out.resolve()
-        given = Given(
-            path, tuple(history or ()), profile.value, out, checkpoint or beside.with_name(f"{beside.name}.checkpoint")
-        )
+        given = Given(path, tuple(history or ()), profile.value, out, checkpoint or beside(out, ".checkpoint"))
         showing_runs.show(given, slots, epoch, explain, output if json else None)
 
 
