@@ -93,13 +93,13 @@ def show(console: Console, report: Report) -> None:
     console.print(f"\n[bold]{report.title}[/]", soft_wrap=True)
     for grid in report.grids:
         console.print()
-        console.print(_table(grid))
+        console.print(table(grid))
     console.print()
     for note in report.notes:
         console.print(f"  {note}", style="dim", markup=False, soft_wrap=True)
 
 
-def _table(grid: Grid) -> Table:
+def table(grid: Grid) -> Table:
     table = Table(title=grid.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     for heading in grid.headings:
         numbers = heading.startswith(">")
