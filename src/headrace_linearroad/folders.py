@@ -18,16 +18,19 @@ import pyarrow.compute as pc
 from headrace.errors import SourceError
 from headrace_linearroad.forms import FIELDS, INPUT, REPORT
 from headrace_linearroad.reading import OF_ALL, OF_REPORTS, SECOND
+from headrace_linearroad.telling import Say
 from headrace_linearroad.wandering import FIELDS as WATCHED
 from headrace_linearroad.wandering import Watch
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
-def look_through(folder: Path, profile: str) -> str:
+def look_through(folder: Path, profile: str, tell: Say = lambda _: None) -> str:
     """What a car does that the usual plan takes for granted that no car does."""
     watch, clock, before = Watch(profile), -1, ""
-    for path in sorted(folder.glob("[!_.]*.arrow")):
+    files = sorted(folder.glob("[!_.]*.arrow"))
+    for number, path in enumerate(files):
+        tell(f"looking through {folder}: {number:,} of {len(files):,} seconds")
         table = _read(path)
         instant = _instant(path, table)
         if instant is None:

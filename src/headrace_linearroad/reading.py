@@ -11,7 +11,7 @@ begins with an empty folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import SourceError
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
-from headrace_linearroad.lines import BLOCK, COUNT, Lines, read_lines
+from headrace_linearroad.lines import BLOCK, COUNT, Lines, first_lines, parsed, read_lines
+from headrace_linearroad.telling import Say
 from headrace_linearroad.wandering import FIELDS as WATCHED
 from headrace_linearroad.wandering import Watch
 
@@ -60,21 +62,33 @@ class Spooled:
     wandering: str = ""  # what a car does that no car does (`wandering.py`)
 
 
+def look(text: Path) -> None:
+    """Whether it can be a text of tuples, by its first lines; one that is empty can."""
+    beginning = first_lines(text)
+    if beginning and _malformed(*_parts(lines := parsed(beginning, len(FIELDS)))).all():
+        msg = f"{str(text)!r} is no text of tuples: of its first {_many(lines)} none has {len(FIELDS)} whole numbers"
+        how = "give a text, plain or gzip, or a folder that generate wrote"
+        raise SourceError(f"{msg}, the first is {lines.shown(0)}; {how}")
+
+
+def _parts(lines: Lines) -> tuple[dict[str, Longs], npt.NDArray[np.int32]]:
+    return dict(zip(FIELDS, lines.values, strict=True)), lines.wrong
+
+
+def _many(lines: Lines) -> str:
+    return f"{len(lines.wrong):,} lines" if len(lines.wrong) > 1 else "line"
+
+
 def spool(
-    text: Path,
-    folder: Path,
-    apart: Path,
-    profile: str,
-    tell: Callable[[Spooled], None] = lambda _: None,
-    block: int = BLOCK,
+    text: Path, folder: Path, apart: Path, profile: str, tell: Say = lambda _: None, block: int = BLOCK
 ) -> Spooled:
     """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
     found, waiting, watch = Spooled(), INPUT.empty_table(), Watch(profile)
     with open(apart, "wb") as file:
         clock = -1
         for lines in read_lines(text, len(FIELDS), block):
-            values = dict(zip(FIELDS, lines.values, strict=True))
-            reasons = _reasons(values, lines.wrong, clock)
+            values, wrong = _parts(lines)
+            reasons = _reasons(values, wrong, clock)
             good = reasons.good
             _keep_apart(file, lines, reasons, found)
             rows = np.flatnonzero(good)
@@ -85,7 +99,7 @@ def spool(
                 waiting = pa.concat_tables([waiting, _table(values, rows)])
                 waiting = _write_seconds(waiting, folder, found, before=clock)
             found.lines += len(lines.wrong)
-            tell(found)
+            tell(f"reading {text}: {found.lines:,} lines, {lines.share:.0%}")
     _write_seconds(waiting, folder, found, before=clock + 1)
     found.wandering = watch.found
     return found
@@ -111,10 +125,7 @@ class _Reasons:
 
 def _reasons(values: dict[str, Longs], wrong: npt.NDArray[np.int32], clock: int) -> _Reasons:
     found, kind = _Reasons(len(wrong)), values["type"]
-    if wrong.any():
-        found.refuse(wrong & (COUNT | _bits(("type",))) != 0, MALFORMED)
-        for each, names in USED.items():
-            found.refuse((kind == each) & (wrong & _bits(names) != 0), MALFORMED)
+    found.refuse(_malformed(values, wrong), MALFORMED)
     found.refuse(~np.isin(kind, list(USED)), NO_TYPE)
     for domain, of in ((OF_ALL, None), (OF_REPORTS, kind == REPORT), (OF_QUESTIONS, kind != REPORT)):
         for name, (least, largest) in domain.items():
@@ -123,6 +134,15 @@ def _reasons(values: dict[str, Longs], wrong: npt.NDArray[np.int32], clock: int)
     time = np.where(found.good, values["time"], clock)
     latest = np.maximum.accumulate(np.append(clock, time))[:-1]
     found.refuse(time < latest, BACKWARDS)
+    return found
+
+
+def _malformed(values: dict[str, Longs], wrong: npt.NDArray[np.int32]) -> Mask:
+    """Whether a field that its type has a use for is no number, or there are not as many as there should be."""
+    found: Mask = wrong & (COUNT | _bits(("type",))) != 0
+    if wrong.any():
+        for kind, names in USED.items():
+            found |= (values["type"] == kind) & (wrong & _bits(names) != 0)
     return found
 
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from headrace.compiled import compiled, inner
 from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
+from headrace.loops import copy_piece
 
 U = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -121,17 +122,17 @@ def room_of(slot):
 
 @inner
 def mixed_text(sum_, text, slot):
-    start = np.int64(slot >> LENGTH_BITS)
-    stop = start + words_of(slot)
-    if stop - start >= LONG:  # four sums that do not wait for each other
+    start, size, done = np.int64(slot >> LENGTH_BITS), words_of(slot), 0
+    piece = text[start : start + size]
+    if size >= LONG:  # four sums that do not wait for each other
         one, two, three = mixed(sum_, SEED_KEY), mixed(sum_, SEED_ROW), mixed(sum_, SEED_HEAP)
-        while stop - start >= 4:
-            sum_, one = mixed(sum_, text[start]), mixed(one, text[start + 1])
-            two, three = mixed(two, text[start + 2]), mixed(three, text[start + 3])
-            start += 4
+        for place in range(0, size - 3, 4):
+            sum_, one = mixed(sum_, piece[place]), mixed(one, piece[place + 1])
+            two, three = mixed(two, piece[place + 2]), mixed(three, piece[place + 3])
         sum_ = mixed(mixed(mixed(sum_, one), two), three)
-    for place in range(start, stop):
-        sum_ = mixed(sum_, text[place])
+        done = size // 4 * 4
+    for place in range(done, size):
+        sum_ = mixed(sum_, piece[place])
     return sum_
 
 
@@ -192,8 +193,7 @@ def stored(areas, old, new, text):
     if size == 0:
         return U(0)
     source = np.int64(new >> LENGTH_BITS)
-    for place in range(size):
-        areas.text[start + place] = text[source + place]
+    copy_piece(text[source : source + size], areas.text[start : start + size])
     return (U(start) << LENGTH_BITS) | (new & LENGTH)
 
 
@@ -368,9 +368,8 @@ def seal(areas, shape):
 def copy(source, starts, lengths, target, places):
     """Bytes from some places to others."""
     for value in range(len(starts)):
-        start, place = starts[value], places[value]
-        for byte in range(lengths[value]):
-            target[place + byte] = source[start + byte]
+        start, place, size = starts[value], places[value], lengths[value]
+        copy_piece(source[start : start + size], target[place : place + size])
 
 
 @compiled
