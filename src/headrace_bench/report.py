@@ -7,7 +7,8 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace_bench import running
 
 OURS, OTHERS = "#1f6fb2", "#9aa5b1"
 SHADES = ("#d98032", "#7fb0d6", "#c9d3dc")
+MORE = ("#1f6fb2", "#5b9a68", "#d63b3b", "#8a6fb0", "#b8860b", "#4fb3bf", "#8c8c8c", "#e3a6c1")
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,26 @@ def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
     return path
 
 
+def svg(panel: Panel, width: float = 5.2, height: float = 3.4) -> str:
+    """One chart as text for a page: inches, without a title, which the page has. The same panel is the same text."""
+    import io
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title, "font.family": "sans-serif"}):
+        figure, axis = pyplot.subplots(figsize=(width, height))
+        _draw_panel(axis, replace(panel, title=""))
+        figure.tight_layout()
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+        pyplot.close(figure)
+    drawn = text.getvalue()
+    return drawn[drawn.index("<svg") :]
+
+
 def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.set_title(panel.title, size=9)
     if panel.series and all(isinstance(x, str) for series in panel.series for x in series.xs):
@@ -234,7 +256,7 @@ def _draw_stacked(axis: Any, panel: Panel) -> None:
     """Horizontal, one bar per name, the series end to end; the number at the end is their sum."""
     names = list(panel.series[0].xs)
     ends = [0.0] * len(names)
-    for series, colour in zip(panel.series, SHADES, strict=False):
+    for series, colour in zip(panel.series, cycle((*SHADES, *MORE)), strict=False):
         axis.barh(range(len(names)), series.ys, 0.8, left=ends, label=series.label, color=colour)
         ends = [end + value for end, value in zip(ends, series.ys, strict=True)]
     for place, end in enumerate(ends):
