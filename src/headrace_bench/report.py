@@ -57,6 +57,7 @@ class Panel:
     stacked: bool = False  # bars of one name end to end instead of side by side
     plain: bool = False  # lines over even axes from zero, without marks
     steps: Series | None = None  # whole numbers, drawn as stairs against an axis of their own
+    limits: Sequence[float] = ()  # drawn across all of it
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,8 @@ def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
     return path
 
 
-def svg(panel: Panel, width: float = 5.2, height: float = 3.4) -> str:
-    """One chart as text for a page: inches, without a title, which the page has. The same panel is the same text."""
+def svg(panel: Panel, width: float = 4.6) -> str:
+    """One chart as text for a page that has its title: inches wide, legible on a small screen too."""
     import io
 
     import matplotlib
@@ -219,12 +220,21 @@ def svg(panel: Panel, width: float = 5.2, height: float = 3.4) -> str:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    height = 1.6 + 0.4 * len(panel.series[0].xs) if panel.stacked else 3.2
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title, "font.family": "sans-serif"}):
         figure, axis = pyplot.subplots(figsize=(width, height))
         _draw_panel(axis, replace(panel, title=""))
-        figure.tight_layout()
+        if panel.series and not panel.plain and not isinstance(panel.series[0].xs[0], str):
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_formatter(lambda value, _: number(value))
+                side.set_minor_formatter("")
+        if len(panel.series) > 1:
+            below = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.75 / height), "ncol": 3, "frameon": False}
+            axis.legend(fontsize=7, columnspacing=1.2, handlelength=1.2, **below)
+        elif axis.get_legend() is not None:
+            axis.get_legend().remove()
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True, bbox_inches="tight")
         pyplot.close(figure)
     drawn = text.getvalue()
     return drawn[drawn.index("<svg") :]
@@ -236,6 +246,11 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         _draw_stacked(axis, panel) if panel.stacked else _draw_bars(axis, panel)
     else:
         _draw_lines(axis, panel)
+    for limit in panel.limits:
+        axis.axhline(limit, color="#8c8c8c", lw=1, ls="--")
+        axis.annotate(
+            f"limit {limit:g} ", (1, limit), xycoords=("axes fraction", "data"), ha="right", va="bottom", size=7
+        )
     axis.tick_params(labelsize=7)
 
 

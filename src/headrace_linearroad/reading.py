@@ -11,7 +11,7 @@ begins with an empty folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import SourceError
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
-from headrace_linearroad.lines import BLOCK, Lines, read_lines
+from headrace_linearroad.lines import BLOCK, Lines, first_lines, parsed, read_lines
+from headrace_linearroad.telling import Say
 
 Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
@@ -57,9 +59,20 @@ class Spooled:
     apart: Counter[str] = field(default_factory=Counter)  # by reason
 
 
-def spool(
-    text: Path, folder: Path, apart: Path, tell: Callable[[Spooled], None] = lambda _: None, block: int = BLOCK
-) -> Spooled:
+def look(text: Path) -> None:
+    """Whether it can be a text of tuples, by its first lines; one that is empty can."""
+    beginning = first_lines(text)
+    if beginning and not (lines := parsed(beginning, len(FIELDS))).whole.any():
+        msg = f"{str(text)!r} is no text of tuples: of its first {_many(lines)} none has {len(FIELDS)} whole numbers"
+        how = "give a text, plain or gzip, or a folder that generate wrote"
+        raise SourceError(f"{msg}, the first is {lines.shown(0)}; {how}")
+
+
+def _many(lines: Lines) -> str:
+    return f"{len(lines.whole):,} lines" if len(lines.whole) > 1 else "line"
+
+
+def spool(text: Path, folder: Path, apart: Path, tell: Say = lambda _: None, block: int = BLOCK) -> Spooled:
     """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
     found, waiting = Spooled(), INPUT.empty_table()
     with open(apart, "wb") as file:
@@ -75,7 +88,7 @@ def spool(
                 waiting = pa.concat_tables([waiting, _table(values, rows)])
                 waiting = _write_seconds(waiting, folder, found, before=clock)
             found.lines += len(lines.whole)
-            tell(found)
+            tell(f"reading {text}: {found.lines:,} lines, {lines.share:.0%}")
     _write_seconds(waiting, folder, found, before=clock + 1)
     return found
 

@@ -16,10 +16,12 @@ from headrace.screen import printable
 from headrace_bench.report import Grid, Panel, Series, demand_matplotlib, number, size, svg
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.rating.parts import PARTS
+from headrace_linearroad.rating.responses import LIMITS
 from headrace_linearroad.rating.show import load, of_processor, of_responses, of_trials
 
 Trial = Mapping[str, Any]
 
+OURS = "headrace"
 FULL = 1700  # tuples per second and expressway: the benchmark's end
 MB = 1e6
 
@@ -69,9 +71,10 @@ def write(paths: Sequence[Path], out: Path) -> int:
     demand_matplotlib()
     found = [load(path) for path in paths]
     trials = [trial for result in found for trial in result["trials"]]
-    if not trials:
-        raise WorkloadError("there is no trial in what was given: a rating that was stopped has none")
-    page = _page(trials, found[0]["machine"])
+    ours = [trial for trial in trials if trial.get("system", OURS) == OURS]
+    if not ours:
+        raise WorkloadError("there is no trial of headrace in what was given: a rating that was stopped has none")
+    page = _page(ours, [trial for trial in trials if trial not in ours], found[0]["machine"])
     out.parent.mkdir(parents=True, exist_ok=True)
     hidden = out.with_name(f"_{out.name}")
     hidden.write_text(page, encoding="utf-8")
@@ -79,7 +82,8 @@ def write(paths: Sequence[Path], out: Path) -> int:
     return len(trials)
 
 
-def _page(trials: Sequence[Trial], machine: Mapping[str, Any]) -> str:
+def _page(trials: Sequence[Trial], beside: Sequence[Trial], machine: Mapping[str, Any]) -> str:
+    """beside: trials of other systems, by the same clock and judge."""
     shown = _shown(trials)
     cores = len(machine["cores_used"])
     parts = [
@@ -96,8 +100,10 @@ def _page(trials: Sequence[Trial], machine: Mapping[str, Any]) -> str:
         _table(of_processor(shown)),
         *_section("Memory and state", [_memory(shown), _state(shown), _per_car(trials)], _said_of_state(shown)),
         *_section("Epochs", [_epochs(shown), _rows(shown)], []),
+        *(_section("Another system by the same feeder, clock and judge", [], _said_beside(beside)) if beside else ()),
+        *([_table(of_trials(beside))] if beside else ()),
         *_section("Beside published figures", [], _said_of_others()),
-        _table(_others(trials, cores), ours=1),
+        _table(_others(trials, cores), ours=OURS),
         "</html>",
     ]
     return "\n".join(parts) + "\n"
@@ -162,8 +168,8 @@ def _against_L(trials: Sequence[Trial]) -> Panel:
         for output in OUTPUTS
         if any(trial["outputs"][output]["rows"] for trial in ordered)
     ]
-    limits = [Series(f"limit {limit} s", [xs[0] * 0.8, xs[-1] * 1.25], [limit, limit]) for limit in (5, 10, 30)]
-    return Panel("Worst response against L", "expressways", "seconds", [*series, *limits])
+    limits = sorted(set(LIMITS.values()))
+    return Panel("Worst response against L", "expressways", "seconds", series, limits=limits)
 
 
 def _over_time(trial: Trial) -> Panel:
@@ -172,8 +178,8 @@ def _over_time(trial: Trial) -> Panel:
         points = [(second, worst) for second, worst in enumerate(course) if worst]
         if points:
             series.append(Series(_name(output), *zip(*points, strict=True)))
-    limit = Series("limit 5 s", [0, trial["seconds"]], [5, 5])
-    return Panel(f"Worst response of every second, {_of(trial)}", "second", "seconds", [*series, limit], plain=True)
+    title = f"Worst response of every second, {_of(trial)}"
+    return Panel(title, "second", "seconds", series, plain=True, limits=(min(LIMITS.values()),))
 
 
 def _cpu(trials: Sequence[Trial]) -> Panel:
@@ -297,6 +303,17 @@ def _said_of_state(trial: Trial) -> list[str]:
     ]
 
 
+def _said_beside(beside: Sequence[Trial]) -> list[str]:
+    found = []
+    for system in dict.fromkeys(trial["system"] for trial in beside):
+        own = [trial for trial in beside if trial["system"] == system]
+        best = max((trial["expressways"] for trial in own if trial["held"]), default=None)
+        answered = ", ".join(_name(output) for output in own[0]["outputs"])
+        reached = "nothing that was tried holds" if best is None else f"L = {best:g} holds"
+        found.append(f"{system}, of which only {answered} are asked: {reached}.")
+    return found
+
+
 def _said_of_others() -> list[str]:
     return [
         "Expressways per core, as they were published; cores of twenty years are not alike. No implementation of the paper's table"
@@ -358,8 +375,8 @@ def _section(title: str, panels: Iterable[Panel], words: Iterable[str]) -> list[
     return [f"<h2>{_text(title)}</h2>", *said, *(['<div class="charts">', *drawn, "</div>"] if drawn else [])]
 
 
-def _table(grid: Grid, ours: int = 0) -> str:
-    """ours: so many rows stand out."""
+def _table(grid: Grid, ours: str | None = None) -> str:
+    """ours: the row that stands out."""
     kinds = [
         "n" if heading.startswith(">") else "w" if heading in ("remark", "source", "held", "") else ""
         for heading in grid.headings
@@ -369,10 +386,10 @@ def _table(grid: Grid, ours: int = 0) -> str:
         for heading, kind in zip(grid.headings, kinds, strict=True)
     )
     rows = "".join(
-        f"<tr{' class=ours' if place < ours else ''}>"
+        f"<tr{' class=ours' if row[0] == ours else ''}>"
         + "".join(f'<td class="{kind}">{_text(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))
         + "</tr>"
-        for place, row in enumerate(grid.rows)
+        for row in grid.rows
     )
-    caption = f"<h2>{_text(grid.title.capitalize())}</h2>" if grid.title else ""
+    caption = f"<h2>{_text(grid.title[:1].upper() + grid.title[1:])}</h2>" if grid.title else ""
     return f'{caption}<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
