@@ -220,7 +220,7 @@ def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
     else:
         seconds = spool / SECONDS
         seconds.mkdir()
-        spooled = reading.spool(given.input, seconds, spool / LINES, given.profile, Slowly(say))
+        spooled = reading.spool(given.input, seconds, spool / LINES, Slowly(say), profile=given.profile)
         say(f"{given.input}: {spooled.tuples:,} tuples of {spooled.seconds:,} seconds")
     if spooled.wandering:
         say(f"{spooled.wandering}: each car is followed by itself")
@@ -240,6 +240,12 @@ def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> 
     )
     to = {name: given.out / name for name in OUTPUTS} | {query.APART: given.spool / TUPLES}
     return [(stream, hr.sinks.parquet(to[name])) for name, stream in streams.items()]
+
+
+def options(given: Given, slots: int) -> dict[str, Any]:
+    """How they are started: to the end of the input, one epoch right behind the other."""
+    late = hr.sinks.parquet(given.spool / LATE)
+    return {"checkpoint": given.checkpoint, "epoch": "0 seconds", "slots": slots, "once": True, "late": late}
 
 
 def shape(given: Given) -> list[Stream]:

@@ -28,7 +28,7 @@ def spooled(tmp_path: Path, text: bytes, block: int = 1 << 16) -> tuple[reading.
     (tmp_path / "text").write_bytes(text)
     folder = tmp_path / "seconds"
     folder.mkdir()
-    found = reading.spool(tmp_path / "text", folder, tmp_path / "apart", "official", block=block)
+    found = reading.spool(tmp_path / "text", folder, tmp_path / "apart", block=block)
     rows = [row for path in sorted(folder.iterdir()) for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
     return found, rows
 
