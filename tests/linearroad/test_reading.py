@@ -197,6 +197,15 @@ def test_what_is_dropped_moves_nothing() -> None:
     assert "another road" in watched([(0, 0, 4, 5, 1), (30, 1, 1, 5, 1)], "official", 1)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [[(30, 1, 1, 5, 2), (90, 1, 4, 5, 2), (120, 1, 1, 5, 9), (120, 0, 0, 5, 1)], [(9, 0, 4, 5, 1), (9, 1, 1, 5, 1)]],
+)
+def test_what_is_dropped_is_heard_of_in_its_second(steps: list[Step]) -> None:
+    """Whether it is dropped depends on what comes first, and nobody says what does."""
+    assert "more often" in watched(steps, "walmart", 1)
+
+
 def test_many_cars_are_watched() -> None:
     watch, r = Watch("official"), Random(1)
     vids = np.array(r.sample(range(2**31), 100_000), np.int64)
