@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -406,6 +407,20 @@ def test_a_page_of_what_does_not_hold_says_so(tmp_path: Path) -> None:
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
+def test_a_strict_trial_ends_with_the_first_limit_that_is_broken_and_any_when_it_is_hopeless(tmp_path: Path) -> None:
+    plan = Plan(2, seconds=300, warm_up=0)
+    for strict, since, why in (
+        (True, 7.0, "tolls came too late"),
+        (False, 7.0, None),
+        (True, 4.0, None),
+        (False, 70.0, "it was 68 s behind"),
+    ):
+        mine = Trial(plan, tmp_path, Silent(), lambda: False, strict=strict)
+        mine.listening.begin(time.monotonic() - since, plan.begin, 1.0)
+        mine.listening(record(0, plan.begin + 2, tolls=1))
+        assert mine._hopeless() == why, (strict, since)
+
+
 class Slow:
     """A sink that pauses once, when it is handed an epoch whose rows count."""
 
@@ -432,18 +447,14 @@ def test_a_limit_that_is_broken_is_seen_and_the_rows_are_right_all_the_same(
 
     monkeypatch.setattr(trial, "on_spark", lambda *_, **__: nullcontext(spark))
     monkeypatch.setattr(running, "results", slow)
+    monkeypatch.setattr(trial, "HOPELESS", math.inf)
     found = Trial(plan, tmp_path / "rated", Silent(), lambda: False, strict=False).run()
     assert found["held"] is False
     assert found["outputs"]["tolls"]["worst"] > LIMITS["tolls"]
     assert found["first_broken"] in ("tolls", "balances")
-    assert found["outputs"]["travel_times"]["held"]
     assert found["judged"]["ok"] and found["judged"]["rows"]["tolls"] > 100
     assert found["tuples_left_out"] == 0
     assert [path.name for path in sorted((tmp_path / "rated").iterdir())] == ["answers", "published"]
-    monkeypatch.setattr(trial, "judging", SimpleNamespace())  # a strict one that fails is not judged
-    found = Trial(plan, tmp_path / "strict", Silent(), lambda: False, strict=True).run()
-    assert (found["held"], found["judged"]) == (False, None)
-    assert found["given_up"].endswith("came too late")
 
 
 def rate(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
