@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
 """Lines of whole numbers, as fast as they can be read: of a file that is plain or compressed, some megabytes at a time.
 
-A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Anything else in a
-line makes it malformed: that is said of the line, and the others are read.
+A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Of each line it is
+said which fields are none, and whether it has as many as it should; the others are read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SHOWN = 80  # bytes of a line, in a message
 LONGEST = 1 << 20  # bytes of a line: what is longer is no text of lines
 NEWLINE, RETURN, TAB, BLANK, COMMA, MINUS, ZERO, NINE = b"\n\r\t ,-09"
 MOST_DIGITS = 18
+COUNT = 1 << 30
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -37,11 +38,17 @@ class Lines:
     """Some lines that follow each other."""
 
     first: int  # the number of the first, from 1
-    values: npt.NDArray[np.int64]  # [field, line]
-    whole: npt.NDArray[np.bool_]  # whether a line is what a line should be
+    values: npt.NDArray[np.int64]  # [field, line]; of a field that is no number it means nothing
+    wrong: npt.NDArray[np.int32]  # a bit for each field that is no number; COUNT: there are fewer or more of them
     starts: npt.NDArray[np.int64]
     text: Bytes
     share: float = 1.0  # of the file, up to their end
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Whether a line is all numbers."""
+        none_wrong: npt.NDArray[np.bool_] = self.wrong == 0
+        return none_wrong
 
     def line(self, place: int) -> bytes:
         """As it stands in the file, without its end."""
@@ -69,17 +76,17 @@ def read_lines(path: Path, fields: int, block: int = BLOCK) -> Iterator[Lines]:
     number = 1
     for text, share in _blocks(path, block):
         yield (lines := parsed(text, fields, number, share))
-        number += len(lines.whole)
+        number += len(lines.wrong)
 
 
 def parsed(text: bytes, fields: int, first: int = 1, share: float = 1.0) -> Lines:
     """Lines that all have an end."""
     data = np.frombuffer(text, np.uint8)
     most = int(np.count_nonzero(data == NEWLINE))
-    values, whole = np.zeros((fields, most), np.int64), np.zeros(most, bool)
+    values, wrong = np.zeros((fields, most), np.int64), np.zeros(most, np.int32)
     starts = np.zeros(most + 1, np.int64)
-    parse(data, values, whole, starts)
-    return Lines(first, values, whole, starts, data, share)
+    parse(data, values, wrong, starts)
+    return Lines(first, values, wrong, starts, data, share)
 
 
 def first_lines(path: Path, many: int = 1 << 16) -> bytes:
@@ -123,8 +130,8 @@ def unreadable(path: Path, error: Exception) -> SourceError:
 
 
 @compiled
-def parse(text, values, whole, starts):
-    """Lines that all have an end; of one that is malformed the values mean nothing."""
+def parse(text, values, wrong, starts):
+    """Lines that all have an end."""
     fields = len(values)
     line, field, place, good = 0, 0, 0, True
     digits, value, negative, closed = 0, np.int64(0), False, False
@@ -136,16 +143,19 @@ def parse(text, values, whole, starts):
             value = value * 10 + (byte - ZERO)
             digits += 1
         elif byte in (COMMA, NEWLINE):
-            good = good and digits > 0 and field < fields
-            if good:
-                values[field, line] = -value if negative else value
-            digits, value, negative, closed = 0, np.int64(0), False, False
+            if field < fields:
+                if good and digits > 0:
+                    values[field, line] = -value if negative else value
+                else:
+                    wrong[line] |= 1 << field
+            digits, value, negative, closed, good = 0, np.int64(0), False, False, True
             field += 1
             if byte == NEWLINE:
-                whole[line] = good and field == fields
+                if field != fields:
+                    wrong[line] |= COUNT
                 line += 1
                 starts[line] = place
-                field, good = 0, True
+                field = 0
         elif byte == MINUS:
             good = good and not negative and digits == 0
             negative = True

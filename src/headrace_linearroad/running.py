@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.errors import QueryError, SourceError
 from headrace.stream import Stream
-from headrace_linearroad import history, places, query, reading
+from headrace_linearroad import folders, history, places, query, reading
 from headrace_linearroad.forms import COMPLETE, HISTORY, INPUT, OUTPUTS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.lookups import REASONS
@@ -30,7 +30,7 @@ from headrace_linearroad.telling import Say, Slowly
 
 ANSWERS = next(iter(OUTPUTS))  # the folder of answers that says of which run all of them are
 SECONDS, LINES, TUPLES, LATE = "seconds", "apart.tsv", "apart", "late"
-OPERATORS = {"expenditures": "apply-3", "travel_times": "apply-4"}  # as the engine counts them
+OPERATORS = {"expenditures": 3, "travel_times": 4}  # as the engine counts them, without a step for wandering cars
 NO_ROWS = "no-rows.parquet"
 
 
@@ -57,6 +57,7 @@ class Prepared:
     histories: Histories
     lines: int  # of text
     apart: Counter[str]  # lines of it that are kept apart, by reason
+    wandering: str = ""  # what a car does that needs the longer plan (`wandering.py`)
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ def _check_answers(given: Given, begun: bool) -> None:
 
 def _again(known: dict[str, Any]) -> Prepared:
     tolls, segments = (None if path is None else Path(path) for path in known["histories"])
-    return Prepared(Path(known["seconds"]), Histories(tolls, segments), known["lines"], Counter(known["apart"]))
+    told = known["lines"], Counter(known["apart"]), known.get("wandering", "")
+    return Prepared(Path(known["seconds"]), Histories(tolls, segments), *told)
 
 
 def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
@@ -213,29 +215,41 @@ def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
     places.remove(spool, (SECONDS, LINES, TUPLES, LATE, HISTORY))
     histories = history.prepared(looked.files, spool / HISTORY, Slowly(say))
     seconds, spooled = given.input, reading.Spooled()
-    if not given.input.is_dir():
+    if given.input.is_dir():
+        spooled.wandering = folders.look_through(seconds, given.profile, Slowly(say))
+    else:
         seconds = spool / SECONDS
         seconds.mkdir()
-        spooled = reading.spool(given.input, seconds, spool / LINES, Slowly(say))
+        spooled = reading.spool(given.input, seconds, spool / LINES, Slowly(say), profile=given.profile)
         say(f"{given.input}: {spooled.tuples:,} tuples of {spooled.seconds:,} seconds")
+    if spooled.wandering:
+        say(f"{spooled.wandering}: each car is followed by itself")
     begin_folders(given.out)
     os.sync()
     paths = [path and str(path) for path in (histories.tolls, histories.segments)]
-    found = Prepared(seconds.resolve(), histories, spooled.lines, spooled.apart)
+    found = Prepared(seconds.resolve(), histories, spooled.lines, spooled.apart, spooled.wandering)
     note = {"seconds": str(found.seconds), "histories": paths, "lines": found.lines, "apart": dict(found.apart)}
-    places.publish(spool / NOTE, {"of": looked.identity, **note})
+    places.publish(spool / NOTE, {"of": looked.identity, **note, "wandering": found.wandering})
     return found
 
 
 def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> list[tuple[Stream, Any]]:
     """The streams of the query and where they go."""
-    streams = query.answers(_tuples(spark, prepared.seconds, epoch), given.profile, prepared.histories)
-    folders = {name: given.out / name for name in OUTPUTS} | {query.APART: given.spool / TUPLES}
-    return [(stream, hr.sinks.parquet(folders[name])) for name, stream in streams.items()]
+    streams = query.answers(
+        _tuples(spark, prepared.seconds, epoch), given.profile, prepared.histories, bool(prepared.wandering)
+    )
+    to = {name: given.out / name for name in OUTPUTS} | {query.APART: given.spool / TUPLES}
+    return [(stream, hr.sinks.parquet(to[name])) for name, stream in streams.items()]
+
+
+def options(given: Given, slots: int) -> dict[str, Any]:
+    """How they are started: to the end of the input, one epoch right behind the other."""
+    late = hr.sinks.parquet(given.spool / LATE)
+    return {"checkpoint": given.checkpoint, "epoch": "0 seconds", "slots": slots, "once": True, "late": late}
 
 
 def shape(given: Given) -> list[Stream]:
-    """The same streams to be looked at only; the plan is the same whatever the files hold."""
+    """The same streams to be looked at only: the usual plan, whatever the files hold."""
     folder = given.input if given.input.is_dir() else given.input.parent
     return list(query.answers(_tuples(None, folder, None), given.profile, Histories(None, None)).values())
 
@@ -269,13 +283,14 @@ def remarks(given: Given, prepared: Prepared, run: Any) -> list[str]:
     for name, path in (("expenditures", prepared.histories.tolls), ("travel_times", prepared.histories.segments)):
         if path is None:
             found.append(f"no history: {name} is empty")
-        for why, many in _unanswered(given.checkpoint, name):
+        for why, many in _unanswered(given, prepared, name):
             found.append(f"{name}: {_many(many, 'question')} without an answer: {REASONS[why]}")
     return found
 
 
-def _unanswered(checkpoint: Path, name: str) -> list[tuple[int, int]]:
-    table = hr.read_state(checkpoint, OPERATORS[name], "unanswered")
+def _unanswered(given: Given, prepared: Prepared, name: str) -> list[tuple[int, int]]:
+    operator = OPERATORS[name] + bool(prepared.wandering)
+    table = hr.read_state(given.checkpoint, f"apply-{operator}", "unanswered")
     found: Counter[int] = Counter()
     for row in table.to_pylist():
         found[row["reason"]] += row["n"]
