@@ -1,8 +1,9 @@
 """Tolls and accidents: what drivers are told when they come into a segment, and what their accounts must know.
 
 A substream has some roads (directions of expressways). All that is kept of one lies in numbered pieces of bytes: its cars
-in pages (`driving.py` says which), what holds in its minute, and the figures of its last six minutes. So an epoch of a
-second reads and writes a thirtieth of the cars, however many there are, and a car that is gone takes no room.
+in pages (`driving.py` says which), and, in a table of its own because it changes in another rhythm, what holds in its minute
+and the figures of its last six minutes. So an epoch of a second reads and writes a thirtieth of the cars, however many there
+are, a car that is gone takes no room, and after half a minute all pages have been written again.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", 
 """For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began."""
 
 SECOND = 1_000_000  # microseconds
-CARS, HEADS, MINUTES = PAGES, 2 * PAGES, 2 * PAGES + 1  # pieces of a road: numbers of cars come first
-PIECES = MINUTES + SLOTS
-FIRST = [*range(PAGES), *range(HEADS, PIECES)]  # the pieces that are read before it is known which others are needed
+VIDS, CARS = 0, PAGES  # pieces of a road, one for each page: the numbers of its cars, and what is kept of them
+HEADS, MINUTES = 0, 1  # pieces of the other table
+PIECE = hr.StateTable(
+    key=["road", "piece"], columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())])
+)
 WORDS = {
     driving.OFTEN: f"reports more than {driving.MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
     driving.MANY: f"comes behind a minute with more than {driving.MOST_CARS:,} cars in a segment, the toll of which has no room",
@@ -53,12 +56,7 @@ class Roads(hr.Processor):
     """Some directions of expressways."""
 
     outputs = {"tolls": OUTPUTS["tolls"], "accidents": OUTPUTS["accidents"], "events": EVENTS}  # noqa: RUF012
-    tables = {  # noqa: RUF012
-        "roads": hr.StateTable(
-            key=["road", "piece"],
-            columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())]),
-        )
-    }
+    tables = {"cars": PIECE, "minutes": PIECE}  # noqa: RUF012
 
     def __init__(self, profile: str = Profile.official) -> None:
         self.profile = str(profile)
@@ -69,7 +67,7 @@ class Roads(hr.Processor):
         roads, of = _numbered(columns["road"])
         given = (columns["vid"], columns["spd"], columns["lane"], columns["seg"], columns["pos"])
         reports = driving.Reports(micros // SECOND, of, *given)
-        held = _Held(state["roads"], roads, reports)
+        held = _Held(state["cars"], state["minutes"], roads, reports)
         found = _room_for(len(of))
         official = self.profile == Profile.official
         scratch = driving.Scratch(np.zeros(REST, np.int32), *_pages(int(held.most)))
@@ -107,24 +105,19 @@ def _room_for(reports: int) -> driving.Found:
 class _Held:
     """What a chunk needs of its roads: read, to be changed in place, and put again."""
 
-    def __init__(self, table: Table, numbers: Ints, reports: driving.Reports) -> None:
-        self.table, self.numbers = table, numbers
+    def __init__(self, cars: Table, minutes: Table, numbers: Ints, reports: driving.Reports) -> None:
+        self.cars, self.minutes, self.numbers = cars, minutes, numbers
         pages = len(numbers) * PAGES
         own = reports.road * PAGES + reports.time % driving.PERIOD
         coming = np.bincount(own, minlength=pages)
         self.most = coming.max()
-        found = self._pieces(np.repeat(numbers, len(FIRST)), np.tile(FIRST, len(numbers)))
-        starts, counts = (each.reshape(-1, len(FIRST)) for each in (found.starts, found.lengths))
-        old_starts, old_counts = starts[:, :PAGES].ravel(), counts[:, :PAGES].ravel()
+        found = _pieces(cars, np.repeat(numbers, PAGES), np.tile(VIDS + np.arange(PAGES), len(numbers)))
         needed = coming > 0
         if not needed.all():
             asked = (reports.time, reports.road, reports.vid)
-            driving.strangers(*asked, found.data, old_starts, old_counts, needed)
-        self.pages = self._cars(found.data, old_starts, old_counts, coming, needed)
-        self.roads = self._roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
-
-    def _pieces(self, road: Ints, piece: npt.NDArray[Any]) -> Pieces:
-        return Pieces(self.table, [("road", road), ("piece", piece.astype(np.int32))])
+            driving.strangers(*asked, found.data, found.starts, found.lengths, needed)
+        self.pages = self._cars(found.data, found.starts, found.lengths, coming, needed)
+        self.roads = self._roads(np.bincount(reports.road))
 
     def _cars(self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: Mask) -> Pages:
         """The pages that are needed, with room for whoever comes; the others seem to be empty."""
@@ -134,13 +127,14 @@ class _Held:
         vids, rest = _pages(int(room.sum()))
         gather(data, old_starts, counts, vids, starts)
         places = np.flatnonzero(needed)
-        found = self._pieces(self.numbers[places // PAGES], places % PAGES + CARS)
+        found = _pieces(self.cars, self.numbers[places // PAGES], places % PAGES + CARS)
         gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
         return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
-    def _roads(self, data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
-        """starts, lengths: of the head and the minutes, by road."""
-        many = len(self.numbers)
+    def _roads(self, coming: Longs) -> driving.Roads:
+        many, pieces = len(self.numbers), MINUTES + SLOTS
+        found = _pieces(self.minutes, np.repeat(self.numbers, pieces), np.tile(np.arange(pieces), many))
+        data, (starts, lengths) = found.data, (each.reshape(-1, pieces) for each in (found.starts, found.lengths))
         heads = np.zeros((many, HEAD), np.int32)
         heads[:, 0] = NONE
         minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
@@ -159,28 +153,25 @@ class _Held:
         """What was changed, piece by piece."""
         pages, roads, many = self.pages, self.roads, len(self.numbers)
         changed, renewed = np.flatnonzero(pages.changed), np.flatnonzero(roads.renewed)
-        every, starts, counts = np.arange(many), pages.starts[changed], pages.counts[changed]
-        stops = roads.stop_counts * STOP
-        pieces = [
-            (changed // PAGES, changed % PAGES, pages.vids, starts, counts),
-            (changed // PAGES, changed % PAGES + CARS, pages.rest, starts * REST, counts * REST),
-            (
-                renewed // SLOTS,
-                renewed % SLOTS + MINUTES,
-                roads.minutes.view(np.int32),
-                *_fixed(renewed, MINUTE_WORDS * 2),
-            ),
-        ]
-        put = [blobs(data.ravel(), starts, lengths) for _, _, data, starts, lengths in pieces]
-        heads = _joined(roads, HEAD + stops)
-        road = np.concatenate([*(each[0] for each in pieces), every])
-        piece = np.concatenate([*(each[1] for each in pieces), np.full(many, HEADS)])
-        columns = [
-            pa.array(self.numbers[road]),
-            pa.array(piece.astype(np.int32)),
-            pa.chunked_array([*put, heads], pa.binary()),
-        ]
-        self.table.put(pa.Table.from_arrays(columns, names=["road", "piece", "bytes"]))
+        starts, counts = pages.starts[changed], pages.counts[changed]
+        road, page = self.numbers[changed // PAGES], changed % PAGES
+        vids, rest = blobs(pages.vids, starts, counts), blobs(pages.rest.ravel(), starts * REST, counts * REST)
+        self.cars.put(_rows([road, road], [page + VIDS, page + CARS], [vids, rest]))
+        words = roads.minutes.view(np.int32).ravel()
+        minutes = blobs(words, *_fixed(renewed, MINUTE_WORDS * 2))
+        heads = _joined(roads, HEAD + roads.stop_counts * STOP)
+        which = [np.full(many, HEADS), renewed % SLOTS + MINUTES]
+        self.minutes.put(_rows([self.numbers, self.numbers[renewed // SLOTS]], which, [heads, minutes]))
+
+
+def _pieces(table: Table, road: Ints, piece: Longs) -> Pieces:
+    return Pieces(table, [("road", road), ("piece", piece.astype(np.int32))])
+
+
+def _rows(roads: Sequence[Ints], pieces: Sequence[Longs], values: Sequence[pa.Array]) -> pa.Table:
+    road, piece = np.concatenate(roads), np.concatenate(pieces).astype(np.int32)
+    columns = [pa.array(road), pa.array(piece), pa.chunked_array(values, pa.binary())]
+    return pa.Table.from_arrays(columns, names=["road", "piece", "bytes"])
 
 
 def _fixed(places: Longs, words: int) -> tuple[Longs, Longs]:
