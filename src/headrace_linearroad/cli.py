@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
+System = StrEnum("System", ["headrace", "spark"])
 
 
 def _paths(paths: list[Path] | None) -> list[Path]:
@@ -166,12 +167,10 @@ def run(
     from headrace_linearroad import showing_runs
 
     with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.places import beside
         from headrace_linearroad.running import Given
 
-        beside = out if out.name else out.resolve()
-        given = Given(
-            path, tuple(history or ()), profile.value, out, checkpoint or beside.with_name(f"{beside.name}.checkpoint")
-        )
+        given = Given(path, tuple(history or ()), profile.value, out, checkpoint or beside(out, ".checkpoint"))
         showing_runs.show(given, slots, epoch, explain, output if json else None)
 
 
@@ -273,6 +272,12 @@ def rate(
     slots: Slots = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", metavar="", help="Keep the answers in DIR/answers.")] = False,
+    system: Annotated[
+        System,
+        typer.Option(
+            help="What answers: headrace, or a competitor, Spark's transformWithStateInPandas (official profile; three outputs: tolls, accidents, balances)."
+        ),
+    ] = System.headrace,
     traceback: Traceback = False,
 ) -> None:
     """How many expressways this machine bears: every answer within its limit, every row right.
@@ -292,7 +297,11 @@ def rate(
     with reporting(traceback):
         try:
             from headrace_linearroad.rating.show import Options, show
-            from headrace_linearroad.rating.trial import Plan
+            from headrace_linearroad.rating.trial import Plan, Trial
+
+            tries: Any = Trial
+            if system is System.spark:
+                from headrace_linearroad.beside.trial import SparkTrial as tries
         except ModuleNotFoundError as error:
             raise HeadraceError(
                 f"ratings need {error.name}, which is not there; pip install 'headrace[bench]'"
@@ -309,7 +318,7 @@ def rate(
             profile.value,
             epoch,
         )
-        if not show(Options(plan, out, expressways is None, resolution, keep), Console(highlight=False)):
+        if not show(Options(plan, out, expressways is None, resolution, keep, tries), Console(highlight=False)):
             raise typer.Exit(1)
 
 

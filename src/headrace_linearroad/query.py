@@ -7,6 +7,9 @@
           ── questions for travel times ────────────────────────> TravelTimes
           ── tuples that cannot be meant: kept apart
 
+An input whose cars may be on two roads at once (`wandering.py` says which) has a step more: `Journeys`, by car, before the
+roads, which are `Lanes` then.
+
 A tuple with a field outside its domain goes nowhere else: nothing follows from it.
 """
 
@@ -19,6 +22,9 @@ from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, REPORT, TRAVEL
 from headrace_linearroad.history import Histories
+from headrace_linearroad.journeys import REPORTS as FOLLOWED
+from headrace_linearroad.journeys import Journeys
+from headrace_linearroad.lanes import Lanes
 from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
 from headrace_linearroad.roads import REPORTS, Roads
 from headrace_linearroad.travel import TravelTimes
@@ -40,12 +46,14 @@ VALID = (
 )
 
 
-def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, hr.Stream]:
-    """By the names of `forms.OUTPUTS`, and what is kept apart. A tuple is looked at once, and questions, which are few, are
-    told from each other when they have been told from reports."""
+def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bool = False) -> dict[str, hr.Stream]:
+    """By the names of `forms.OUTPUTS`, and what is kept apart. wandering: cars may be anywhere.
+
+    A tuple is looked at once; questions, which are few, are told from each other when they have been told from reports.
+    """
     looked = tuples.map(*FIELDS, road="xway::INTEGER * 2 + dir", valid=f"coalesce({VALID}, false)")
     questions = looked.filter(f"valid AND type <> {REPORT}")
-    told = _on_roads(looked, profile)
+    told = _anywhere(looked, profile) if wandering else _on_roads(looked, profile)
     return {
         "tolls": told["tolls"],
         "accidents": told["accidents"],
@@ -59,6 +67,13 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, 
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
     reports = tuples.split(ROADS, route=f"CASE WHEN valid AND type = {REPORT} THEN road % {ROADS} END")
     told: dict[str, hr.Stream] = reports.map(*REPORTS.names[1:]).apply(Roads(profile))
+    return told
+
+
+def _anywhere(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
+    reports = tuples.filter(f"valid AND type = {REPORT}").map(*FOLLOWED)
+    facts = reports.split(CARS, by=["vid"]).apply(Journeys(profile))
+    told: dict[str, hr.Stream] = facts.split(ROADS, route=f"road % {ROADS}").apply(Lanes(profile))
     return told
 
 

@@ -37,7 +37,11 @@ REPORTS = pa.schema(
 """What it is handed. The order of the columns is that in which reports of a second are looked at."""
 
 EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32()), ("page", pa.int8())])
-"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began."""
+"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began.
+
+In `what` is also, from `driving.TURN_SHIFT` on, the how many-th report of its car in this second it is of: so events
+are in sequence.
+"""
 
 SECOND = 1_000_000  # microseconds
 VIDS, CARS = 0, PAGES  # pieces of a road, one for each page: the numbers of its cars, and what is kept of them
@@ -64,11 +68,11 @@ class Roads(hr.Processor):
     def process(self, tuples: pa.Table, state: State) -> dict[str, pa.Table]:
         columns = {name: tuples[name].to_numpy() for name in tuples.column_names}
         micros = columns["ts"].astype(np.int64)
-        roads, of = _numbered(columns["road"])
+        roads, of = numbered(columns["road"])
         given = (columns["vid"], columns["spd"], columns["lane"], columns["seg"], columns["pos"])
         reports = driving.Reports(micros // SECOND, of, *given)
         held = _Held(state["cars"], state["minutes"], roads, reports)
-        found = _room_for(len(of))
+        found = room_for(len(of))
         official = self.profile == Profile.official
         scratch = driving.Scratch(np.zeros(REST, np.int32), *_pages(int(held.most)))
         arrays = tuple(reports), roads % 2 == 0, tuple(held.pages), tuple(held.roads), tuple(found), tuple(scratch)
@@ -77,10 +81,10 @@ class Roads(hr.Processor):
             report = {name: values[where].item() for name, values in columns.items() if name != "ts"}
             raise hr.DataError(f"the report {report} at {reports.time[where]} s {WORDS[went]}")
         held.put()
-        return _told(columns, roads, of, micros, found)
+        return told(columns, micros, found)
 
 
-def _numbered(road: Ints) -> tuple[Ints, Longs]:
+def numbered(road: Ints) -> tuple[Ints, Longs]:
     """The roads there are, ascending, and which of them each report is of."""
     there = np.zeros(int(road.max()) + 1, np.int64)
     there[road] = 1
@@ -93,7 +97,7 @@ def _pages(cars: int) -> tuple[Ints, Ints]:
     return np.empty(cars, np.int32), np.empty((cars, REST), np.int32)
 
 
-def _room_for(reports: int) -> driving.Found:
+def room_for(reports: int) -> driving.Found:
     toll_of, lav, toll, alert_of, alert, event_of = np.empty((6, reports), np.int64)
     event, page = np.empty((2, reports), np.int8)
     return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, page, np.zeros(3, np.int64))
@@ -117,7 +121,7 @@ class _Held:
             asked = (reports.time, reports.road, reports.vid)
             driving.strangers(*asked, found.data, found.starts, found.lengths, needed)
         self.pages = self._cars(found.data, found.starts, found.lengths, coming, needed)
-        self.roads = self._roads(np.bincount(reports.road))
+        self.roads = read_roads(minutes, numbers, np.bincount(reports.road))
 
     def _cars(self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: Mask) -> Pages:
         """The pages that are needed, with room for whoever comes; the others seem to be empty."""
@@ -131,47 +135,62 @@ class _Held:
         gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
         return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
-    def _roads(self, coming: Longs) -> driving.Roads:
-        many, pieces = len(self.numbers), MINUTES + SLOTS
-        found = _pieces(self.minutes, np.repeat(self.numbers, pieces), np.tile(np.arange(pieces), many))
-        data, (starts, lengths) = found.data, (each.reshape(-1, pieces) for each in (found.starts, found.lengths))
-        heads = np.zeros((many, HEAD), np.int32)
-        heads[:, 0] = NONE
-        minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
-        minutes[:, :, 0] = NONE
-        stop_counts = np.maximum(lengths[:, 0] - HEAD, 0) // STOP
-        room = stop_counts + coming
-        stop_starts = np.cumsum(room) - room
-        stops = np.empty((int(room.sum()), STOP), np.int32)
-        gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
-        gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
-        places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
-        gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
-        return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
-
     def put(self) -> None:
         """What was changed, piece by piece."""
-        pages, roads, many = self.pages, self.roads, len(self.numbers)
-        changed, renewed = np.flatnonzero(pages.changed), np.flatnonzero(roads.renewed)
-        starts, counts = pages.starts[changed], pages.counts[changed]
-        road, page = self.numbers[changed // PAGES], changed % PAGES
+        pages = self.pages
+        changed = np.flatnonzero(pages.changed)
+        road, page, starts, counts = changed // PAGES, changed % PAGES, pages.starts[changed], pages.counts[changed]
         vids, rest = blobs(pages.vids, starts, counts), blobs(pages.rest.ravel(), starts * REST, counts * REST)
-        self.cars.put(_rows([road, road], [page + VIDS, page + CARS], [vids, rest]))
-        words = roads.minutes.view(np.int32).ravel()
-        minutes = blobs(words, *_fixed(renewed, MINUTE_WORDS * 2))
-        heads = _joined(roads, HEAD + roads.stop_counts * STOP)
-        which = [np.full(many, HEADS), renewed % SLOTS + MINUTES]
-        self.minutes.put(_rows([self.numbers, self.numbers[renewed // SLOTS]], which, [heads, minutes]))
+        put_pieces(self.cars, self.numbers, [(road, page + VIDS, vids), (road, page + CARS, rest)])
+        put_pieces(self.minutes, self.numbers, road_pieces(self.roads))
 
 
 def _pieces(table: Table, road: Ints, piece: Longs) -> Pieces:
     return Pieces(table, [("road", road), ("piece", piece.astype(np.int32))])
 
 
-def _rows(roads: Sequence[Ints], pieces: Sequence[Longs], values: Sequence[pa.Array]) -> pa.Table:
-    road, piece = np.concatenate(roads), np.concatenate(pieces).astype(np.int32)
-    columns = [pa.array(road), pa.array(piece), pa.chunked_array(values, pa.binary())]
-    return pa.Table.from_arrays(columns, names=["road", "piece", "bytes"])
+def read_roads(table: Table, numbers: Ints, coming: Longs) -> driving.Roads:
+    """Heads and minutes of some roads. coming: how many stops there may be more."""
+    many, pieces = len(numbers), MINUTES + SLOTS
+    found = _pieces(table, np.repeat(numbers, pieces), np.tile(np.arange(pieces), many))
+    data, (starts, lengths) = found.data, (each.reshape(-1, pieces) for each in (found.starts, found.lengths))
+    heads = np.zeros((many, HEAD), np.int32)
+    heads[:, 0] = NONE
+    minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
+    minutes[:, :, 0] = NONE
+    stop_counts = np.maximum(lengths[:, 0] - HEAD, 0) // STOP
+    room = stop_counts + coming
+    stop_starts = np.cumsum(room) - room
+    stops = np.empty((int(room.sum()), STOP), np.int32)
+    gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
+    gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
+    places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
+    gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
+    return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
+
+
+Piece = tuple[Longs, Longs, pa.Array]  # places of roads, numbers of pieces, their bytes
+
+
+def road_pieces(roads: driving.Roads) -> list[Piece]:
+    """Heads, and the minutes that were changed."""
+    renewed, every = np.flatnonzero(roads.renewed), np.arange(len(roads.heads))
+    minutes = blobs(roads.minutes.view(np.int32).ravel(), *_fixed(renewed, MINUTE_WORDS * 2))
+    heads = _joined(roads, HEAD + roads.stop_counts * STOP)
+    return [
+        (renewed // SLOTS, renewed % SLOTS + MINUTES, minutes),
+        (every, np.full(len(every), HEADS), heads),
+    ]
+
+
+def put_pieces(table: Table, numbers: Ints, pieces: Sequence[Piece]) -> None:
+    road, piece = (np.concatenate(each) for each in list(zip(*pieces, strict=True))[:2])
+    columns = [
+        pa.array(numbers[road]),
+        pa.array(piece.astype(np.int32)),
+        pa.chunked_array([each[2] for each in pieces], pa.binary()),
+    ]
+    table.put(pa.Table.from_arrays(columns, names=["road", "piece", "bytes"]))
 
 
 def _fixed(places: Longs, words: int) -> tuple[Longs, Longs]:
@@ -190,13 +209,11 @@ def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def _told(
-    columns: dict[str, npt.NDArray[Any]], roads: Ints, of: Longs, micros: Longs, found: driving.Found
-) -> dict[str, pa.Table]:
+def told(columns: dict[str, npt.NDArray[Any]], micros: Longs, found: driving.Found) -> dict[str, pa.Table]:
     tolls, alerts, events = found.counts.tolist()
     toll_of, alert_of, event_of = found.toll_of[:tolls], found.alert_of[:alerts], found.event_of[:events]
     toll = found.toll[:tolls]
-    notified = np.zeros(len(of), np.int32)
+    notified = np.zeros(len(micros), np.int32)
     notified[toll_of] = toll
     road = columns["road"]
 

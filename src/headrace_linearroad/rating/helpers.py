@@ -50,14 +50,16 @@ class Helper:
         except BrokenPipeError:
             raise self._failed() from None
 
-    def said(self, stop: Callable[[], bool]) -> Iterator[Any]:
-        """What it says, line by line, until it ends."""
+    def said(self, stop: Callable[[], bool], *, wait: bool = True) -> Iterator[Any]:
+        """What it says, line by line, until it ends; without waiting, None whenever it has said nothing more."""
         assert self._process.stdout is not None
         handle = self._process.stdout.fileno()
         while True:
             if stop():
                 raise Stopped
-            if not select.select([handle], [], [], POLL)[0]:
+            if not select.select([handle], [], [], POLL if wait else 0)[0]:
+                if not wait:
+                    yield None
                 continue
             found = os.read(handle, 1 << 20)
             if not found:

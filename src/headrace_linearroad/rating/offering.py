@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-NAME = "{:06d}.arrow"
+NAME, SUFFIX = "{:06d}{}", ".arrow"
 CPU = "cpu"
 
 
@@ -28,15 +28,15 @@ def offer(job: dict[str, Any]) -> None:
                 time.sleep(min(left, 1.0))
                 if os.getppid() != parent:  # nobody wants it any more
                     return
-            publish(job["made"], job["road"], second)
+            publish(job["made"], job["road"], second, job.get("suffix", SUFFIX))
             log.write(f"{second}\t{time.monotonic() - due:.6f}\n")
             log.flush()
         log.write(f"{CPU}\t{time.process_time():.6f}\n")
 
 
-def publish(made: str, road: str, second: int) -> None:
+def publish(made: str, road: str, second: int, suffix: str = SUFFIX) -> None:
     """A second without a tuple has no file."""
-    name = NAME.format(second)
+    name = NAME.format(second, suffix)
     with suppress(FileNotFoundError):
         os.rename(os.path.join(made, name), os.path.join(road, name))  # noqa: PTH104
 

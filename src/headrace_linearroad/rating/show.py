@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,13 +35,17 @@ LINES_EVERY = 3.0  # seconds between two plain lines
 
 @dataclass(frozen=True)
 class Options:
-    """expressways: of the plan that is tried, or from which the search begins. keep: answers stay where they are."""
+    """expressways: of the plan that is tried, or from which the search begins. keep: answers stay where they are.
+
+    trial: what tries it.
+    """
 
     plan: Plan
     out: Path
     searching: bool
     resolution: float
     keep: bool
+    trial: Callable[..., Any] = Trial
 
 
 def show(options: Options, console: Console) -> bool:
@@ -56,7 +60,7 @@ def show(options: Options, console: Console) -> bool:
             def once(expressways: float, folder: Path, strict: bool) -> bool:
                 plan = replace(options.plan, expressways=expressways)
                 display.begin(plan)
-                result = Trial(plan, folder, display, lambda: stop.asked, strict=strict).run()
+                result = options.trial(plan, folder, display, lambda: stop.asked, strict=strict).run()
                 if not options.keep:
                     shutil.rmtree(folder / "answers", ignore_errors=True)
                 trials.append(result)
