@@ -49,6 +49,7 @@ FORMAT = 2
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
+SPREAD = 64  # sizes that are chosen from when a table needs more room
 MOST_WORK = 1 << 12  # rows in work that there stays room for between epochs
 _AS_IT_IS = -1
 
@@ -412,7 +413,9 @@ class KeyedTable:
         if need > do.MOST_ROWS or words > do.MOST_TEXT:
             msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows or 64 GiB of text; split the stream into more substreams"
             raise DataError(msg)
-        self._move(_Sizes(_enlarged(now.rows, need, do.MOST_ROWS), _enlarged(now.text, words, do.MOST_TEXT)), sparse)
+        spread = _sum(np.array([used, need])) % SPREAD
+        sizes = (_enlarged(now.rows, need, do.MOST_ROWS, spread), _enlarged(now.text, words, do.MOST_TEXT, spread))
+        self._move(_Sizes(*sizes), sparse)
 
     def _move(self, sizes: _Sizes, sparse: bool) -> None:
         """To new areas; if the text is sparse, without what is dead in it."""
@@ -551,9 +554,9 @@ def _no_work() -> tuple[Numbers, Words]:
     return np.zeros(0, np.int64), np.zeros(0, np.uint64)
 
 
-def _enlarged(size: int, need: int, most: int) -> int:
-    """So that it is not soon needed again."""
-    return size if need <= size // 2 else max(size, min(need + need // 2, most))
+def _enlarged(size: int, need: int, most: int, spread: int) -> int:
+    """So that it is not soon needed again; by more or less, so that tables that grow alike do not all move in one epoch."""
+    return size if need <= size // 2 else max(size, min(need + need // 2 + need * spread // (4 * SPREAD), most))
 
 
 def _first(hashes: Words) -> Numbers:
