@@ -358,7 +358,7 @@ def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 def broken_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block goes when its oldest rows are dead."""
 
-    def needed(blocks: Any, renewed: Any, rows: Any) -> tuple[Block, ...]:
+    def needed(blocks: Any, renewed: Any, rows: Any, ages: Any) -> tuple[Block, ...]:
         oldest = min((e for e, n in zip(renewed, rows, strict=True) if n), default=1 << 60)
         return tuple(block for block in blocks if block.rows and block.low >= oldest)
 
@@ -371,19 +371,47 @@ def broken_base(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         TaskReport,
         "changed",
-        lambda self, o, t, block, rows, renewed, opened: real(self, o, t, block, rows, [*renewed, *rows], opened),
+        lambda self, o, t, block, rows, renewed, *more: real(self, o, t, block, rows, [*renewed, *rows], *more),
     )
 
 
-BROKEN = (broken_tombstones, broken_order, broken_renewal, broken_attempts, broken_drop, broken_base)
+def broken_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block without live rows goes though its tombstones hide what lies elsewhere."""
+    real = bases.needed
+    monkeypatch.setattr(
+        bases, "needed", lambda b, renewed, rows, ages: real(b, renewed, rows, [replace(age, gone=0) for age in ages])
+    )
+
+
+def broken_ages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is replaced counts as written by the epoch before."""
+    real = Keeping.change
+
+    def change(self: Keeping, table: str, put: Any, gone: Any, new: Any, old: Any) -> None:
+        real(self, table, put, gone, new, np.where(old < 0, -1, self.epoch.number - 1))
+
+    monkeypatch.setattr(Keeping, "change", change)
+
+
+BROKEN = (
+    broken_tombstones,
+    broken_order,
+    broken_renewal,
+    broken_attempts,
+    broken_drop,
+    broken_base,
+    broken_marks,
+    broken_ages,
+)
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_ones_are_seen(broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises((AssertionError, CorruptState, EngineError)):
+    with pytest.raises((AssertionError, StateError, EngineError)):
         with monkeypatch.context() as patched:
             broken(patched)
             lived("kinds", 2, 60, every=1)
+            lived("waves", 2, 40, every=1)  # epochs of tombstones alone
 
 
 @pytest.mark.parametrize("broken", [broken_order, broken_renewal])
