@@ -96,6 +96,8 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
     for place, block in enumerate(state.blocks):
         form.whole(0, last.number)(block.low, f"{key}.blocks[{place}].low")
         form.whole(0, last.number)(block.high, f"{key}.blocks[{place}].high")
+    if (most := sum(block.rows for block in state.blocks)) < sum(state.rows):
+        raise form.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
     if state.ages is not None:
         epochs = [epoch for age in state.ages for epoch in (age.first, age.last)]
         apart = all(one.last < two.first for one, two in pairwise(state.ages))
@@ -103,8 +105,6 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
             raise form.refuse(f"{key}.ages", f"epochs up to {last.number}, ascending", epochs)
         if (live := sum(age.live for age in state.ages)) != sum(state.rows):
             raise form.refuse(f"{key}.ages", f"the {sum(state.rows)} live rows, in all", live)
-    if (most := sum(block.rows for block in state.blocks)) < sum(state.rows):
-        raise form.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
 
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
