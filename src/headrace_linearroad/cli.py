@@ -292,20 +292,15 @@ def rate(
     from rich.console import Console
 
     from headrace.deployment import cores
-    from headrace.errors import HeadraceError
 
     with reporting(traceback):
-        try:
-            from headrace_linearroad.rating.show import Options, show
-            from headrace_linearroad.rating.trial import Plan, Trial
+        _bench_is_there()
+        from headrace_linearroad.rating.show import Options, show
+        from headrace_linearroad.rating.trial import Plan, Trial
 
-            tries: Any = Trial
-            if system is System.spark:
-                from headrace_linearroad.beside.trial import SparkTrial as tries
-        except ModuleNotFoundError as error:
-            raise HeadraceError(
-                f"ratings need {error.name}, which is not there; pip install 'headrace[bench]'"
-            ) from None
+        tries: Any = Trial
+        if system is System.spark:
+            from headrace_linearroad.beside.trial import SparkTrial as tries
         plan = Plan(
             first if expressways is None else expressways,
             whole,
@@ -320,6 +315,31 @@ def rate(
         )
         if not show(Options(plan, out, expressways is None, resolution, keep, tries), Console(highlight=False)):
             raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(callback=_paths, metavar="RESULT...", help="What rate wrote.")],
+    out: Annotated[Path, typer.Option(callback=a_path, metavar="FILE", help="The page.")] = Path("report.html"),
+    traceback: Traceback = False,
+) -> None:
+    """Ratings as one page: response times against L, where processor and memory go, published figures beside them."""
+    with reporting(traceback):
+        _bench_is_there()
+        from headrace_linearroad.rating.report import write
+
+        trials = write(results, out)
+        print(f"{trials} trial{'' if trials == 1 else 's'} in {out}")
+
+
+def _bench_is_there() -> None:
+    """What ratings need beside what every run does."""
+    from headrace.errors import HeadraceError
+
+    try:
+        import psutil  # noqa: F401
+    except ModuleNotFoundError:
+        raise HeadraceError("ratings need psutil, which is not there; pip install 'headrace[bench]'") from None
 
 
 @app.command()

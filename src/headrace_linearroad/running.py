@@ -242,6 +242,12 @@ def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> 
     return [(stream, hr.sinks.parquet(to[name])) for name, stream in streams.items()]
 
 
+def options(given: Given, slots: int) -> dict[str, Any]:
+    """How they are started: to the end of the input, one epoch right behind the other."""
+    late = hr.sinks.parquet(given.spool / LATE)
+    return {"checkpoint": given.checkpoint, "epoch": "0 seconds", "slots": slots, "once": True, "late": late}
+
+
 def shape(given: Given) -> list[Stream]:
     """The same streams to be looked at only: the usual plan, whatever the files hold."""
     folder = given.input if given.input.is_dir() else given.input.parent

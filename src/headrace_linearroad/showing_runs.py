@@ -7,7 +7,6 @@ from typing import TextIO
 
 from rich.console import Console
 
-import headrace as hr
 from headrace.cli import explaining
 from headrace.cli.following import follow, on_spark
 from headrace.deployment import cores
@@ -27,15 +26,8 @@ def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json
         return
     with running.prepare(given, looked, say) as prepared, on_spark(count, quiet=json is not None) as spark:
         say(f"checkpoint {given.checkpoint}")
-        options = {
-            "checkpoint": given.checkpoint,
-            "epoch": "0 seconds",
-            "slots": count,
-            "once": True,
-            "late": hr.sinks.parquet(given.spool / running.LATE),
-        }
         results = running.results(spark, given, prepared, epoch)
-        run = follow(results, options, lambda _: False, title="linearroad", json=json)
+        run = follow(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
         if run.progress.closed:
             for remark in running.remarks(given, prepared, run):
                 say(remark)

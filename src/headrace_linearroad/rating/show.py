@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from headrace_linearroad.rating.trial import Plan, Trial
 RESULT = "result.json"
 FORM = 1  # of the result
 LINES_EVERY = 3.0  # seconds between two plain lines
+
+Result = Mapping[str, Any]  # of a trial
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def show(options: Options, console: Console) -> bool:
         streams.say(console, "stopped; what was made is removed" + (", results are kept" if trials else ""))
         return True
     _save(out / RESULT, trials, before, best)
-    for grid in grids(trials):
+    for grid in (of_trials(trials), of_responses(trials[-1]), of_processor(trials[-1])):
         console.print()
         console.print(as_table(grid))
     console.print()
@@ -91,7 +93,7 @@ def _folder(out: Path) -> Path:
     return new_folder(out)
 
 
-def _removed(out: Path, trials: Sequence[dict[str, Any]]) -> None:
+def _removed(out: Path, trials: Sequence[Result]) -> None:
     """All but results."""
     for path in list(out.iterdir()):
         if path.name == RESULT and trials:
@@ -104,7 +106,7 @@ def _removed(out: Path, trials: Sequence[dict[str, Any]]) -> None:
         out.rmdir()
 
 
-def _save(path: Path, trials: Sequence[dict[str, Any]], before: dict[str, Any], best: float | None) -> None:
+def _save(path: Path, trials: Sequence[Result], before: dict[str, Any], best: float | None) -> None:
     hidden = path.with_name(f"_{path.name}")
     hidden.write_text(json.dumps({"form": FORM, "machine": before, "best": best, "trials": trials}) + "\n")
     hidden.rename(path)
@@ -124,7 +126,7 @@ def load(path: Path) -> dict[str, Any]:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def in_words(result: dict[str, Any]) -> str:
+def in_words(result: Result) -> str:
     """
     >>> in_words({"expressways": 8, "held": False, "given_up": "it was 61 s behind", "judged": None})
     'L = 8: not held, it was 61 s behind; not judged'
@@ -138,7 +140,7 @@ def in_words(result: dict[str, Any]) -> str:
     return f"{head}; {_judged(result['judged'])}; worst: {worst}{late}"
 
 
-def _judged(verdict: dict[str, Any] | None) -> str:
+def _judged(verdict: Result | None) -> str:
     if verdict is None:
         return "not judged"
     if verdict["ok"]:
@@ -147,7 +149,7 @@ def _judged(verdict: dict[str, Any] | None) -> str:
     return f"NOT RIGHT: {wrong:,} rows are wrong, {sum(verdict['nobodys'].values()):,} are nobody's"
 
 
-def _end(options: Options, best: float, trials: Sequence[dict[str, Any]]) -> str:
+def _end(options: Options, best: float, trials: Sequence[Result]) -> str:
     plan = options.plan
     what = "whole-run" if plan.whole else "peak-rate"
     how = f"{plan.seconds:,} s at speed {plan.speed:g}, warm-up {plan.warm_up:,} s, {plan.slots} slots"
@@ -160,16 +162,12 @@ def _end(options: Options, best: float, trials: Sequence[dict[str, Any]]) -> str
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def grids(trials: Sequence[dict[str, Any]]) -> list[Grid]:
-    return [_trials(trials), *(grid for trial in trials[-1:] for grid in (_responses(trial), _cpu(trial)))]
-
-
-def _trials(trials: Sequence[dict[str, Any]]) -> Grid:
+def of_trials(trials: Sequence[Result]) -> Grid:
     headings = [">L", "held", ">tuples/s", ">worst", ">epoch", ">cores", ">memory", ">state/car"]
     return Grid("trials", headings, [_trial(trial) for trial in trials])
 
 
-def _trial(trial: dict[str, Any]) -> list[str]:
+def _trial(trial: Result) -> list[str]:
     epoch, wall = trial["epoch_seconds"], max(trial["wall"], 0.001)
     why = trial["given_up"] or (f"{trial['first_broken']} too late" if trial["first_broken"] else "")
     return [
@@ -184,7 +182,7 @@ def _trial(trial: dict[str, Any]) -> list[str]:
     ]
 
 
-def _responses(trial: dict[str, Any]) -> Grid:
+def of_responses(trial: Result) -> Grid:
     rows = [
         [
             name.replace("_", " "),
@@ -201,7 +199,7 @@ def _responses(trial: dict[str, Any]) -> Grid:
     return Grid(f"responses at L = {trial['expressways']:g}", headings, rows)
 
 
-def _cpu(trial: dict[str, Any]) -> Grid:
+def of_processor(trial: Result) -> Grid:
     wall, tuples = max(trial["wall"], 0.001), max(trial["tuples"], 1)
     rows = [
         [name, f"{seconds:.2f}", f"{seconds / wall:.3f}", f"{seconds / tuples * 1e6:.3f}"]
