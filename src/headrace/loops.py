@@ -95,3 +95,20 @@ def merge(one, two, both):
         both[rest + j] = one[rest]
     for rest in range(j, len(two)):
         both[rest + i] = two[rest]
+
+
+@compiled
+def sessions(keys, first, last, gap, numbers, latest):
+    """How many sessions there are; the number of each stretch's goes into `numbers`, the last time of each into `latest`.
+
+    Stretches stand by key, and by their first time within one.
+    """
+    many = -1
+    for place in range(len(keys)):
+        if place == 0 or keys[place] != keys[place - 1] or first[place] - latest[many] > gap:
+            many += 1
+            latest[many] = last[place]
+        elif last[place] > latest[many]:
+            latest[many] = last[place]
+        numbers[place] = many
+    return many + 1

@@ -108,17 +108,24 @@ class Stream:
         window: Duration | None = None,
         every: Duration | int | None = None,
         last: int | None = None,
+        session: Duration | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate functions per group over time windows (window, every) or count windows (last, every)."""
-        if (window is None) == (last is None):
-            msg = "aggregate needs exactly one window: window='60 seconds' (time) or last=100 (count)"
-            raise QueryError(msg)
+        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions."""
+        if sum(given is not None for given in (window, last, session)) != 1:
+            raise QueryError(
+                "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
+                " or session='30 minutes' (the longest pause)"
+            )
+        if session is not None and every is not None:
+            raise QueryError(f"a session ends by itself, so it has no every; found every={every!r}; leave it out")
         grouped = self._grouping(by)
         checked = tuple(
             (name, expressions.aggregate(text, self.schema, grouped, name, number))
             for number, (name, text) in enumerate(functions.items())
         )
+        if session is not None:
+            return Stream(nodes.SessionAggregate(self._node, grouped, checked, parse_duration(session, "session")))
         if window is not None:
             size = parse_duration(window, "window")
             slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]

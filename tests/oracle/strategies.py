@@ -360,6 +360,12 @@ class Maker:
         last, every = self.pick([(1, None), (3, None), (5, 2), (4, 3), (10, 1), (7, 7), (2, 1)])
         return Part(part.stream.aggregate(by=self.by(part), last=last, every=every, **functions), inexact)
 
+    def session_aggregate(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        functions, inexact = self.functions(part)
+        gap = self.pick(["1 second", "0.5 seconds", "2 seconds", "3 seconds", "0.001 milliseconds", "1 hour"])
+        return Part(part.stream.aggregate(by=self.by(part), session=gap, **functions), inexact)
+
     def distinct(self, part: Part, parts: list[Part]) -> Part:
         part = part.exact()
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
@@ -448,7 +454,7 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
 
 STATELESS = ("map", "filter", "case", "union")
 JOINS = ("time_join", "time_join", "count_join")
-AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate")
+AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
 ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
 SPLITS = ("apply", "each")
 IN_EACH = (*STATELESS, *JOINS, *AGGREGATES, "distinct")

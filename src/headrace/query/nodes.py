@@ -262,7 +262,7 @@ def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Node):
-    """What both kinds of aggregate share: an input, the grouping columns and the functions."""
+    """What all kinds of aggregate share: an input, the grouping columns and the functions."""
 
     input: Node
     by: tuple[str, ...]
@@ -296,16 +296,21 @@ class Aggregation(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class TimeAggregate(Aggregation):
-    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
-
-    window: int
-    every: int
+class BoundedAggregation(Aggregation):
+    """One whose results say from when to when."""
 
     @property
     def schema(self) -> pa.Schema:
         bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAggregate(BoundedAggregation):
+    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
+
+    window: int
+    every: int
 
     @property
     def words(self) -> str:
@@ -314,6 +319,20 @@ class TimeAggregate(Aggregation):
 
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "window": self.window, "every": self.every}
+
+
+@dataclass(frozen=True, eq=False)
+class SessionAggregate(BoundedAggregation):
+    """One result per session of a group, tuples each at most `gap` after the one before, when no more can belong to it."""
+
+    gap: int
+
+    @property
+    def words(self) -> str:
+        return f"aggregate by {', '.join(self.by) or 'nothing'} session {format_duration(self.gap)}: {_functions(self)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "session": self.gap}
 
 
 @dataclass(frozen=True, eq=False)

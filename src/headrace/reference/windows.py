@@ -144,6 +144,24 @@ def _window_starts(ts: int, window: int, every: int) -> list[int]:
     return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
 
 
+def session_aggregate(node: nodes.SessionAggregate, given: Given) -> pa.Table:
+    tuples = in_sequence(given.table)
+    times = times_of(tuples).tolist()
+    sessions: list[list[int]] = []  # the tuples of each, in sequence
+    latest: dict[int, list[int]] = {}  # group -> its latest session
+    for row, group in enumerate(_groups(tuples, node.by)):
+        if group not in latest or times[row] - times[latest[group][-1]] > node.gap:
+            latest[group] = []
+            sessions.append(latest[group])
+        latest[group].append(row)
+    members = [rows for rows in sessions if given.watermark - times[rows[-1]] > node.gap]
+    first = tuples.take(row_numbers(rows[0] for rows in members))
+    last = tuples.take(row_numbers(rows[-1] for rows in members))
+    keys = [first[name] for name in node.by]
+    found = [last[TS], *keys, first[TS], last[TS], *_functions(node, tuples, members)]
+    return pa.table(found, names=node.schema.names)
+
+
 def count_aggregate(node: nodes.CountAggregate, given: Given) -> pa.Table:
     tuples = in_sequence(before(given.watermark, given.table))
     seen: dict[int, list[int]] = {}  # group -> its tuples in sequence
