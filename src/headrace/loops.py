@@ -112,3 +112,15 @@ def sessions(keys, first, last, gap, numbers, latest):
             latest[many] = last[place]
         numbers[place] = many
     return many + 1
+
+
+@compiled
+def as_of(keys, at, others, others_at, found):
+    """For each the place of the last other of its key that is not later, or -1; both stand by key, and by time within one."""
+    place = -1
+    for row in range(len(keys)):
+        while place + 1 < len(others) and (
+            others[place + 1] < keys[row] or (others[place + 1] == keys[row] and others_at[place + 1] <= at[row])
+        ):
+            place += 1
+        found[row] = place if place >= 0 and others[place] == keys[row] else -1

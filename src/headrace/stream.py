@@ -141,6 +141,26 @@ class Stream:
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
+    def asof(
+        self, other: Stream, by: list[str] | tuple[str, ...], within: Duration | None = None, how: str = "inner"
+    ) -> Stream:
+        """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
+
+        within: how much older that may be; how: "left" keeps tuples without one, with nulls.
+        """
+        right = _node(other, "asof")
+        if how not in ("inner", "left"):
+            raise QueryError(f"asof takes how='inner' or how='left'; found {how!r}")
+        grouped = self._grouping(by)
+        for name in grouped:
+            if name not in right.schema.names:
+                raise QueryError(
+                    f"by names a column {name!r} that the other stream lacks; it has {', '.join(right.schema.names)};"
+                    " rename one of them with map"
+                )
+        limit = None if within is None else parse_duration(within, "within")
+        return Stream(nodes.AsOf(self._node, right, grouped, limit, how == "left"))
+
     def split(
         self,
         substreams: int,

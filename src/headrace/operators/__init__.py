@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from headrace.operators import (
     apply,
+    asof,
     count_aggregate,
     count_join,
     distinct,
@@ -31,6 +32,7 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.SessionAggregate: session_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
     nodes.Distinct: distinct.plan,
+    nodes.AsOf: asof.plan,
     nodes.Apply: apply.plan,
 }
 

@@ -185,12 +185,11 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Join(Node):
-    """What both kinds of join share: two inputs, a predicate and the columns of a result."""
+class Pairing(Node):
+    """Two inputs, and results with the columns of both."""
 
     left: Node
     right: Node
-    on: expressions.Predicate
 
     def __post_init__(self) -> None:
         named_sources(self)
@@ -211,6 +210,13 @@ class Join(Node):
     def schema(self) -> pa.Schema:
         sides = {"l": self.left.schema, "r": self.right.schema}
         return pa.schema([(TS, TS_TYPE), *((n, sides[side].field(c).type) for n, side, c in self.columns)])
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Pairing):
+    """What both kinds of join share: a predicate."""
+
+    on: expressions.Predicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +247,52 @@ class CountJoin(Join):
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "join", "on": self.on.sql, "last": [self.n1, self.n2]}
+
+
+@dataclass(frozen=True, eq=False)
+class AsOf(Pairing):
+    """Each tuple of the left with the last of the right, in sequence, that has its key and is not later than it.
+
+    within: how much older that may be; None: any. keep: tuples without one come too, with nulls.
+    """
+
+    by: tuple[str, ...]
+    within: int | None
+    keep: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.keys  # refuses what cannot be equal
+
+    @property
+    def keys(self) -> tuple[expressions.Key, ...]:
+        """The columns that must be equal, and what both are brought to."""
+        return tuple(expressions.Key(name, name, self._common_type(name)) for name in self.by)
+
+    def _common_type(self, name: str) -> pa.DataType:
+        kinds = [side.schema.field(name).type for side in (self.left, self.right)]
+        if kinds[0] == kinds[1]:
+            return kinds[0]
+        if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
+            return pa.int64()
+        if all(pa.types.is_floating(kind) for kind in kinds):
+            return pa.float64()
+        raise QueryTypeError(
+            f"by names {name!r}, which is {kinds[0]} here and {kinds[1]} in the other stream; cast one of them with map"
+        )
+
+    @property
+    def words(self) -> str:
+        return as_of_words(self.by, self.within, self.keep)
+
+    def describe(self) -> dict[str, Any]:
+        how = "left" if self.keep else "inner"
+        return {"operator": "asof", "by": list(self.by), "within": self.within, "how": how}
+
+
+def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
+    limit = "" if within is None else f" within {format_duration(within)}"
+    return f"{'left ' if keep else ''}asof by {', '.join(by) or 'nothing'}{limit}"
 
 
 def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:

@@ -26,6 +26,7 @@ from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
 from headrace.reference.tuples import before, in_sequence, one, times_of
 from headrace.reference.windows import (
+    as_of,
     count_aggregate,
     count_join,
     distinct,
@@ -350,6 +351,8 @@ def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
             return count_aggregate(node, inputs[0])
         case nodes.Distinct():
             return distinct(node, inputs[0])
+        case nodes.AsOf():
+            return as_of(node, inputs[0], inputs[1])
         case _:
             raise QueryError(f"reference has no meaning for {type(node).__name__}; write it there first")
 
