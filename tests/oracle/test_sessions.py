@@ -17,6 +17,7 @@ from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import sessions
 from headrace.operators import session_aggregate
 from headrace.reference import reference
+from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
@@ -204,6 +205,18 @@ def test_however_long_a_session_is_its_state_is_one_row() -> None:
         (state,) = run.last.operators.values()
         assert not any(state.inputs)
         assert sessions_of(run.table()) == plain(rows, 5 * SECOND)
+
+
+def test_what_is_stored_of_a_session_has_the_names_it_had() -> None:
+    """A state that was left by an older version is continued: whoever changes them makes a new format."""
+    table = as_table([(0, "a", 0)])
+    with driven(query_over(table, "5 seconds", {"n": "count(*)", "a": "avg(v)"}), 1) as run:
+        run.epoch({"a": table})
+        (state,) = run.last.operators.values()
+        ((block,),) = state.inputs
+        assert run.run is not None
+        stored = BlockReader(run.run.store.storage).open(block).table
+    assert stored.column_names == ["k", "ts", "__first", "__f0m0v", "__f1m0s", "__f1m0c"]
 
 
 def test_times_before_1970() -> None:
