@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ARCHIVE := build/spark.jsa
 DEMO ?=
 BENCH ?= all
 TESTS ?= tests
@@ -32,7 +33,11 @@ setup: java $(READY) ## a virtual environment in .venv with pinned dependencies
 demo: setup ## phone fraud: generate calls, find planted frauds live, verify against the reference
 	$(BIN)/headrace demo $(DEMO)
 
-test: setup lint ## everything that must pass: lint, types, all tests
+$(ARCHIVE): $(READY)
+	-$(BIN)/python -m tests.jvm
+
+test: setup ## everything that must pass: lint, types, all tests
+	@$(MAKE) --no-print-directory -j2 lint $(ARCHIVE)
 	$(BIN)/python -m pytest $(TESTS) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## ruff and mypy (strict on src)
@@ -47,7 +52,7 @@ format: $(READY) ## format the code
 unit: $(READY) ## in three minutes: tests/unit and a few seeds of every property, without Spark
 	$(BIN)/python -m pytest tests/unit tests/oracle tests/golden -m "not spark and not long and not thorough" -n 2 --dist loadfile
 
-soak: setup ## what make test does in seconds for longer, with fresh seeds: broken files (SOAK=60 seconds of each kind), kill -9
+soak: setup $(ARCHIVE) ## what make test does in seconds for longer, with fresh seeds: broken files (SOAK=60 seconds of each kind), kill -9
 	@seed=$${SEED:-$$RANDOM}; echo "SEED=$$seed make soak repeats it"; \
 	HEADRACE_FUZZ_SEED=$$seed HEADRACE_FUZZ_SECONDS=$(SOAK) $(BIN)/python -m pytest tests/fuzz --timeout 0 && \
 	HEADRACE_SOAK_SEED=$$seed HEADRACE_SOAK_KILLS=$(SOAK) $(BIN)/python -m pytest tests -m "soak or long" --timeout 0

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests import jvm
+
+jvm.use()
+
 
 @pytest.fixture(scope="session")
 def spark():

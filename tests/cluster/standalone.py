@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests import jvm
 from tests.patience import PATIENCE
 
 HOME = Path(pyspark.__file__).parent
@@ -32,7 +33,7 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         "SPARK_LOG_DIR": str(folder / "logs"),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # JVMs that live for seconds
+        "JAVA_TOOL_OPTIONS": jvm.options(),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

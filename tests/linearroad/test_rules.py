@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,9 +18,11 @@ from headrace_linearroad import query
 from headrace_linearroad.forms import FIELDS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
+from headrace_linearroad.wandering import FIELDS as WATCHED
+from headrace_linearroad.wandering import Watch
 from tests.choosing import some
 from tests.linearroad import plain
-from tests.linearroad.traffic import as_table, traffic
+from tests.linearroad.traffic import as_table, traffic, wild
 
 
 def rows(table: pa.Table) -> Counter[tuple[int, ...]]:
@@ -51,13 +54,29 @@ def _epochs(r: random.Random, most: int) -> Callable[[dict[str, int]], int]:
     return lambda each: next(place for place, end in enumerate(ends) if each["time"] < end)
 
 
+def watched(tuples: Sequence[dict[str, int]], profile: str, most: int = 1000) -> str:
+    """What a car does that the usual plan takes for granted that no car does."""
+    reports = sorted((each for each in tuples if each["type"] == 0), key=lambda each: each["time"])
+    watch = Watch(profile)
+    for first in range(0, len(reports), most):
+        watch.see({name: np.array([each[name] for each in reports[first : first + most]]) for name in WATCHED})
+    return watch.found
+
+
 def answered(
-    tuples: Sequence[dict[str, int]], profile: str, folder: Path, most: int, seed: int = 0, **history: Path
+    tuples: Sequence[dict[str, int]],
+    profile: str,
+    folder: Path,
+    most: int,
+    seed: int = 0,
+    wandering: bool | None = None,
+    **history: Path,
 ) -> dict[str, pa.Table]:
-    """What the engine puts out, with slots that change and restarts."""
+    """What the engine puts out, with slots that change and restarts; by the plan that the tuples need."""
     r = random.Random(seed)
     histories = Histories(history.get("tolls"), history.get("segments"))
-    streams = query.answers(table_stream(as_table([]), name="input"), profile, histories)
+    wandering = bool(watched(tuples, profile)) if wandering is None else wandering
+    streams = query.answers(table_stream(as_table([]), name="input"), profile, histories, wandering)
     sink, epochs = hr.sinks.memory(), [*cut(tuples, most, r), None]
     while epochs:
         run = LocalRun(list(streams.values()), folder, slots=r.choice((1, 2, 3)), sink=sink)
@@ -82,6 +101,15 @@ def test_the_rules(case: tuple[int, Profile], tmp_path: Path) -> None:
     found = answered(tuples, profile, tmp_path, most=(60, 20, 150, 600)[seed], seed=seed)
     assert differ(expected, found) == []
     assert not found[query.APART].num_rows
+
+
+@pytest.mark.parametrize("case", some(itertools.product(range(4), Profile)))
+def test_the_rules_of_cars_that_are_anywhere(case: tuple[int, Profile], tmp_path: Path) -> None:
+    seed, profile = case
+    tuples = wild(seed)
+    assert watched(tuples, profile)
+    found = answered(tuples, profile, tmp_path, most=(60, 20, 150, 600)[seed], seed=seed)
+    assert differ(plain.answers(tuples, profile), found) == []
 
 
 @pytest.mark.parametrize("profile", Profile)
