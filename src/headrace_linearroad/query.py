@@ -18,6 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
+from headrace.compiled import is_kept
+from headrace_linearroad import accounts, driving, journeys, lanes
 from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, REPORT, TRAVEL
@@ -57,6 +59,12 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bo
         "travel_times": _asked(tuples, TRAVEL, "qid").apply(TravelTimes(histories.segments)),
         APART: _apart(tuples),
     }
+
+
+def is_compiled(wandering: bool = False) -> bool:
+    """Whether its largest loops were compiled before."""
+    loops = (journeys.follow, lanes.follow) if wandering else (driving.drive,)
+    return all(map(is_kept, (*loops, accounts.settle)))
 
 
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
