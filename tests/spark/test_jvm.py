@@ -23,7 +23,14 @@ def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(tmp_path: Pa
     def said() -> str:
         java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
         given = [option for option in shlex.split(jvm.options()) if option not in jvm.SHORT]
-        command = [java, *given, "-XX:+UseG1GC", "-cp", tmp_path, "-version"]  # another collector fits no archive of ours
+        command = [
+            java,
+            *given,
+            "-XX:+UseG1GC",
+            "-cp",
+            tmp_path,
+            "-version",
+        ]  # another collector fits no archive of ours
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout + done.stderr.replace(", sharing)", ")")
 
