@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled
+from headrace.compiled import compiled, inner
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -35,6 +35,13 @@ def whole(values: Numbers, least: int, unit: int) -> Numbers | None:
     """How many units each is above the least; None: one is not a whole number of them above it."""
     found = np.empty(len(values), np.int64)
     return found if _whole(values, least, unit, 1.0 / unit, found) else None
+
+
+@inner
+def copy_piece(source, target):
+    """Of slices, so that the compiler sees that no place is counted from behind: it then copies some at once."""
+    for place in range(len(target)):
+        target[place] = source[place]
 
 
 @compiled

@@ -43,7 +43,7 @@ class Meter(threading.Thread):
             self.times.append(now)
             self.cpu.append(cpu)
         if not self.memory or now - self.memory[-1][0] >= RARELY:
-            self.memory.append((now, sum(map(_memory, found))))
+            self.memory.append((now, sum(map(memory_of, found))))
 
     def stop(self) -> None:
         self._done.set()
@@ -91,7 +91,7 @@ def _cpu(process: psutil.Process) -> float:
     return 0.0
 
 
-def _memory(process: psutil.Process) -> int:
+def memory_of(process: psutil.Process) -> int:
     """Proportional share where there is one (what two processes share counts once), else resident."""
     with contextlib.suppress(psutil.Error):
         full = process.memory_full_info()

@@ -7,7 +7,8 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace_bench import running
 
 OURS, OTHERS = "#1f6fb2", "#9aa5b1"
 SHADES = ("#d98032", "#7fb0d6", "#c9d3dc")
+MORE = ("#1f6fb2", "#5b9a68", "#d63b3b", "#8a6fb0", "#b8860b", "#4fb3bf", "#8c8c8c", "#e3a6c1")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Panel:
     stacked: bool = False  # bars of one name end to end instead of side by side
     plain: bool = False  # lines over even axes from zero, without marks
     steps: Series | None = None  # whole numbers, drawn as stairs against an axis of their own
+    limits: Sequence[float] = ()  # drawn across all of it
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,13 @@ def show(console: Console, report: Report) -> None:
     console.print(f"\n[bold]{report.title}[/]", soft_wrap=True)
     for grid in report.grids:
         console.print()
-        console.print(_table(grid))
+        console.print(table(grid))
     console.print()
     for note in report.notes:
         console.print(f"  {note}", style="dim", markup=False, soft_wrap=True)
 
 
-def _table(grid: Grid) -> Table:
+def table(grid: Grid) -> Table:
     table = Table(title=grid.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     for heading in grid.headings:
         numbers = heading.startswith(">")
@@ -208,12 +211,46 @@ def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
     return path
 
 
+def svg(panel: Panel, width: float = 4.6) -> str:
+    """One chart as text for a page that has its title: inches wide, legible on a small screen too."""
+    import io
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    height = 1.6 + 0.4 * len(panel.series[0].xs) if panel.stacked else 3.2
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title, "font.family": "sans-serif"}):
+        figure, axis = pyplot.subplots(figsize=(width, height))
+        _draw_panel(axis, replace(panel, title=""))
+        if panel.series and not panel.plain and not isinstance(panel.series[0].xs[0], str):
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_formatter(lambda value, _: number(value))
+                side.set_minor_formatter("")
+        if len(panel.series) > 1:
+            below = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.75 / height), "ncol": 3, "frameon": False}
+            axis.legend(fontsize=7, columnspacing=1.2, handlelength=1.2, **below)
+        elif axis.get_legend() is not None:
+            axis.get_legend().remove()
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True, bbox_inches="tight")
+        pyplot.close(figure)
+    drawn = text.getvalue()
+    return drawn[drawn.index("<svg") :]
+
+
 def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.set_title(panel.title, size=9)
     if panel.series and all(isinstance(x, str) for series in panel.series for x in series.xs):
         _draw_stacked(axis, panel) if panel.stacked else _draw_bars(axis, panel)
     else:
         _draw_lines(axis, panel)
+    for limit in panel.limits:
+        axis.axhline(limit, color="#8c8c8c", lw=1, ls="--")
+        axis.annotate(
+            f"limit {limit:g} ", (1, limit), xycoords=("axes fraction", "data"), ha="right", va="bottom", size=7
+        )
     axis.tick_params(labelsize=7)
 
 
@@ -234,7 +271,7 @@ def _draw_stacked(axis: Any, panel: Panel) -> None:
     """Horizontal, one bar per name, the series end to end; the number at the end is their sum."""
     names = list(panel.series[0].xs)
     ends = [0.0] * len(names)
-    for series, colour in zip(panel.series, SHADES, strict=False):
+    for series, colour in zip(panel.series, cycle((*SHADES, *MORE)), strict=False):
         axis.barh(range(len(names)), series.ys, 0.8, left=ends, label=series.label, color=colour)
         ends = [end + value for end, value in zip(ends, series.ys, strict=True)]
     for place, end in enumerate(ends):

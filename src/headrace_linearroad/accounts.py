@@ -80,9 +80,7 @@ class Accounts(hr.Processor):
         questions = _questions(given["vid"][asked], given["time"][asked])
         events = _ordered({name: values[~is_question] for name, values in given.items()})
         held = _Held(state["accounts"], events, questions)
-        brought = np.zeros(len(events.vid), np.int64)
-        bring(tuple(events), held.bounds, tuple(held.pages), brought)
-        settle(tuple(events), held.bounds, brought, tuple(questions), tuple(held.pages), *held.new)
+        settle(tuple(events), held.bounds, tuple(questions), tuple(held.pages), *held.new)
         held.put()
         return self._answers(tuples["ts"], given, asked, questions)
 
@@ -119,7 +117,7 @@ class _Held:
         self.bounds = np.concatenate([[0], np.cumsum(coming)])
         found = self._pieces(np.arange(PAGES))  # the numbers of all cars: who asks may be in any page
         needed = coming > 0
-        holders(tuple(events), self.bounds, questions.vid, found.data, found.starts, found.lengths, needed)
+        holders(questions.vid, found.data, found.starts, found.lengths, needed)
         counts = np.where(needed, found.lengths, 0)
         room = counts + coming
         starts = np.cumsum(room) - room
@@ -155,58 +153,12 @@ def first_in(vids, low, high, vid):
 
 
 @compiled
-def holders(events, bounds, asked, data, starts, counts, needed):
-    """Pages that have cars who ask, or who come from elsewhere with something due."""
-    events = Events(*events)
+def holders(asked, data, starts, counts, needed):
+    """Pages that have cars who ask."""
     for place in range(len(asked)):
         for page in range(PAGES):
             if not needed[page] and has(data, starts[page], counts[page], asked[place]):
                 needed[page] = True
-    for own in range(PAGES):
-        for place in range(bounds[own], bounds[own + 1]):
-            vid = events.vid[place]
-            again = place > bounds[own] and events.vid[place - 1] == vid
-            if again or not events.what[place] & CHARGED or has(data, starts[own], counts[own], vid):
-                continue
-            for page in range(PAGES):
-                if not needed[page] and has(data, starts[page], counts[page], vid):
-                    needed[page] = True
-
-
-@inner
-def owed_elsewhere(events, bounds, pages, own, place):
-    """What was notified last of a car, in other pages, before an event."""
-    vid, last, owed = events.vid[place], np.int64(0), np.int64(0)
-    for page in range(PAGES):
-        if page == own:
-            continue
-        start, count = pages.starts[page], pages.counts[page]
-        found = start + place_in(pages.vids, start, count, vid)
-        if found < start + count and pages.vids[found] == vid and pages.rest[found, ENTERED] > last:
-            last, owed = np.int64(pages.rest[found, ENTERED]), np.int64(pages.rest[found, PENDING])
-        other = first_in(events.vid, bounds[page], bounds[page + 1], vid)
-        while other < bounds[page + 1] and events.vid[other] == vid and events.time[other] < events.time[place]:
-            if events.time[other] + 1 >= last:
-                last = events.time[other] + 1
-                owed = np.int64(0) if events.what[other] & LEAVES else np.int64(events.n[other])
-            other += 1
-    return owed
-
-
-@compiled
-def bring(events, bounds, pages, brought):
-    """What is due of cars that come from elsewhere: what was notified there."""
-    events, pages = Events(*events), Pages(*pages)
-    for own in range(PAGES):
-        for place in range(bounds[own], bounds[own + 1]):
-            vid = events.vid[place]
-            again = place > bounds[own] and events.vid[place - 1] == vid
-            if (
-                not again
-                and events.what[place] & CHARGED
-                and not has(pages.vids, pages.starts[own], pages.counts[own], vid)
-            ):
-                brought[place] = owed_elsewhere(events, bounds, pages, own, place)
 
 
 @inner
@@ -215,13 +167,16 @@ def balance_of(car):
 
 
 @inner
-def settle_one(car, time, what, n, brought):
+def settle_one(car, time, what, n):
     """An event into an account."""
-    due = brought + (np.int64(car[PENDING]) if what & CHARGED else 0)
+    due = np.int64(car[PENDING]) if what & CHARGED else np.int64(0)
     balance = balance_of(car) + due
     car[LOW], car[HIGH] = np.int32(balance & LOWER), np.int32(balance >> 32)
     if what & LEAVES:
-        car[LATE] += np.int32(due)
+        if (
+            car[ENTERED] != time + 1
+        ):  # else it is due in the second of the last notification, and in the balance as of then
+            car[LATE] += np.int32(due)
         car[PENDING] = 0
     else:
         car[LATE] = 0
@@ -241,7 +196,7 @@ def answer(questions, place, car, left):
 
 
 @compiled
-def settle(events, bounds, brought, questions, pages, car, new_vids, new_rest):
+def settle(events, bounds, questions, pages, car, new_vids, new_rest):
     """Events into accounts, and answers out of them: page by page, of each car in sequence."""
     events, questions, pages = Events(*events), Questions(*questions), Pages(*pages)
     asked = len(questions.vid)
@@ -268,7 +223,7 @@ def settle(events, bounds, brought, questions, pages, car, new_vids, new_rest):
                     if there:
                         answer(questions, question, car, left)
                     question += 1
-                settle_one(car, now, events.what[place], events.n[place], brought[place])
+                settle_one(car, now, events.what[place], events.n[place])
                 if events.what[place] & LEAVES:
                     left = now
                 there = True

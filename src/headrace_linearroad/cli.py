@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
+System = StrEnum("System", ["headrace", "spark"])
 
 
 def _paths(paths: list[Path] | None) -> list[Path]:
@@ -166,12 +167,10 @@ def run(
     from headrace_linearroad import showing_runs
 
     with reporting(traceback), streams.for_programs(json) as output:
+        from headrace_linearroad.places import beside
         from headrace_linearroad.running import Given
 
-        beside = out if out.name else out.resolve()
-        given = Given(
-            path, tuple(history or ()), profile.value, out, checkpoint or beside.with_name(f"{beside.name}.checkpoint")
-        )
+        given = Given(path, tuple(history or ()), profile.value, out, checkpoint or beside(out, ".checkpoint"))
         showing_runs.show(given, slots, epoch, explain, output if json else None)
 
 
@@ -219,6 +218,128 @@ def validate(
             showing.show(verdict, Console(highlight=False), profile)
         if not verdict.ok:
             raise typer.Exit(1)
+
+
+@app.command()
+def rate(
+    out: Annotated[
+        Path,
+        typer.Option(
+            callback=a_path,
+            metavar="DIR",
+            help="Folder for result.json and published: a new or an empty one.",
+            show_default=False,
+        ),
+    ],
+    expressways: Annotated[
+        float | None,
+        typer.Option(metavar="L", help="How many are tried.", show_default="the largest number that holds is searched"),
+    ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole", metavar="", help="The three hours from empty roads on, instead of their end at full density."
+        ),
+    ] = False,
+    seconds: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many are rated.", show_default="600; with --whole, all"),
+    ] = None,
+    warm_up: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Seconds before them that are answered as fast as it goes.",
+            show_default="1200; with --whole, none",
+        ),
+    ] = None,
+    speed: Annotated[float, typer.Option(min=0.01, metavar="X", help="Seconds of traffic per second.")] = 1,
+    density: Annotated[
+        float, typer.Option(metavar="N", help="Tuples per second and expressway; not with --whole.")
+    ] = 1700,
+    first: Annotated[int, typer.Option(min=1, metavar="L", help="Where the search begins.")] = 64,
+    resolution: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="How exact the search is, as a share of L.")
+    ] = 0.1,
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="SECONDS", help="Seconds of input per epoch, at most.", show_default="as many as fit"
+        ),
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    slots: Slots = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", metavar="", help="Keep the answers in DIR/answers.")] = False,
+    system: Annotated[
+        System,
+        typer.Option(
+            help="What answers: headrace, or a competitor, Spark's transformWithStateInPandas (official profile; three outputs: tolls, accidents, balances)."
+        ),
+    ] = System.headrace,
+    traceback: Traceback = False,
+) -> None:
+    """How many expressways this machine bears: every answer within its limit, every row right.
+
+    Second t of the traffic is offered at time t by a process of its own. Limits, in seconds from a tuple to its answer: tolls, accidents
+    and balances 5, expenditures 10, travel times 30. Exits with 1 if they are not kept, or a row is not right.
+
+    A minute of two expressways, at four times their speed:
+
+    headrace linearroad rate --out rated --expressways 2 --warm-up 60 --seconds 60 --speed 4
+    """
+    from rich.console import Console
+
+    from headrace.deployment import cores
+
+    with reporting(traceback):
+        _bench_is_there()
+        from headrace_linearroad.rating.show import Options, show
+        from headrace_linearroad.rating.trial import Plan, Trial
+
+        tries: Any = Trial
+        if system is System.spark:
+            from headrace_linearroad.beside.trial import SparkTrial as tries
+        plan = Plan(
+            first if expressways is None else expressways,
+            whole,
+            (10_799 if whole else 600) if seconds is None else seconds,
+            (0 if whole else 1200) if warm_up is None else warm_up,
+            speed,
+            density,
+            seed,
+            slots or cores(),
+            profile.value,
+            epoch,
+        )
+        if not show(Options(plan, out, expressways is None, resolution, keep, tries), Console(highlight=False)):
+            raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(callback=_paths, metavar="RESULT...", help="What rate wrote.")],
+    out: Annotated[Path, typer.Option(callback=a_path, metavar="FILE", help="The page.")] = Path("report.html"),
+    traceback: Traceback = False,
+) -> None:
+    """Ratings as one page: response times against L, where processor and memory go, published figures beside them."""
+    with reporting(traceback):
+        _bench_is_there()
+        from headrace_linearroad.rating.report import write
+
+        trials = write(results, out)
+        print(f"{trials} trial{'' if trials == 1 else 's'} in {out}")
+
+
+def _bench_is_there() -> None:
+    """What ratings need beside what every run does."""
+    from headrace.errors import HeadraceError
+
+    try:
+        import psutil  # noqa: F401
+    except ModuleNotFoundError:
+        raise HeadraceError("ratings need psutil, which is not there; pip install 'headrace[bench]'") from None
 
 
 @app.command()

@@ -45,8 +45,8 @@ LANE_SHIFT, RUN_SHIFT, LEFT_SHIFT, BEGAN_SHIFT = 20, 23, 26, 27  # in PLACE, abo
 SPOT, RUNS, SECONDS = (1 << 23) - 1, 7, 31
 SUM_SHIFT, COUNT_SHIFT = 7, 17  # in HERE and THERE, above the segment
 SEGMENT, SUMS, COUNTS = 127, 1023, 15
-MOST_REPORTS = 10  # of a car from one segment in a minute; a multiple of all numbers up to it:
-PARTS = 2520
+MOST_REPORTS = 10  # of a car from one segment in a minute
+PARTS = 2_329_089_562_800  # of a mile per hour: a multiple of all numbers of reports up to 30
 
 AT, LAV, TOLL, ACCIDENT, MARK = 0, 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS, 1 + 3 * SEGMENTS
 HEAD = 1 + 4 * SEGMENTS
@@ -63,6 +63,7 @@ MOST_CARS = 30_000  # in a segment and minute: the toll of more does not fit
 LARGEST = 1 << 61
 
 CHARGED, LEAVES = 1, 2  # of an event: the toll that was notified before it is due; the car goes
+TURN_SHIFT = 3  # above those: which report of its car in this second it is of
 DONE, OFTEN, MANY, INEXACT = range(4)  # how it went
 
 
@@ -393,13 +394,12 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
     car[TIME] = now
     car[PLACE] = spot | run << RUN_SHIFT | (1 if lane == EXIT else 0) << LEFT_SHIFT | began << BEGAN_SHIFT
 
-    # a car that is not known here may have come from elsewhere without leaving: who keeps accounts knows
-    goes_on = not begins or (not known and lane != ENTRANCE)
+    charged = CHARGED if enters and not begins else 0
     if lane == EXIT:
-        tell(found, report, LEAVES | (CHARGED if goes_on and enters else 0), began)
+        tell(found, report, LEAVES | charged, began)
     elif enters:
         notify(roads, road, report, seg, eastbound, found)
-        tell(found, report, CHARGED if goes_on else 0, began)
+        tell(found, report, charged, began)
     return DONE, True
 
 

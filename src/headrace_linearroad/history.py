@@ -1,14 +1,18 @@
 """Histories as they are looked up: sorted columns in one piece, mapped by whoever asks.
 
 What is given may be text (4 columns: tolls, 8: segments; plain or gzip), or files of these columns as `generate` writes them.
-The latter are used where they lie if they are in order; all else is written anew, once, before a run begins.
+The latter are used where they lie if they are in order; all else is written anew, once, before a run begins, in memory that
+does not depend on how much it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +21,14 @@ import pyarrow as pa
 from headrace.errors import SourceError
 from headrace.screen import printable
 from headrace_linearroad.forms import HISTORY, SEGMENT_HISTORY, SEGMENTS, TOLL_HISTORY, TOLLS
-from headrace_linearroad.lines import LONGEST, opened, read_lines
+from headrace_linearroad.lines import Lines, first_lines, parsed, read_lines
+from headrace_linearroad.ordering import PIECE, Ordering
+from headrace_linearroad.telling import Say
 
 ARROW = b"ARROW1"
 ENDINGS = (".arrow", ".csv", ".csv.gz")  # of what generate writes
-SHOWN = 100  # characters of a line
-PIECE = 1 << 22  # rows that are looked at together
+
+Rows = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ SEGMENT_KIND = Kind(
     "history of segments",
 )
 KINDS = (TOLL_KIND, SEGMENT_KIND)
+KINDS_BY_FILE = {kind.file: kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,15 @@ class Histories:
 
 
 def files_of(given: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each kind, by the name of the kind's own."""
+    """The files of each kind, by the name of the kind's own; each of them once."""
     found: dict[str, list[Path]] = {kind.file: [] for kind in KINDS}
+    known = set()
     for path in given:
         for file in _in_folder(path) if path.is_dir() else [path]:
-            found[_kind_of(file).file].append(file)
+            kind = _kind_of(file)
+            if file.resolve() not in known:
+                known.add(file.resolve())
+                found[kind.file].append(file)
     return found
 
 
@@ -78,27 +89,38 @@ def _in_folder(folder: Path) -> list[Path]:
     return found
 
 
-def prepared(files: dict[str, list[Path]], folder: Path) -> Histories:
+def prepared(files: dict[str, list[Path]], folder: Path, tell: Say = lambda _: None) -> Histories:
     """Both kinds as they are looked up; those that had to be written are in `folder`."""
-    tolls, segments = (_one(kind, files[kind.file], folder) for kind in KINDS)
+    tolls, segments = (_one(kind, files[kind.file], folder, tell) for kind in KINDS)
     return Histories(tolls, segments)
 
 
-def _one(kind: Kind, files: Sequence[Path], folder: Path) -> Path | None:
+def _one(kind: Kind, files: Sequence[Path], folder: Path, tell: Say) -> Path | None:
     if not files:
         return None
     if len(files) == 1 and _is_ready(kind, files[0]):
         return files[0].resolve()
-    rows = pa.concat_tables([_read(kind, file) for file in files])
-    return _write(folder / kind.file, _in_order(kind, rows, files))
+    folder.mkdir(parents=True, exist_ok=True)
+    alike = partial(_unlike, kind, files) if kind.unique else None
+    ordering = Ordering(
+        folder,
+        kind.schema,
+        partial(_keys, kind),
+        alike,
+        lambda text: tell(f"{kind.words}: {text}"),
+    )
+    for file in files:
+        for table in _read(kind, file, tell):
+            ordering.add(table)
+    ordering.write(folder / kind.file)
+    return (folder / kind.file).resolve()
 
 
 def _is_ready(kind: Kind, path: Path) -> bool:
     """Whether it can be looked up as it is."""
     if not _is_arrow(path):
         return False
-    with pa.memory_map(str(path)) as file:
-        reader = pa.ipc.open_file(file)
+    with _arrow(path) as reader:
         if reader.num_record_batches != 1 or not reader.schema.equals(kind.schema):
             return False
         batch = pa.Table.from_batches([reader.get_batch(0)])
@@ -111,7 +133,7 @@ def _is_sorted(kind: Kind, table: pa.Table) -> bool:
         piece = table.slice(start, PIECE)
         if any(column.null_count for column in piece.columns) or not _counts(kind, piece).all():
             return False
-        keys = _keys(kind, piece)
+        keys = _keys(kind, dict(zip(piece.column_names, map(pa.ChunkedArray.to_numpy, piece.columns), strict=True)))
         steps = np.diff(keys, prepend=keys[:1] - 1 if last is None else last)
         if (steps < (1 if kind.unique else 0)).any():
             return False
@@ -128,26 +150,25 @@ def _counts(kind: Kind, table: pa.Table) -> npt.NDArray[np.bool_]:
     return counts
 
 
-def _keys(kind: Kind, table: pa.Table) -> npt.NDArray[np.int64]:
-    """One number for the columns that rows are sorted by."""
-    keys = np.zeros(table.num_rows, np.int64)
+def _keys(kind: Kind, columns: Any) -> npt.NDArray[np.int64]:
+    """One number for the columns that rows are sorted by; columns: by their names."""
+    keys = np.zeros(1, np.int64)
     for name, least, largest in kind.order:
-        keys = keys * (largest - least + 1) + (table[name].to_numpy() - least)
+        keys = keys * (largest - least + 1) + (columns[name] - least)
     return keys
 
 
-def _in_order(kind: Kind, rows: pa.Table, files: Sequence[Path]) -> pa.Table:
-    keys = _keys(kind, rows)
-    order = np.argsort(keys, kind="stable")
-    rows, keys = rows.take(pa.array(order)), keys[order]
-    if kind.unique:
-        same = keys[1:] == keys[:-1]
-        toll = rows[kind.schema.names[-1]].to_numpy()
-        if (clash := np.flatnonzero(same & (toll[1:] != toll[:-1]))).size:
-            row = {name: rows[name][int(clash[0])].as_py() for name, _, _ in kind.order}
-            raise SourceError(f"the {kind.words} {_names(files)} has two tolls of {row}; one of them must be wrong")
-        rows = rows.filter(pa.array(np.append(~same, True)[: len(keys)]))
-    return rows.combine_chunks()
+def _unlike(kind: Kind, files: Sequence[Path], rows: Rows, keys: npt.NDArray[np.int64]) -> Rows:
+    """Rows in order, each once; of what is there twice all must be the same."""
+    same = keys[1:] == keys[:-1]
+    toll = rows[kind.schema.names[-1]]
+    if (clash := np.flatnonzero(same & (toll[1:] != toll[:-1]))).size:
+        row = ", ".join(f"{name} {rows[name][clash[0]]}" for name, _, _ in kind.order)
+        tolls = f"{toll[clash[0]]} and {toll[clash[0] + 1]}"
+        msg = f"the {kind.words} {_names(files)} has two tolls of {row}: {tolls}"
+        raise SourceError(f"{msg}; one of them must be wrong, remove it")
+    first: Rows = rows[np.append(True, ~same)]
+    return first
 
 
 def _names(files: Sequence[Path]) -> str:
@@ -158,48 +179,74 @@ def _names(files: Sequence[Path]) -> str:
 
 
 def _is_arrow(path: Path) -> bool:
-    with opened(path) as file:
-        return file.read(len(ARROW)) == ARROW
+    return first_lines(path, len(ARROW))[: len(ARROW)] == ARROW
 
 
 def _kind_of(path: Path) -> Kind:
+    """By its columns; whatever is wrong with its first lines is said now, and not when hours were read."""
     if _is_arrow(path):
-        try:
-            columns = len(pa.ipc.open_file(pa.OSFile(str(path))).schema)
-        except pa.ArrowInvalid as error:
-            raise SourceError(f"the history {str(path)!r} is no Arrow file: {error}") from None
-    else:
-        with opened(path) as file:
-            columns = len(file.readline(LONGEST).split(b","))
+        with _arrow(path) as file:
+            return _kind_with(path, len(file.schema))
+    beginning = first_lines(path)
+    if not beginning:
+        raise SourceError(f"the history {str(path)!r} is empty; leave it out, or give one that has rows")
+    kind = _kind_with(path, beginning.partition(b"\n")[0].count(b",") + 1)
+    _check(kind, path, parsed(beginning, kind.columns))
+    return kind
+
+
+def _kind_with(path: Path, columns: int) -> Kind:
     for kind in KINDS:
         if kind.columns == columns:
             return kind
-    raise SourceError(f"the history {str(path)!r} has {columns} columns; expected 4 (tolls) or 8 (segments)")
+    raise SourceError(
+        f"the history {str(path)!r} has {columns} column{'s' * (columns != 1)}; expected 4 (tolls) or 8 (segments)"
+    )
 
 
-def _read(kind: Kind, path: Path) -> pa.Table:
+@contextmanager
+def _arrow(path: Path) -> Iterator[Any]:
+    try:
+        with pa.memory_map(str(path)) as file:
+            yield pa.ipc.open_file(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"the history {str(path)!r} is no Arrow file, or damaged: {error}; make it anew") from None
+
+
+def _read(kind: Kind, path: Path, tell: Say) -> Iterator[pa.Table]:
     """The rows that count, in the columns of the kind."""
-    if not _is_arrow(path):
-        return pa.concat_tables([kind.schema.empty_table(), *_parsed(kind, path)])
-    with pa.memory_map(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
-    if set(table.column_names) != set(kind.schema.names):
-        found = ", ".join(map(printable, table.column_names))
-        raise SourceError(f"the history {str(path)!r} has the columns {found}; expected {', '.join(kind.schema.names)}")
-    if any(column.null_count for column in table.columns):
-        raise SourceError(f"the history {str(path)!r} has nulls; every row needs all of its columns")
-    return _fitted(kind, table.select(kind.schema.names), path)
+    return _columnar(kind, path, tell) if _is_arrow(path) else _text(kind, path, tell)
 
 
-def _parsed(kind: Kind, path: Path) -> Iterator[pa.Table]:
+def _columnar(kind: Kind, path: Path, tell: Say) -> Iterator[pa.Table]:
+    with _arrow(path) as file:
+        if set(file.schema.names) != set(kind.schema.names):
+            found = ", ".join(map(printable, file.schema.names))
+            msg = f"the history {str(path)!r} has the columns {found}; expected {', '.join(kind.schema.names)}"
+            raise SourceError(msg)
+        for number in range(file.num_record_batches):
+            whole = pa.Table.from_batches([file.get_batch(number)])
+            for start in range(0, whole.num_rows, PIECE):
+                table = whole.slice(start, PIECE)
+                if any(column.null_count for column in table.columns):
+                    raise SourceError(f"the history {str(path)!r} has nulls; every row needs all of its columns")
+                yield _fitted(kind, table.select(kind.schema.names), path)
+                tell(f"reading {path}: {start + len(table):,} rows")
+
+
+def _text(kind: Kind, path: Path, tell: Say) -> Iterator[pa.Table]:
     for lines in read_lines(path, kind.columns):
-        if not lines.whole.all():
-            place = int(np.argmin(lines.whole))
-            text = printable(lines.line(place).decode(errors="replace")[:SHOWN])
-            expected = f"expected {kind.columns} whole numbers, as it is a {kind.words}"
-            raise SourceError(f"the history {str(path)!r} has {text!r} in line {lines.first + place:,}; {expected}")
-        columns = dict(zip(kind.schema.names, lines.values, strict=True))
-        yield _fitted(kind, pa.table(columns), path)
+        _check(kind, path, lines)
+        yield _fitted(kind, pa.table(dict(zip(kind.schema.names, lines.values, strict=True))), path)
+        tell(f"reading {path}: {lines.first + len(lines.whole) - 1:,} lines, {lines.share:.0%}")
+
+
+def _check(kind: Kind, path: Path, lines: Lines) -> None:
+    if not lines.whole.all():
+        place = int(np.argmin(lines.whole))
+        expected = f"expected {kind.columns} whole numbers, as it is a {kind.words}"
+        msg = f"the history {str(path)!r} has {lines.shown(place)} in line {lines.first + place:,}; {expected}"
+        raise SourceError(f"{msg}; correct or remove it")
 
 
 def _fitted(kind: Kind, table: pa.Table, path: Path) -> pa.Table:
@@ -208,14 +255,3 @@ def _fitted(kind: Kind, table: pa.Table, path: Path) -> pa.Table:
         return (table if counts.all() else table.filter(pa.array(counts))).cast(kind.schema)
     except pa.ArrowInvalid as error:
         raise SourceError(f"the history {str(path)!r} has a value that no history has: {error}") from None
-
-
-def _write(path: Path, table: pa.Table) -> Path:
-    """In one record batch; it has its name when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f"_{path.name}")
-    with pa.OSFile(str(hidden), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        for batch in table.to_batches():
-            writer.write_batch(batch)
-    hidden.rename(path)
-    return path.resolve()

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.compiled import compiled, inner
+from headrace.loops import copy_piece
 from headrace.processor import Table
 
 PAGES = 30
@@ -71,9 +72,8 @@ def binary(words: Ints, lengths: Longs) -> pa.Array:
 def gather(data, starts, lengths, target, places):
     """Words from some places to others."""
     for piece in range(len(starts)):
-        start, place = starts[piece], places[piece]
-        for word in range(lengths[piece]):
-            target[place + word] = data[start + word]
+        start, place, size = starts[piece], places[piece], lengths[piece]
+        copy_piece(data[start : start + size], target[place : place + size])
 
 
 # --- cars in pages ---------------------------------------------------------------------------------------------------

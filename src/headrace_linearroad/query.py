@@ -7,6 +7,9 @@
           ── questions for travel times ────────────────────────> TravelTimes
           ── tuples that cannot be meant: kept apart
 
+An input whose cars may be on two roads at once (`wandering.py` says which) has a step more: `Journeys`, by car, before the
+roads, which are `Lanes` then.
+
 A tuple with a field outside its domain goes nowhere else: nothing follows from it.
 """
 
@@ -15,10 +18,15 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
+from headrace.compiled import is_kept
+from headrace_linearroad import accounts, driving, journeys, lanes
 from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, REPORT, TRAVEL
 from headrace_linearroad.history import Histories
+from headrace_linearroad.journeys import REPORTS as FOLLOWED
+from headrace_linearroad.journeys import Journeys
+from headrace_linearroad.lanes import Lanes
 from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
 from headrace_linearroad.roads import REPORTS, Roads
 from headrace_linearroad.travel import TravelTimes
@@ -40,9 +48,9 @@ def is_question(kind: int | str) -> str:
     return f"type = {kind} AND {_within(OF_QUESTIONS)} AND {_within(OF_ALL)} AND {ON_TIME}"
 
 
-def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, hr.Stream]:
-    """By the names of `forms.OUTPUTS`, and what is kept apart."""
-    told = _on_roads(tuples, profile)
+def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bool = False) -> dict[str, hr.Stream]:
+    """By the names of `forms.OUTPUTS`, and what is kept apart. wandering: cars may be anywhere."""
+    told = _anywhere(tuples, profile) if wandering else _on_roads(tuples, profile)
     return {
         "tolls": told["tolls"],
         "accidents": told["accidents"],
@@ -53,11 +61,23 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories) -> dict[str, 
     }
 
 
+def is_compiled(wandering: bool = False) -> bool:
+    """Whether its largest loops were compiled before."""
+    loops = (journeys.follow, lanes.follow) if wandering else (driving.drive,)
+    return all(map(is_kept, (*loops, accounts.settle)))
+
+
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
     road = "xway::INTEGER * 2 + dir"
     reports = tuples.split(ROADS, route=f"CASE WHEN {IS_REPORT} THEN ({road}) % {ROADS} END")
     kept = {"road": f"({road})::INTEGER", **{name: name for name in REPORTS.names[2:]}}
     told: dict[str, hr.Stream] = reports.map(**kept).apply(Roads(profile))
+    return told
+
+
+def _anywhere(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
+    facts = tuples.filter(IS_REPORT).map(*FOLLOWED).split(CARS, by=["vid"]).apply(Journeys(profile))
+    told: dict[str, hr.Stream] = facts.split(ROADS, route=f"road % {ROADS}").apply(Lanes(profile))
     return told
 
 

@@ -2,7 +2,7 @@
 
 Lines that cannot be meant (malformed, of a type that is none, with a field outside its domain, earlier than a line before)
 are kept apart with their numbers and the reason; no other line depends on them. What fields mean nothing to a type becomes
-`NOTHING`: they may hold anything.
+`NOTHING`: they may hold anything, numbers or not.
 
 Invariant: what is written depends on the text alone. A file has its name when it is whole; whoever begins anew after a kill
 begins with an empty folder.
@@ -11,7 +11,7 @@ begins with an empty folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -20,8 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import SourceError
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
-from headrace_linearroad.lines import BLOCK, Lines, read_lines
+from headrace_linearroad.lines import BLOCK, COUNT, Lines, first_lines, parsed, read_lines
+from headrace_linearroad.profiles import Profile
+from headrace_linearroad.telling import Say
+from headrace_linearroad.wandering import FIELDS as WATCHED
+from headrace_linearroad.wandering import Watch
 
 Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
@@ -55,28 +60,54 @@ class Spooled:
     tuples: int = 0
     seconds: int = 0
     apart: Counter[str] = field(default_factory=Counter)  # by reason
+    wandering: str = ""  # what a car does that no car does (`wandering.py`)
+
+
+def look(text: Path) -> None:
+    """Whether it can be a text of tuples, by its first lines; one that is empty can."""
+    beginning = first_lines(text)
+    if beginning and _malformed(*_parts(lines := parsed(beginning, len(FIELDS)))).all():
+        msg = f"{str(text)!r} is no text of tuples: of its first {_many(lines)} none has {len(FIELDS)} whole numbers"
+        how = "give a text, plain or gzip, or a folder that generate wrote"
+        raise SourceError(f"{msg}, the first is {lines.shown(0)}; {how}")
+
+
+def _parts(lines: Lines) -> tuple[dict[str, Longs], npt.NDArray[np.int32]]:
+    return dict(zip(FIELDS, lines.values, strict=True)), lines.wrong
+
+
+def _many(lines: Lines) -> str:
+    return f"{len(lines.wrong):,} lines" if len(lines.wrong) > 1 else "line"
 
 
 def spool(
-    text: Path, folder: Path, apart: Path, tell: Callable[[Spooled], None] = lambda _: None, block: int = BLOCK
+    text: Path,
+    folder: Path,
+    apart: Path,
+    tell: Say = lambda _: None,
+    block: int = BLOCK,
+    profile: str = Profile.official,
 ) -> Spooled:
     """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
-    found, waiting = Spooled(), INPUT.empty_table()
+    found, waiting, watch = Spooled(), INPUT.empty_table(), Watch(profile)
     with open(apart, "wb") as file:
         clock = -1
         for lines in read_lines(text, len(FIELDS), block):
-            values = dict(zip(FIELDS, lines.values, strict=True))
-            reasons = _reasons(values, lines.whole, clock)
+            values, wrong = _parts(lines)
+            reasons = _reasons(values, wrong, clock)
             good = reasons.good
             _keep_apart(file, lines, reasons, found)
             rows = np.flatnonzero(good)
             if len(rows):
                 clock = int(values["time"][rows[-1]])
+                reports = rows[values["type"][rows] == REPORT]
+                watch.see({name: values[name][reports] for name in WATCHED})
                 waiting = pa.concat_tables([waiting, _table(values, rows)])
                 waiting = _write_seconds(waiting, folder, found, before=clock)
-            found.lines += len(lines.whole)
-            tell(found)
+            found.lines += len(lines.wrong)
+            tell(f"reading {text}: {found.lines:,} lines, {lines.share:.0%}")
     _write_seconds(waiting, folder, found, before=clock + 1)
+    found.wandering = watch.found
     return found
 
 
@@ -98,9 +129,9 @@ class _Reasons:
         self.good &= ~which
 
 
-def _reasons(values: dict[str, Longs], whole: Mask, clock: int) -> _Reasons:
-    found, kind = _Reasons(len(whole)), values["type"]
-    found.refuse(~whole, MALFORMED)
+def _reasons(values: dict[str, Longs], wrong: npt.NDArray[np.int32], clock: int) -> _Reasons:
+    found, kind = _Reasons(len(wrong)), values["type"]
+    found.refuse(_malformed(values, wrong), MALFORMED)
     found.refuse(~np.isin(kind, list(USED)), NO_TYPE)
     for domain, of in ((OF_ALL, None), (OF_REPORTS, kind == REPORT), (OF_QUESTIONS, kind != REPORT)):
         for name, (least, largest) in domain.items():
@@ -110,6 +141,19 @@ def _reasons(values: dict[str, Longs], whole: Mask, clock: int) -> _Reasons:
     latest = np.maximum.accumulate(np.append(clock, time))[:-1]
     found.refuse(time < latest, BACKWARDS)
     return found
+
+
+def _malformed(values: dict[str, Longs], wrong: npt.NDArray[np.int32]) -> Mask:
+    """Whether a field that its type has a use for is no number, or there are not as many as there should be."""
+    found: Mask = wrong & (COUNT | _bits(("type",))) != 0
+    if wrong.any():
+        for kind, names in USED.items():
+            found |= (values["type"] == kind) & (wrong & _bits(names) != 0)
+    return found
+
+
+def _bits(names: Iterable[str]) -> int:
+    return sum(1 << FIELDS.index(name) for name in names)
 
 
 def _keep_apart(file: BinaryIO, lines: Lines, reasons: _Reasons, found: Spooled) -> None:
@@ -130,7 +174,7 @@ def _table(values: dict[str, Longs], rows: Longs) -> pa.Table:
         bounds = np.iinfo(INPUT.field(name).type.to_pandas_dtype())
         column = values[name][rows]
         column = np.where((column < bounds.min) | (column > bounds.max), bounds.min, column)
-        if name != "type":
+        if name != "type":  # fields that are no numbers are among those of no use
             uses = [each for each, names in USED.items() if name in names]
             column = column if len(uses) == len(USED) else np.where(np.isin(kind, uses), column, NOTHING)
         columns[name] = column

@@ -36,7 +36,11 @@ REPORTS = pa.schema(
 """What it is handed. The order of the columns is that in which reports of a second are looked at."""
 
 EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32()), ("page", pa.int8())])
-"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began."""
+"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began.
+
+In `what` is also, from `driving.TURN_SHIFT` on, the how many-th report of its car in this second it is of: so events
+are in sequence.
+"""
 
 SECOND = 1_000_000  # microseconds
 CARS, HEADS, MINUTES = PAGES, 2 * PAGES, 2 * PAGES + 1  # pieces of a road: numbers of cars come first
@@ -66,11 +70,11 @@ class Roads(hr.Processor):
     def process(self, tuples: pa.Table, state: State) -> dict[str, pa.Table]:
         columns = {name: tuples[name].to_numpy() for name in tuples.column_names}
         micros = columns["ts"].astype(np.int64)
-        roads, of = _numbered(columns["road"])
+        roads, of = numbered(columns["road"])
         given = (columns["vid"], columns["spd"], columns["lane"], columns["seg"], columns["pos"])
         reports = driving.Reports(micros // SECOND, of, *given)
         held = _Held(state["roads"], roads, reports)
-        found = _room_for(len(of))
+        found = room_for(len(of))
         official = self.profile == Profile.official
         scratch = driving.Scratch(np.zeros(REST, np.int32), *_pages(int(held.most)))
         arrays = tuple(reports), roads % 2 == 0, tuple(held.pages), tuple(held.roads), tuple(found), tuple(scratch)
@@ -79,10 +83,10 @@ class Roads(hr.Processor):
             report = {name: values[where].item() for name, values in columns.items() if name != "ts"}
             raise hr.DataError(f"the report {report} at {reports.time[where]} s {WORDS[went]}")
         held.put()
-        return _told(columns, roads, of, micros, found)
+        return told(columns, micros, found)
 
 
-def _numbered(road: Ints) -> tuple[Ints, Longs]:
+def numbered(road: Ints) -> tuple[Ints, Longs]:
     """The roads there are, ascending, and which of them each report is of."""
     there = np.zeros(int(road.max()) + 1, np.int64)
     there[road] = 1
@@ -95,7 +99,7 @@ def _pages(cars: int) -> tuple[Ints, Ints]:
     return np.empty(cars, np.int32), np.empty((cars, REST), np.int32)
 
 
-def _room_for(reports: int) -> driving.Found:
+def room_for(reports: int) -> driving.Found:
     toll_of, lav, toll, alert_of, alert, event_of = np.empty((6, reports), np.int64)
     event, page = np.empty((2, reports), np.int8)
     return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, page, np.zeros(3, np.int64))
@@ -121,7 +125,7 @@ class _Held:
             asked = (reports.time, reports.road, reports.vid)
             driving.strangers(*asked, found.data, old_starts, old_counts, needed)
         self.pages = self._cars(found.data, old_starts, old_counts, coming, needed)
-        self.roads = self._roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
+        self.roads = read_roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
 
     def _pieces(self, road: Ints, piece: npt.NDArray[Any]) -> Pieces:
         return Pieces(self.table, [("road", road), ("piece", piece.astype(np.int32))])
@@ -138,49 +142,62 @@ class _Held:
         gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
         return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
-    def _roads(self, data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
-        """starts, lengths: of the head and the minutes, by road."""
-        many = len(self.numbers)
-        heads = np.zeros((many, HEAD), np.int32)
-        heads[:, 0] = NONE
-        minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
-        minutes[:, :, 0] = NONE
-        stop_counts = np.maximum(lengths[:, 0] - HEAD, 0) // STOP
-        room = stop_counts + coming
-        stop_starts = np.cumsum(room) - room
-        stops = np.empty((int(room.sum()), STOP), np.int32)
-        gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
-        gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
-        places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
-        gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
-        return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
-
     def put(self) -> None:
         """What was changed, piece by piece."""
-        pages, roads, many = self.pages, self.roads, len(self.numbers)
-        changed, renewed = np.flatnonzero(pages.changed), np.flatnonzero(roads.renewed)
-        every, starts, counts = np.arange(many), pages.starts[changed], pages.counts[changed]
-        stops = roads.stop_counts * STOP
-        pieces = [
-            (changed // PAGES, changed % PAGES, pages.vids, starts, counts),
-            (changed // PAGES, changed % PAGES + CARS, pages.rest, starts * REST, counts * REST),
-            (
-                renewed // SLOTS,
-                renewed % SLOTS + MINUTES,
-                roads.minutes.view(np.int32),
-                *_fixed(renewed, MINUTE_WORDS * 2),
-            ),
-        ]
-        put = [blobs(data.ravel(), starts, lengths) for _, _, data, starts, lengths in pieces]
-        heads = _joined(roads, HEAD + stops)
-        road = np.concatenate([*(each[0] for each in pieces), every])
-        piece = np.concatenate([*(each[1] for each in pieces), np.full(many, HEADS)])
-        columns = [
-            pa.array(self.numbers[road]),
-            pa.array(piece.astype(np.int32)),
-            pa.chunked_array([*put, heads], pa.binary()),
-        ]
-        self.table.put(pa.Table.from_arrays(columns, names=["road", "piece", "bytes"]))
+        pages = self.pages
+        changed = np.flatnonzero(pages.changed)
+        starts, counts = pages.starts[changed], pages.counts[changed]
+        put_pieces(
+            self.table,
+            self.numbers,
+            [
+                (changed // PAGES, changed % PAGES, blobs(pages.vids, starts, counts)),
+                (changed // PAGES, changed % PAGES + CARS, blobs(pages.rest.ravel(), starts * REST, counts * REST)),
+                *road_pieces(self.roads),
+            ],
+        )
+
+
+def read_roads(data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
+    """starts, lengths: of the head and the minutes, by road. coming: how many stops there may be more."""
+    many = len(starts)
+    heads = np.zeros((many, HEAD), np.int32)
+    heads[:, 0] = NONE
+    minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)
+    minutes[:, :, 0] = NONE
+    stop_counts = np.maximum(lengths[:, 0] - HEAD, 0) // STOP
+    room = stop_counts + coming
+    stop_starts = np.cumsum(room) - room
+    stops = np.empty((int(room.sum()), STOP), np.int32)
+    gather(data, starts[:, 0], np.minimum(lengths[:, 0], HEAD), heads.ravel(), np.arange(many) * HEAD)
+    gather(data, starts[:, 0] + HEAD, stop_counts * STOP, stops.ravel(), stop_starts * STOP)
+    places = np.arange(many * SLOTS) * MINUTE_WORDS * 2
+    gather(data, starts[:, 1:].ravel(), lengths[:, 1:].ravel(), minutes.view(np.int32).ravel(), places)
+    return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
+
+
+Piece = tuple[Longs, Longs, pa.Array]  # places of roads, numbers of pieces, their bytes
+
+
+def road_pieces(roads: driving.Roads) -> list[Piece]:
+    """Heads, and the minutes that were changed."""
+    renewed, every = np.flatnonzero(roads.renewed), np.arange(len(roads.heads))
+    minutes = blobs(roads.minutes.view(np.int32).ravel(), *_fixed(renewed, MINUTE_WORDS * 2))
+    heads = _joined(roads, HEAD + roads.stop_counts * STOP)
+    return [
+        (renewed // SLOTS, renewed % SLOTS + MINUTES, minutes),
+        (every, np.full(len(every), HEADS), heads),
+    ]
+
+
+def put_pieces(table: Table, numbers: Ints, pieces: Sequence[Piece]) -> None:
+    road, piece = (np.concatenate(each) for each in list(zip(*pieces, strict=True))[:2])
+    columns = [
+        pa.array(numbers[road]),
+        pa.array(piece.astype(np.int32)),
+        pa.chunked_array([each[2] for each in pieces], pa.binary()),
+    ]
+    table.put(pa.Table.from_arrays(columns, names=["road", "piece", "bytes"]))
 
 
 def _fixed(places: Longs, words: int) -> tuple[Longs, Longs]:
@@ -199,13 +216,11 @@ def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def _told(
-    columns: dict[str, npt.NDArray[Any]], roads: Ints, of: Longs, micros: Longs, found: driving.Found
-) -> dict[str, pa.Table]:
+def told(columns: dict[str, npt.NDArray[Any]], micros: Longs, found: driving.Found) -> dict[str, pa.Table]:
     tolls, alerts, events = found.counts.tolist()
     toll_of, alert_of, event_of = found.toll_of[:tolls], found.alert_of[:alerts], found.event_of[:events]
     toll = found.toll[:tolls]
-    notified = np.zeros(len(of), np.int32)
+    notified = np.zeros(len(micros), np.int32)
     notified[toll_of] = toll
     road = columns["road"]
 

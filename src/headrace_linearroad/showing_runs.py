@@ -7,36 +7,29 @@ from typing import TextIO
 
 from rich.console import Console
 
-import headrace as hr
 from headrace.cli import explaining
 from headrace.cli.following import follow, on_spark
 from headrace.deployment import cores
 from headrace.showing import streams
 from headrace.stream import node_of
-from headrace_linearroad import running
+from headrace_linearroad import query, running
 from headrace_linearroad.running import Given
 
 
 def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json: TextIO | None) -> None:
     """json: where progress goes for a program to read."""
     say = streams.note if json else partial(streams.say, Console(highlight=False))
-    prepared = running.prepare(given, say)
-    count = slots or cores()
-    with on_spark(count, quiet=json is not None) as spark:
-        results = running.results(spark, given, prepared, epoch)
-        if explain:
-            roots = [node_of(stream) for stream, _ in results]
-            print(explaining.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
-            return
+    looked, count = running.look(given), slots or cores()
+    if explain:
+        roots = [node_of(stream) for stream in running.shape(given)]
+        print(explaining.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
+        return
+    with running.prepare(given, looked, say) as prepared, on_spark(count, quiet=json is not None) as spark:
         say(f"checkpoint {given.checkpoint}")
-        options = {
-            "checkpoint": given.checkpoint,
-            "epoch": "0 seconds",
-            "slots": count,
-            "once": True,
-            "late": hr.sinks.parquet(given.spool / running.LATE),
-        }
-        run = follow(results, options, lambda _: False, title="linearroad", json=json)
+        if not query.is_compiled(bool(prepared.wandering)):
+            say("compiling loops, once for all runs: the first epoch takes longer")
+        results = running.results(spark, given, prepared, epoch)
+        run = follow(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
         if run.progress.closed:
             for remark in running.remarks(given, prepared, run):
                 say(remark)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.errors import HeadraceError, QueryError, SourceError
+from headrace.cli import app
+from headrace.errors import QueryError, SourceError, WriterConflict
 from headrace.testing import LocalRun, table_stream
-from headrace_linearroad import history, query, running
+from headrace_linearroad import query, reading, running
 from headrace_linearroad.forms import FIELDS, INPUT, OUTPUTS
 from headrace_linearroad.generating import Settings
 from headrace_linearroad.generating.writing import Job, write
 from headrace_linearroad.history import Histories
-from headrace_linearroad.running import Given
+from headrace_linearroad.running import Given, Prepared
+from headrace_linearroad.telling import Say
 
 LINE = "0,{time},{vid},30,{xway},1,0,10,52900,-1,-1,-1,-1,-1,-1"
 
@@ -32,7 +39,9 @@ def text(tmp_path: Path, name: str = "in.dat") -> Path:
     return path
 
 
-def quiet(_: str) -> None: ...
+def prepared(given: Given, say: Say = lambda _: None) -> Prepared:
+    with running.prepare(given, running.look(given), say) as found:
+        return found
 
 
 @pytest.fixture
@@ -42,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_that_is_whole_is_taken(tmp_path: Path, folder: Path) -> None:
-    assert running.prepare(given(tmp_path, folder), quiet).seconds == folder.resolve()
+    assert prepared(given(tmp_path, folder)).seconds == folder.resolve()
 
 
 @pytest.mark.parametrize(
@@ -53,53 +62,255 @@ def test_a_folder_of_which_something_is_missing_is_refused(tmp_path: Path, folde
     for path in folder.glob(lost):
         path.unlink()
     with pytest.raises(SourceError, match=words):
-        running.prepare(given(tmp_path, folder), quiet)
+        prepared(given(tmp_path, folder))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_does_not_say_what_was_written_is_refused(tmp_path: Path, folder: Path) -> None:
     (folder / "_complete.json").write_text(json.dumps({}))
     with pytest.raises(SourceError, match="how many files"):
-        running.prepare(given(tmp_path, folder), quiet)
+        prepared(given(tmp_path, folder))
+
+
+def answer(given: Given) -> None:
+    """As if an epoch had been delivered."""
+    (given.checkpoint / "state").mkdir(parents=True, exist_ok=True)
+    pq.write_table(OUTPUTS["tolls"].empty_table(), given.out / "tolls" / f"{given.checkpoint.name}-0.parquet")
 
 
 def test_answers_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
     first = given(tmp_path, text(tmp_path))
-    running.prepare(first, quiet)
-    assert running.prepare(first, quiet).lines == 3, "a second start of the same"
-    pq.write_table(OUTPUTS["tolls"].empty_table(), first.out / "tolls" / "epoch-0.parquet")
-    running.prepare(first, quiet)
+    prepared(first)
+    assert prepared(first).lines == 3, "a second start of the same"
+    answer(first)
+    prepared(first)
+    with pytest.raises(QueryError, match=r"answers of another run.*the --checkpoint of that run, .*checkpoint'"):
+        prepared(given(tmp_path, text(tmp_path), checkpoint="another"))
+
+
+def test_a_run_that_was_killed_early_does_not_go_on_in_the_answers_of_another(tmp_path: Path) -> None:
+    first, second = (given(tmp_path, text(tmp_path), checkpoint=name) for name in ("first", "second"))
+    prepared(first)
+    prepared(second)
+    answer(second)
     with pytest.raises(QueryError, match="answers of another run"):
-        running.prepare(given(tmp_path, text(tmp_path), checkpoint="another"), quiet)
-    with pytest.raises(QueryError, match="another input"):
-        running.prepare(given(tmp_path, text(tmp_path, "other.dat")), quiet)
+        prepared(first)
+    prepared(second)
+
+
+def test_answers_without_the_checkpoint_that_they_are_of_are_not_written_again(tmp_path: Path) -> None:
+    first = given(tmp_path, text(tmp_path))
+    prepared(first)
+    answer(first)
+    shutil.rmtree(first.checkpoint)
+    with pytest.raises(QueryError, match=r"has answers, and the checkpoint .* is gone"):
+        prepared(first)
+
+
+def tolls(path: Path, toll: int = 42) -> Path:
+    path.write_text(f"7,1,0,{toll}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"profile": "walmart"}, "it has --profile official, and this one walmart; to go on, give --profile official"),
+        (
+            {"input": "other.dat"},
+            r"its input is '.*in\.dat', and that of this one '.*other\.dat'; to go on, give the same",
+        ),
+        ({"out": "elsewhere"}, r"it has --out .*out, and this one .*elsewhere; to go on, give --out"),
+        ({"histories": ()}, r"its history of tolls is '.*tolls\.csv', and that of this one none; to go on"),
+        (
+            {"histories": ("a.csv",)},
+            r"its history of tolls is '.*tolls\.csv', and that of this one '.*a\.csv'; to go on",
+        ),
+    ],
+)
+def test_what_a_checkpoint_is_of_is_said(tmp_path: Path, other: dict[str, Any], words: str) -> None:
+    first = replace(given(tmp_path, text(tmp_path)), histories=(tolls(tmp_path / "tolls.csv"),))
+    prepared(first)
+    text(tmp_path, "other.dat")
+    tolls(tmp_path / "a.csv")
+    paths = {"input": tmp_path / str(other.get("input")), "out": tmp_path / str(other.get("out"))}
+    paths |= {"histories": tuple(tmp_path / name for name in other.get("histories", ()))}
+    with pytest.raises(QueryError, match=f"{words}.*to begin anew, give another --out and --checkpoint"):
+        running.look(replace(first, **{name: paths.get(name, value) for name, value in other.items()}))
+    assert not (tmp_path / "elsewhere").exists(), "nothing is begun that is refused"
+
+
+def test_input_and_histories_that_were_changed_since_are_said(tmp_path: Path) -> None:
+    first = replace(given(tmp_path, text(tmp_path)), histories=(tolls(tmp_path / "tolls.csv"),))
+    prepared(first)
+    tolls(tmp_path / "tolls.csv", 143)
+    with pytest.raises(QueryError, match=r"its history of tolls '.*tolls.csv' was changed since"):
+        running.look(first)
+    (tmp_path / "in.dat").write_text("0")
+    (tmp_path / "in.dat").write_text(LINE.format(time=0, vid=1, xway=0))
+    with pytest.raises(QueryError, match=r"its input '.*in.dat' was changed since"):
+        running.look(first)
 
 
 def test_answers_that_were_removed_are_missed(tmp_path: Path) -> None:
     first = given(tmp_path, text(tmp_path))
-    running.prepare(first, quiet)
+    prepared(first)
     (first.out / "balances" / running.NO_ROWS).unlink()
     with pytest.raises(QueryError, match="removed"):
-        running.prepare(first, quiet)
+        prepared(first)
 
 
 def test_answers_need_a_folder(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(QueryError, match="no folder"):
-        running.prepare(given(tmp_path, text(tmp_path)), quiet)
+    with pytest.raises(QueryError, match="is a file, so there is no folder"):
+        prepared(given(tmp_path, text(tmp_path)))
 
 
-def test_histories_are_found_in_a_folder_as_text_too(tmp_path: Path) -> None:
-    (tmp_path / "history").mkdir()
-    (tmp_path / "history" / "tolls.csv").write_text("7,1,0,42\n")
-    (tmp_path / "history" / "segments.csv").write_text("1,1,0,0,0,50,60,200\n")
-    assert all(history.files_of([tmp_path]).values()) and all(history.files_of([tmp_path / "history"]).values())
+# --- places -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_history_that_is_cut_off_is_an_error_that_says_so(tmp_path: Path) -> None:
-    (tmp_path / "tolls.arrow").write_bytes(b"ARROW1\0\0 and no more")
-    with pytest.raises(HeadraceError, match="no Arrow file"):
-        history.files_of([tmp_path])
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize(
+    ("out", "checkpoint", "words"),
+    [
+        ("/", "checkpoint", "--out is '/', the root"),
+        ("out", "/", "--checkpoint is '/', the root"),
+        ("in.dat", "checkpoint", "in.dat' is a file, so there is no folder"),
+        ("in.dat/out", "checkpoint", "in.dat' is a file, so there is no folder"),
+        ("out", ".", r"one within the other; give another --checkpoint|where the input is; give another --checkpoint"),
+        ("out", "out", "one within the other; give another --checkpoint"),
+        ("out", "out/tolls", "one within the other; give another --checkpoint"),
+        ("checkpoint/out", "checkpoint", "one within the other; give another --checkpoint"),
+        ("checkpoint.spool/out", "checkpoint", "one within the other; give another --checkpoint"),
+    ],
+)
+def test_places_that_are_in_the_way_of_each_other(tmp_path: Path, out: str, checkpoint: str, words: str) -> None:
+    path = text(tmp_path)
+    before = everything(tmp_path)
+    with pytest.raises(QueryError, match=words):
+        prepared(given(tmp_path, path, out, checkpoint))
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(("name", "words"), [("tolls/road", "--out"), ("checkpoint.spool/road", "--checkpoint")])
+def test_what_is_read_does_not_lie_where_something_is_written(tmp_path: Path, name: str, words: str) -> None:
+    write(Settings(1), tmp_path / name, Job(0, 4))
+    before = everything(tmp_path)
+    with pytest.raises(QueryError, match=f"where the input is; give another {words}"):
+        prepared(given(tmp_path, tmp_path / name, out="."))
+    with pytest.raises(QueryError, match=r"where the history '.*' is"):
+        prepared(replace(given(tmp_path, text(tmp_path), out="."), histories=(tmp_path / name,)))
+    (tmp_path / "in.dat").unlink()
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("out", "checkpoint"), [("road", "checkpoint"), ("road/out", "road/checkpoint"), (".", "c"), ("o", "o/c")]
+)
+def test_folders_within_each_other_do_no_harm_otherwise(
+    tmp_path: Path, folder: Path, out: str, checkpoint: str
+) -> None:
+    before = everything(folder)
+    here = given(tmp_path, folder, out, checkpoint)
+    for _ in range(2):
+        prepared(here)
+        answer(here)
+    after = everything(folder)
+    assert {path: content for path, content in after.items() if path in before} == before
+    assert len(list(folder.glob("*.arrow"))) == 4
+
+
+def test_a_folder_that_has_the_name_of_the_spool_is_left_alone(tmp_path: Path) -> None:
+    here = given(tmp_path, text(tmp_path))
+    here.spool.mkdir()
+    (here.spool / "seconds").mkdir()
+    (here.spool / "seconds" / "mine.txt").write_text("years of work")
+    before = everything(tmp_path)
+    with pytest.raises(QueryError, match=r"checkpoint.spool' was not made by a run.*give another --checkpoint"):
+        prepared(here)
+    assert everything(tmp_path) == before
+    shutil.rmtree(here.spool)
+    prepared(here)
+    (here.spool / running.NOTE).unlink()  # as if it had been killed while it prepared
+    (here.spool / "mine.txt").write_text("put there since")
+    prepared(here)
+    assert (here.spool / "mine.txt").read_text() == "put there since"
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_has_the_name_of_the_spool_and_is_no_folder_is_left_alone(tmp_path: Path, kind: str) -> None:
+    here = given(tmp_path, text(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    here.spool.write_text("mine") if kind == "file" else here.spool.symlink_to(tmp_path / "elsewhere")
+    before = everything(tmp_path)
+    with pytest.raises(QueryError, match="is no folder, and a run needs one of that name"):
+        prepared(here)
+    assert everything(tmp_path) == before
+
+
+def test_two_runs_at_once(tmp_path: Path) -> None:
+    """The second is refused, whether it has the checkpoint or the answers in common, and nothing of the first is lost."""
+    path = text(tmp_path)
+    first = given(tmp_path, path)
+    for begun in (False, True):
+        with running.prepare(first, running.look(first), print) as found:
+            before = everything(first.spool) | everything(first.out)
+            for other, words in (("checkpoint", "another --checkpoint"), ("another", "another --out")):
+                with pytest.raises(WriterConflict, match=f"is in use by process {os.getpid()} .*{words}"):
+                    prepared(given(tmp_path, path, checkpoint=other))
+            assert everything(first.spool) | everything(first.out) == before
+            assert len(list(found.seconds.glob("*.arrow"))) == 3, begun
+
+
+def test_a_second_start_that_comes_while_the_first_prepares_waits_for_nothing(tmp_path: Path) -> None:
+    """Both looked before either began: who comes second finds what the first prepared."""
+    here = given(tmp_path, text(tmp_path))
+    looked = running.look(here)
+    prepared(here)
+    kept = {path: path.stat().st_ino for path in here.spool.rglob("*.arrow")}
+    with running.prepare(here, looked, print) as found:
+        assert found.lines == 3
+    assert {path: path.stat().st_ino for path in here.spool.rglob("*.arrow")} == kept
+
+
+def test_what_a_start_that_was_killed_left_is_made_anew(tmp_path: Path) -> None:
+    here = given(tmp_path, text(tmp_path))
+    prepared(here)
+    (here.spool / running.NOTE).unlink()
+    (here.spool / running.SECONDS / "000099.arrow").write_bytes(b"half")
+    assert sorted(path.name for path in prepared(here).seconds.iterdir()) == [f"{n:06}.arrow" for n in (0, 30, 60)]
+
+
+def test_to_explain_only_looks(tmp_path: Path) -> None:
+    path = text(tmp_path)
+    before = everything(tmp_path)
+    found = CliRunner().invoke(
+        app, ["linearroad", "run", "--input", str(path), "--out", str(tmp_path / "out"), "--explain"]
+    )
+    assert found.exit_code == 0, found.output
+    assert "apply Roads to each of" in found.stdout and "subquery-1 <- input" in found.stdout
+    assert everything(tmp_path) == before
+    found = CliRunner().invoke(
+        app, ["linearroad", "run", "--input", f"{path}x", "--out", str(tmp_path / "out"), "--explain"]
+    )
+    assert (found.exit_code, found.stdout) == (1, "")
+
+
+def test_a_wrong_history_is_said_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is wrong far behind, where a look does not reach."""
+    monkeypatch.setattr(reading, "spool", lambda *_: pytest.fail("the text was read"))
+    path = tmp_path / "tolls.csv"
+    path.write_text("".join(f"{vid},1,0,42\n" for vid in range(20_000)) + "1,2,3\n")
+    with pytest.raises(
+        SourceError, match=r"has '1,2,3' in line 20,001; expected 4 whole numbers, as it is a history of tolls"
+    ):
+        prepared(replace(given(tmp_path, text(tmp_path)), histories=(path,)))
+    path.write_text("vid,day,xway,toll\n7,1,0,42\n")
+    with pytest.raises(SourceError, match=r"has 'vid,day,xway,toll' in line 1; expected 4 whole numbers"):
+        running.look(replace(given(tmp_path, text(tmp_path)), histories=(path,)))
 
 
 def test_the_last_second_and_the_last_expressway_there_can_be(tmp_path: Path) -> None:

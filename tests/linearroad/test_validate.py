@@ -516,6 +516,9 @@ BAD: list[tuple[str, str | Tuple]] = [
     ("malformed", ",".join(map(str, GOOD)).replace("52900", "+52900")),
     ("malformed", ",".join(map(str, GOOD)).replace("52900", "5 2900")),
     ("malformed", ",".join(map(str, GOOD)).replace("52900", "1" * 19)),
+    ("malformed", ",".join(map(str, GOOD)) + ","),
+    ("malformed", ",".join(map(str, Tuple(2, 100, 5, qid=7))).replace("7", "7.0")),
+    ("malformed", "x" + ",".join(map(str, GOOD))[1:]),
     ("malformed", "time,vid"),
     ("malformed", "\xe9\x00"),
     ("of no known type", GOOD._replace(type=1)),
@@ -581,13 +584,29 @@ def test_a_tuple_of_a_folder_without_a_value_or_of_another_time(tmp_path: Path) 
     folder = driving.write_seconds(tmp_path / "seconds", [GOOD, GOOD._replace(vid=6), GOOD._replace(vid=7)])
     file = folder / "000100.arrow"
     table = pa.ipc.open_file(str(file)).read_all()
-    for column, value in (("seg", None), ("ts", None), ("ts", 101_000_000)):
-        other = altered(table, 1, **{column: value})
+
+    def put(**values: int | None) -> None:
+        other = altered(table, 1, **values)
         with pa.ipc.new_file(str(file), other.schema) as written:
             written.write_table(other)
+
+    for column, value in (("seg", None), ("ts", None), ("type", None), ("time", 101)):
+        put(**{column: value})
         found = answer(folder, [], OFFICIAL)
         assert +found.left == {"malformed": 1}
         assert sorted(found.tables["tolls"]["vid"].to_pylist()) == [5, 7]
+    put(qid=None)
+    assert answer(folder, [], OFFICIAL).tables["tolls"].num_rows == 3, "a report has no use for it"
+    put(ts=101_000_000)
+    with pytest.raises(SourceError, match="more than one second"):
+        answer(folder, [], OFFICIAL)
+
+
+def test_files_of_a_folder_are_in_the_order_of_their_seconds(tmp_path: Path) -> None:
+    folder = driving.write_seconds(tmp_path / "seconds", [GOOD, GOOD._replace(time=101)])
+    (folder / "000101.arrow").rename(folder / "000099.arrow")
+    with pytest.raises(SourceError, match="a file before it"):
+        answer(folder, [], OFFICIAL)
 
 
 def test_what_may_stand_around_numbers(tmp_path: Path) -> None:
@@ -608,9 +627,13 @@ def test_unused_fields_may_hold_anything(tmp_path: Path) -> None:
             Tuple(2, 100, 5, most, most, -most, most, most, most, 1, most, most, most, most, most),
         ],
     )
+    with path.open("a") as file:
+        file.write("2,100,6,,x y,1.5,-, ,+3,2,0x1,'',\"\",--1,None\n")
+        file.write("0,100,7,50,1,2,0,10,52900,,,,,,\r\n")
     found = answer(path, [], OFFICIAL)
     assert not found.left.total()
-    assert plain(expected(path)["balances"]) == [(1, 100, 100, 5, 0)]
+    assert plain(expected(path)["balances"]) == [(1, 100, 100, 5, 0), (2, 100, 100, 6, 0)]
+    assert plain(expected(path)["tolls"]) == [(vid, 100, -1, 0, 1, 0, 10) for vid in (5, 7)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -622,12 +645,10 @@ def test_a_block_is_called_clean_only_if_each_line_is(seed: int) -> None:
         block = bytearray(("\n".join(lines) + "\n").encode())
         for _ in range(random.randrange(3)):
             block[random.randrange(len(block) - 1)] = random.choice(b"0,-\n 1")
-        good = [line for line in bytes(block)[:-1].split(b"\n") if text.LINE.fullmatch(line)]
+        good = [text._fields(line) for line in bytes(block)[:-1].split(b"\n")]
         table, malformed = text._table(bytes(block))
-        assert malformed == bytes(block)[:-1].count(b"\n") + 1 - len(good)
-        assert [list(row.values()) for row in table.to_pylist()] == [
-            [int(n) for n in line.split(b",")] for line in good
-        ]
+        assert malformed == good.count(None)
+        assert [list(row.values()) for row in table.to_pylist()] == [[int(n) for n in line] for line in good if line]
 
 
 def test_blocks_are_cut_between_lines(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

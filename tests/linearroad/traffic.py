@@ -1,6 +1,7 @@
 """Small traffic at random, in which everything happens that the rules are about: crowds, slow cars, accidents, returns.
 
-Few places, many cars and minutes that matter; not what a road looks like, but what a rule can be wrong about.
+Few places, many cars and minutes that matter; not what a road looks like, but what a rule can be wrong about. In `wild` traffic
+some cars do what no car can: they are on two roads at once, in one second at two places, back where they were ten minutes ago.
 """
 
 from __future__ import annotations
@@ -21,10 +22,48 @@ def traffic(seed: int, cars: int = 800, minutes: int = 11, roads: int = 3) -> li
     tuples: list[dict[str, int]] = []
     for vid in range(cars):
         tuples += _car(r, vid, minutes * 60, roads, segments)
-    for qid, (time, vid) in enumerate(_askers(r, tuples, minutes * 60, cars)):
+    return asked(r, tuples, minutes * 60, cars)
+
+
+def wild(seed: int, cars: int = 500, wild_cars: int = 60, minutes: int = 11, roads: int = 3) -> list[dict[str, int]]:
+    """Traffic, and among it cars that are anywhere at any time."""
+    r = random.Random(seed)
+    tuples = [each for each in traffic(seed, cars, minutes, roads) if each["type"] == 0]
+    places = sorted({(each["xway"] * 2 + each["dir"], each["seg"]) for each in tuples})
+    for vid in range(cars, cars + wild_cars):
+        tuples += _anywhere(r, vid, minutes * 60, places)
+    return asked(r, tuples, minutes * 60, cars + wild_cars)
+
+
+def asked(r: random.Random, tuples: list[dict[str, int]], end: int, cars: int) -> list[dict[str, int]]:
+    """With questions for balances, all in any order."""
+    for qid, (time, vid) in enumerate(_askers(r, tuples, end, cars)):
         tuples.append({**UNUSED, "type": 2, "time": time, "vid": vid, "qid": qid, "xway": r.choice((-1, 0, 7))})
     r.shuffle(tuples)
     return tuples
+
+
+def _anywhere(r: random.Random, vid: int, end: int, places: Sequence[tuple[int, int]]) -> Iterator[dict[str, int]]:
+    time, been = r.choice((0, 29, 59, 60, r.randrange(end))), [(0, *r.choice(places), 7)]
+    pauses = r.choice(
+        ((30,) * 6 + (29, 31, 60), (30, 30, 0, 0, 1, 5, 15, 45, 60, 61, 90), (30, 30, 60, 61, 62, 601, 300))
+    )
+    lingers = r.random()
+    while time < end:
+        lane, road, seg, pos = been[-1]
+        chance = r.random()
+        if chance < 0.7 * lingers:
+            pass
+        elif chance < 0.75:
+            lane, seg = r.choice((0, 1, 2, 2, 3, 4)), (_next(seg, road) if r.random() < 0.5 else seg)
+            pos = r.choice((7, 7, r.randrange(5000)))
+        elif chance < 0.9:
+            lane, road, seg, pos = r.choice(been[-4:])
+        else:
+            lane, (road, seg), pos = r.choice((0, 0, 1, 2, 4)), r.choice(places), r.choice((7, 7, r.randrange(5000)))
+        been.append((lane, road, seg, pos))
+        yield _report(time, vid, r.choice((0, 0, 0, 0, 0, 0, 0, 20, 40)), road, lane, seg, seg * 5280 + pos)
+        time += r.choice(pauses)
 
 
 def _askers(r: random.Random, reports: Sequence[dict[str, int]], end: int, cars: int) -> Iterator[tuple[int, int]]:

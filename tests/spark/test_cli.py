@@ -131,13 +131,15 @@ def test_a_query_is_explained_and_its_edited_plan_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_signal_ends_a_run_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """A signal to all of its process group, as a terminal and `timeout` send it: Spark's JVM is not to hear it first."""
     calls = made_up(tmp_path)
     write(tmp_path, calls, 1, 0, 30)
     arguments = command("fraud.py", "--checkpoint", "checkpoint", "--json")
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options(tmp_path)) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(arguments, start_new_session=True, **pipes, **options(tmp_path)) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        process.send_signal(number)
+        os.killpg(process.pid, number)
         _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert first["tuples_in"] == calls.table.num_rows

@@ -25,8 +25,7 @@ def session(
 
     What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
     """
-    import headrace
-    from headrace.engine.spark import await_executors
+    from headrace.engine.spark import await_executors, session_apart
 
     if master is not None:
         check_master(master)
@@ -34,7 +33,7 @@ def session(
     with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log:
         try:
             with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
-                spark = headrace.session(slots, master, **(config or {}))
+                spark = session_apart(slots, master, **(config or {}))
         except EngineError:
             raise
         except Exception as error:

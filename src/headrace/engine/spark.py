@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD, SparkContext, TaskContext, cloudpickle
+from pyspark import RDD, SparkConf, SparkContext, TaskContext, cloudpickle
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
@@ -69,11 +70,29 @@ Columns = Mapping[str, Collection[str]]  # by source: those that are read, as th
 
 def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
+    builder = SparkSession.builder
+    for key, value in _settings(slots, master, config).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_apart(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
+    """The same for a program that ends by itself at a signal: one that is sent to its whole process group, as `timeout`
+    does, does not reach Spark's JVM, which is still needed; the JVM ends when its standard input does, so with us.
+    """
+    if SparkContext._gateway is None:
+        settings = SparkConf(loadDefaults=False).setAll(list(_settings(slots, master, config).items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"process_group": 0}))
+    return session(slots, master, **config)
+
+
+def _settings(slots: int, master: str | None, config: Mapping[str, str]) -> dict[str, str]:
     check_slots(slots)
     asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python  # which is where pyspark looks; the setting alone is passed over
-    settings = {
+    return {
+        "spark.master": master or f"local[{slots}]",
         "spark.app.name": "headrace",
         "spark.pyspark.python": python,
         "spark.ui.enabled": "false",
@@ -95,10 +114,6 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
     }
-    builder = SparkSession.builder.master(master or f"local[{slots}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _has_unix_sockets() -> bool:

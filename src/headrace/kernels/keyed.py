@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.kernels import records
 
 MAGIC = 0x65636172_64616568
-FORMAT = 1
+FORMAT = 2
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
@@ -87,7 +87,7 @@ class KeyedTable:
         rows = None if rows is None else self._fit_rows(rows, "what was loaded")
         count = 0 if rows is None else rows.num_rows
         words = sum(rows.column(c.name).nbytes // 8 + count for c in self._layout.texts()) if rows is not None else 0
-        sizes = _Sizes(max(count + count // 8, SMALLEST), max(words, SMALLEST))
+        sizes = _Sizes(max(count + count // 8, SMALLEST), max(words + words // 8, SMALLEST))
         self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
         self._areas.entries[:] = self._do.EMPTY
         if rows is not None:
@@ -388,6 +388,7 @@ class KeyedTable:
     def _make_room(self, rows: int, text: int) -> None:
         """Room for so many more rows, and for so many more words of text."""
         do, head, now = self._do, self._at.head, self._sizes
+        text += text // 8  # a value may have that much to spare
         need = int(head[do.TOP] + max(rows - head[do.FREES], 0))
         used = int(head[do.TEXT_USED])
         if need <= now.rows and used + text <= now.text:

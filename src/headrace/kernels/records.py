@@ -26,6 +26,7 @@ import numpy.typing as npt
 from headrace.compiled import compiled, inner
 from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
+from headrace.loops import copy_piece
 
 U = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -51,6 +52,8 @@ FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
     U(0x13198A2E03707344),
     U(0xA4093822299F31D0),
 )
+
+LONG = 16  # words of a value whose sum is taken in four
 
 # counters, in the head
 TOP, ROWS, FREE_LIST, FREES, TEXT_USED, TEXT_LIVE, HEAP, WORK = range(8)
@@ -109,10 +112,27 @@ def words_of(slot):
 
 
 @inner
+def room_of(slot):
+    """Words that a value has for itself: of a long one up to an eighth more, so that it can become a little longer."""
+    words, step = words_of(slot), 1
+    while words >= 16 * step:
+        step *= 2
+    return (words + step - 1) // step * step
+
+
+@inner
 def mixed_text(sum_, text, slot):
-    start = np.int64(slot >> LENGTH_BITS)
-    for place in range(start, start + words_of(slot)):
-        sum_ = mixed(sum_, text[place])
+    start, size, done = np.int64(slot >> LENGTH_BITS), words_of(slot), 0
+    piece = text[start : start + size]
+    if size >= LONG:  # four sums that do not wait for each other
+        one, two, three = mixed(sum_, SEED_KEY), mixed(sum_, SEED_ROW), mixed(sum_, SEED_HEAP)
+        for place in range(0, size - 3, 4):
+            sum_, one = mixed(sum_, piece[place]), mixed(one, piece[place + 1])
+            two, three = mixed(two, piece[place + 2]), mixed(three, piece[place + 3])
+        sum_ = mixed(mixed(mixed(sum_, one), two), three)
+        done = size // 4 * 4
+    for place in range(done, size):
+        sum_ = mixed(sum_, piece[place])
     return sum_
 
 
@@ -163,18 +183,17 @@ def lay_down(areas, shape, row, flags):
 
 @inner
 def stored(areas, old, new, text):
-    """Where a value is stored that is `new` in another text; in place of `old` if it is as long."""
-    size, head = words_of(new), areas.head
+    """Where a value is stored that is `new` in another text; in place of `old` if that has as much room."""
+    size, room, head = words_of(new), room_of(new), areas.head
     start = np.int64(old >> LENGTH_BITS)
-    if size != words_of(old):
-        head[TEXT_LIVE] += size - words_of(old)
+    if room != room_of(old):
+        head[TEXT_LIVE] += room - room_of(old)
         start = head[TEXT_USED]
-        head[TEXT_USED] += size
+        head[TEXT_USED] += room
     if size == 0:
         return U(0)
     source = np.int64(new >> LENGTH_BITS)
-    for place in range(size):
-        areas.text[start + place] = text[source + place]
+    copy_piece(text[source : source + size], areas.text[start : start + size])
     return (U(start) << LENGTH_BITS) | (new & LENGTH)
 
 
@@ -183,7 +202,7 @@ def free(areas, shape, row):
     """A row in work that nothing leads to any more."""
     rows, head = areas.rows, areas.head
     for word in shape.texts:
-        head[TEXT_LIVE] -= words_of(rows[row, word])
+        head[TEXT_LIVE] -= room_of(rows[row, word])
     for word in range(1, rows.shape[1]):
         rows[row, word] = U(0)
     rows[row, 0] = (rows[row, 0] >> HALF << HALF) | WORKING | FREE
@@ -212,7 +231,7 @@ def has_room(areas, shape, key):
     """Whether there is a row left, and text enough for a key."""
     size = areas.head[TEXT_USED]
     for place in range(shape.key_texts):
-        size += words_of(key[shape.texts[place]])
+        size += room_of(key[shape.texts[place]])
     return size <= len(areas.text) and (areas.head[TOP] < len(areas.rows) or areas.head[FREE_LIST] > 0)
 
 
@@ -229,7 +248,7 @@ def begin(areas, shape, row, key, text, revived):
             rows[row, word] = stored(areas, U(0), key[word], text)
         elif place >= shape.key_texts:
             if revived:
-                areas.head[TEXT_LIVE] -= words_of(rows[row, word])
+                areas.head[TEXT_LIVE] -= room_of(rows[row, word])
             rows[row, word] = U(0)
     for word in range(rows.shape[1]):
         value = (rows[row, word] & shape.slots[word]) | shape.made[word]
@@ -349,9 +368,8 @@ def seal(areas, shape):
 def copy(source, starts, lengths, target, places):
     """Bytes from some places to others."""
     for value in range(len(starts)):
-        start, place = starts[value], places[value]
-        for byte in range(lengths[value]):
-            target[place + byte] = source[start + byte]
+        start, place, size = starts[value], places[value], lengths[value]
+        copy_piece(source[start : start + size], target[place : place + size])
 
 
 @compiled

@@ -7,12 +7,14 @@ from after epoch n, blocks that end with epoch n are dropped. While rows are onl
     stored rows    <  about 3 times the live ones, and some thousands; about 2 times when the same keys go on changing
     written rows   about 2 or 3 for each row that changed, and what merging takes
     in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's; and about
-                   two merges, each of at most twice what changed, or FEW rows, or one in SHARE of what is stored
+                   two merges, each of at most twice what changed, or FEW rows, or one in SHARE of what is stored, and of
+                   LITTLE bytes or one in SHARE
     blocks         some hundreds
 
 The more is stored, the more is renewed for each row that changes. That matters when all bases are equally old, as after a
 first load: the oldest block then stays until the last of them was renewed. A merge takes a small part of the table, so that
-no epoch takes much longer than others, and a block is not kept for long by its newest row.
+no epoch takes much longer than others, and a block is not kept for long by its newest row. Rows may be large, such as arrays
+in bytes: blocks of much are few without being merged.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ SMALL = 10_000  # rows that may be stored besides: not worth to look at
 LEAST = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
 MOST = 3  # rows that are renewed for one that changed
 FEW = 30_000  # rows that a merge may always have
-SHARE = 256  # a merge may have one row in so many of those that are stored: what keeps blocks few
+LITTLE = 4 << 20  # bytes that it may always have
+SHARE = 256  # a merge may have one row, or byte, in so many of those that are stored: what keeps blocks few
 
 
 def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
@@ -68,17 +71,22 @@ def runs(state: TableState, last: int) -> list[tuple[Block, ...]]:
     """Which blocks are merged: of about one size, neighbours in time first, as many as may be in one merge."""
     stored = sum(block.rows for block in state.blocks)
     most = min(max(FEW, 2 * changed(state, last), stored // SHARE), MOST_ROWS)
+    heaviest = min(max(LITTLE, sum(block.bytes for block in state.blocks) // SHARE), MOST_BYTES)
     found = []
-    for members in by_size(state.blocks):
+    for members in by_size([block for block in state.blocks if 2 * block.bytes <= heaviest]):
         run: list[Block] = []
         for block in members if len(members) >= FAN_IN else ():
-            if len(run) == FAN_IN or sum(b.rows for b in run) + block.rows > most:
+            if len(run) == FAN_IN or not _fits([*run, block], most, heaviest):
                 found.append(tuple(run))
                 run = []
             run.append(block)
         if len(run) == FAN_IN:
             found.append(tuple(run))
-    return _some([run for run in found if len(run) > 1 and sum(b.bytes for b in run) <= MOST_BYTES], 2 * most)
+    return _some([run for run in found if len(run) > 1], 2 * most)
+
+
+def _fits(run: Sequence[Block], rows: int, size: int) -> bool:
+    return sum(block.rows for block in run) <= rows and sum(block.bytes for block in run) <= size
 
 
 def _some(runs: Sequence[tuple[Block, ...]], most: int) -> list[tuple[Block, ...]]:

@@ -87,8 +87,8 @@ def keep_to_ourselves(folder: Path) -> None:
 class WriterLock:
     """An advisory lock that ends with the process, and the note in it that says who holds it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
+    def __init__(self, folder: Path, name: str = LOCK) -> None:
+        self.path = folder / name
         self.left = ""
         self._descriptor: int | None = self._take()
 

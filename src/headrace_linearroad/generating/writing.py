@@ -124,7 +124,7 @@ def write(
                 tolls.see(table)
             tell(written, "")
     if job.history != "none":
-        _write_histories(traffic, tolls, folder, job, lambda: tell(written, "histories are written"))
+        write_histories(traffic, tolls, folder, job, lambda: tell(written, "histories are written"))
     write_json(folder / TRUTH, traffic.cast.truth(job.begin, job.end))
     write_json(folder / COMPLETE, _summary(settings, job, written))
     return written
@@ -153,7 +153,7 @@ def _has_room(settings: Settings, folder: Path, job: Job) -> None:
 def _sink(folder: Path, job: Job) -> Iterator[Callable[[int, pa.Table], int]]:
     """Where the tuples of a second go; says how many files that made."""
     if job.text is None:
-        yield lambda second, table: _put_columns(folder, second, table)
+        yield lambda second, table: put_columns(folder, second, table)
         return
     schema = pa.schema([INPUT.field(name) for name in FIELDS])
     with _text(folder / job.text, schema, job.is_packed) as writer:
@@ -165,7 +165,7 @@ def _sink(folder: Path, job: Job) -> Iterator[Callable[[int, pa.Table], int]]:
         yield put
 
 
-def _put_columns(folder: Path, second: int, table: pa.Table) -> int:
+def put_columns(folder: Path, second: int, table: pa.Table) -> int:
     if not table.num_rows:
         return 0
     with columns(folder / f"{second:06d}.arrow", table.schema) as writer:
@@ -183,7 +183,7 @@ def history_paths(folder: Path, job: Job) -> tuple[Path, Path]:
     return tolls, segments
 
 
-def _write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tell: Callable[[], None]) -> None:
+def write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tell: Callable[[], None]) -> None:
     segments = Segments(traffic.settings)
     if job.history == "needed":
         parts = tolls.needed(), segments.needed()

@@ -18,13 +18,15 @@ It shares no code with the query, the generator or the engine: what lies in file
 Where the rules of the benchmark leave a choice, this is what was chosen.
 
 Input
-- A line is fifteen whole numbers of at most 18 digits between commas; spaces and tabs around them, and CR before LF, are
-  no fault. A blank line is malformed, as is a tuple of an Arrow file that lacks a value or whose `ts` is not its `time`.
+- A line is fifteen fields between commas, whole numbers of at most 18 digits where the tuple's type has a use for them;
+  spaces and tabs around them, and CR before LF, are no fault. A blank line is malformed, as is a tuple of an Arrow file that
+  lacks a value it needs or whose `ts` is not its `time`.
+- A file of a folder has tuples of one second, later than those of files that come before it by name; else it is an error.
 - Of all tuples: type 0, 2, 3 or 4, time 0..10799, vid 0..2^31-1; of queries: qid 0..2^31-1; of reports: every field within
   its domain, xway up to 32767. `seg` need not be pos div 5280: fields are taken as they stand. Fields that a tuple has no
-  use for may hold any whole number. Whatever else a query asks for decides whether it has an answer, not whether it counts.
+  use for may hold anything. Whatever else a query asks for decides whether it has an answer, not whether it counts.
 - In text, a tuple goes back in time if one that counts by the rules above stands before it with a larger time. A line that
-  does not count moves no clock. In a folder, order means nothing.
+  does not count moves no clock. In a file of a folder, order means nothing.
 - Reports of one car in one second, which no car sends, are taken in the order of spd, xway, lane, dir, seg, pos.
 
 Journeys

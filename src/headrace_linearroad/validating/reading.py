@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import SourceError
 from headrace_linearroad.validating import text
-from headrace_linearroad.validating.shapes import ALWAYS, COMPLETE, FIELDS, OF_QUERIES, OF_REPORTS, REPORT, TRAVEL
+from headrace_linearroad.validating.shapes import ALWAYS, COMPLETE, FIELDS, OF_QUERIES, OF_REPORTS, REPORT, TRAVEL, USED
 
 Column = npt.NDArray[np.int64]  # of any width
 Flags = npt.NDArray[np.bool_]
@@ -115,9 +116,13 @@ def _of_text(path: Path) -> Iterator[_Batch]:
 def _of_folder(path: Path) -> Iterator[_Batch]:
     if not (path / COMPLETE).exists():
         raise SourceError(f"{str(path)!r} has no {COMPLETE}: it is half written, or no folder of seconds")
-    files = _seconds(path)
+    files, clock = _seconds(path), -1
     for first in range(0, len(files), FILES):
-        table = pa.concat_tables([_second(file) for file in files[first : first + FILES]])
+        tables = []
+        for file in files[first : first + FILES]:
+            tables.append(_second(file))
+            clock = _instant(file, tables[-1], clock)
+        table = pa.concat_tables(tables)
         whole = _whole(table)
         columns, left = _valid({name: whole[name].to_numpy() for name in FIELDS})
         left += Counter({MALFORMED: table.num_rows - whole.num_rows})
@@ -146,9 +151,26 @@ def _second(file: Path) -> pa.Table:
     return table.select(wanted).cast(pa.schema(list(zip(wanted, kinds, strict=True))))
 
 
+def _instant(file: Path, table: pa.Table, before: int) -> int:
+    """The microsecond of its tuples, later than all before: else nobody could say what comes after what."""
+    found = pc.unique(table["ts"].drop_null().cast(pa.int64())).to_pylist()
+    if len(found) > 1:
+        raise SourceError(f"{str(file)!r} has tuples of more than one second: of {sorted(found)[:5]} microseconds")
+    if found and found[0] <= before:
+        raise SourceError(f"{str(file)!r} has tuples of {found[0]} microseconds, and a file before it of {before}")
+    return int(found[0]) if found else before
+
+
 def _whole(table: pa.Table) -> pa.Table:
-    """Without tuples that lack a field or contradict themselves about when they were."""
-    whole = table.drop_null()
+    """Without tuples that lack a field they need, or contradict themselves about when they were."""
+    lacks = pc.or_(pc.is_null(table["ts"]), pc.is_null(table["type"]))
+    for name in FIELDS[1:]:
+        if table[name].null_count:
+            kinds = pa.array([kind for kind, names in USED.items() if name in names], pa.int64())
+            lacks = pc.or_(lacks, pc.and_(pc.is_null(table[name]), pc.is_in(table["type"], kinds)))
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, table[name].fill_null(-1))
+    whole = table.filter(pc.invert(lacks))
     agree = whole["ts"].cast(pa.int64()).to_numpy() == whole["time"].to_numpy() * 1_000_000
     return whole if agree.all() else whole.filter(pa.array(agree))
 

@@ -27,6 +27,14 @@ OF_REPORTS = {
 OF_QUERIES = {"qid": (0, MOST)}
 """Domains, ends included. What else a query asks for may be outside of its domain: it is then not answered."""
 
+USED = {
+    REPORT: (*ALWAYS, *OF_REPORTS),
+    BALANCE: (*ALWAYS, *OF_QUERIES),
+    EXPENDITURE: (*ALWAYS, *OF_QUERIES, "xway", "day"),
+    TRAVEL: (*ALWAYS, *OF_QUERIES, "xway", "sinit", "send", "dow", "tod"),
+}
+"""What a tuple of each type has a use for. What else it has may be anything."""
+
 COMPLETE = "_complete.json"  # in a folder of seconds that was written to its end
 HISTORY = "history"  # a folder in it
 

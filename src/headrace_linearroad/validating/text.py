@@ -1,7 +1,7 @@
-"""Lines of fifteen whole numbers, plain or gzip. A line that is anything else is counted and left out.
+"""Lines of fifteen fields, plain or gzip: whole numbers where its type has a use for them. Any other is counted and left out.
 
-Invariant: what is a line of numbers is said by `LINE` alone. `_clean` proves of a whole block of bytes that each of its
-lines is one, which is the usual case; only the lines of other blocks are looked at one by one.
+Invariant: what is a line is said by `_fields` alone. `_clean` proves of a whole block of bytes that each of its lines is
+fifteen numbers, which is the usual case; only the lines of other blocks are looked at one by one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from headrace.errors import SourceError
-from headrace_linearroad.validating.shapes import FIELDS
+from headrace_linearroad.validating.shapes import FIELDS, USED
 
 DIGITS = 18  # so many fit into 64 bits
-NUMBER = rb"[ \t]*-?[0-9]{1,%d}[ \t]*" % DIGITS
-LINE = re.compile(NUMBER + (rb"," + NUMBER) * (len(FIELDS) - 1))
+NUMBER = re.compile(rb"[ \t]*(-?[0-9]{1,%d})[ \t]*" % DIGITS)
+UNUSED = b"-1"
 BLOCK = 1 << 24
 UNREADABLE = (OSError, EOFError, zlib.error)  # what a broken gzip file may raise
 _ENDS = np.array([ord(",")] * (len(FIELDS) - 1) + [ord("\n")], np.uint8)
@@ -62,8 +62,19 @@ def _table(block: bytes) -> tuple[pa.Table, int]:
     if _clean(block):
         return _numbers(block), 0
     lines = block[:-1].split(b"\n")
-    good = [line for line in lines if LINE.fullmatch(line)]
-    return _numbers(b"".join(line.translate(None, b" \t") + b"\n" for line in good)), len(lines) - len(good)
+    good = [fields for fields in map(_fields, lines) if fields is not None]
+    return _numbers(b"".join(b",".join(fields) + b"\n" for fields in good)), len(lines) - len(good)
+
+
+def _fields(line: bytes) -> list[bytes] | None:
+    """The numbers of a line; where one is not asked for and is not there, `UNUSED`. None: the line is malformed."""
+    given = [NUMBER.fullmatch(field) for field in line.split(b",")]
+    if len(given) != len(FIELDS) or given[0] is None:
+        return None
+    asked = USED.get(int(given[0][1]), ())
+    if any(found is None and name in asked for name, found in zip(FIELDS, given, strict=True)):
+        return None
+    return [UNUSED if found is None else found[1] for found in given]
 
 
 def _clean(block: bytes) -> bool:

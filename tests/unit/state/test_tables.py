@@ -568,3 +568,18 @@ def test_a_large_table_stays_small(live: int, changed: int, slots: int, monkeypa
     # blocks below 4,096 rows all count as small, so a small one is merged along with every seven that follow it
     assert sum(sum(age.merged) for age in history) < 5 * sum(age.written for age in history)
     assert max(sum(age.merged) for age in history) <= 2 * most
+
+
+@pytest.mark.parametrize(
+    ("many", "size", "merges"), [(40, 100 << 10, True), (40, 10 << 20, False), (900, 10 << 20, True)]
+)
+def test_blocks_of_much_are_merged_only_if_they_are_many(
+    many: int, size: int, merges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few rows may be many bytes: what a merge writes beside an epoch is bounded in both."""
+    monkeypatch.undo()
+    blocks = tuple(replace(block(number, 100, number, number), bytes=size) for number in range(many))
+    state = TableState(("k",), PLAIN.columns, blocks, (0,) * 8, (many * 10,) * 8)
+    runs = bases.runs(state, many - 1)
+    assert bool(runs) is merges
+    assert all(sum(b.bytes for b in run) <= max(bases.LITTLE, many * size // bases.SHARE) for run in runs)

@@ -1,0 +1,225 @@
+"""Every row of a rating, judged some expressways at a time, so that the memory it takes does not depend on their number.
+
+Input is removed as it is taken, and made again here: an expressway has the same traffic whatever the others are. Cars belong to
+the expressway that their number is of, and drive on a few others at most (`entering.BACK`). So the rows of the cars of some
+expressways follow from the traffic of these and of a few beside them. Each row is judged once, with its car; travel
+times with the expressway of their question. Digests show that what was judged is what was offered, and the sum of the rows
+of all groups that none belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from headrace.deployment import cores
+from headrace_linearroad.forms import COMPLETE, OUTPUTS
+from headrace_linearroad.generating.entering import BACK
+from headrace_linearroad.generating.settings import Settings
+from headrace_linearroad.generating.traffic import Traffic
+from headrace_linearroad.generating.world import CARS, QUESTIONS
+from headrace_linearroad.generating.writing import columns
+from headrace_linearroad.rating import helpers
+from headrace_linearroad.rating.helpers import Seldom, helper, told
+from headrace_linearroad.rating.making import Counts, digest
+from headrace_linearroad.validating import PROFILES, answer, compare, outputs
+from headrace_linearroad.validating.comparing import KINDS
+from headrace_linearroad.validating.duck import connection
+
+MODULE = "headrace_linearroad.rating.judging"
+AT_ONCE = 16_000_000  # tuples of a group, about: some 2 GB
+OWNERS = dict.fromkeys(OUTPUTS, ("vid", CARS)) | {"travel_times": ("qid", QUESTIONS)}
+"""Of each output the column that says whose a row is, and how many numbers an expressway has of it."""
+
+Group = tuple[int, int]  # expressways, the last not included
+Groups = Sequence[Group]
+
+
+@dataclass
+class Judged:
+    """What was found of all groups."""
+
+    found: Counter[str] = field(default_factory=Counter)  # rows, by output
+    faults: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in OUTPUTS})
+    examples: list[str] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)  # of seconds
+    groups: int = 0
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        self.groups += 1
+        before = self.digests or [0] * len(line["digests"])
+        self.digests = [(a + b) % 2**64 for a, b in zip(before, line["digests"], strict=True)]
+        for name, output in line["outputs"].items():
+            self.found[name] += output["found"]
+            self.faults[name].update({kind: output[kind] for kind in KINDS})
+            self.examples += [f"{name}: {example}" for example in output["examples"]]
+
+    def verdict(self, rows: Mapping[str, int], offered: Counts) -> dict[str, Any]:
+        """rows: that there are of each output."""
+        nobodys = {name: rows[name] - self.found[name] for name in OUTPUTS if rows[name] != self.found[name]}
+        same = self.digests == offered.digests
+        wrong = sum(faults.total() for faults in self.faults.values())
+        return {
+            "ok": not wrong and not nobodys and same,
+            "rows": dict(self.found),
+            "faults": {name: dict(faults) for name, faults in self.faults.items()},
+            "nobodys": nobodys,
+            "input_is_what_was_offered": same,
+            "groups": self.groups,
+            "examples": self.examples[:20],
+        }
+
+
+def groups(settings: Settings, seconds: int, tuples: int) -> list[Group]:
+    """As many expressways at a time as fit, with those beside them; at least one."""
+    beside = len({far for _, far in BACK if far})
+    per_road = max(tuples / settings.expressways, seconds)
+    size = max(1, int(AT_ONCE / per_road) - beside)
+    return [(first, min(first + size, settings.roads)) for first in range(0, settings.roads, size)]
+
+
+def needed(settings: Settings, group: Group) -> list[range]:
+    """The expressways of a group, and then those on which its cars may drive too, as few ranges as there can be."""
+    own, roads = range(*group), settings.roads
+    beside = sorted({(xway - far) % roads for xway in own for _, far in BACK} - set(own))
+    found = [own]
+    for xway in beside:
+        if found[-1] is not own and found[-1].stop == xway:
+            found[-1] = range(found[-1].start, xway + 1)
+        else:
+            found.append(range(xway, xway + 1))
+    return found
+
+
+def judge(
+    settings: Settings,
+    offered: Counts,
+    answers: Path,
+    rows: Mapping[str, int],
+    history: Path,
+    profile: str,
+    folder: Path,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """All rows of a run that was offered these seconds, by a process for each core."""
+    outputs.demand(answers)
+    every = groups(settings, len(offered.tuples), sum(offered.tuples))
+    many = min(cores(), len(every))
+    found = Judged()
+    with ExitStack() as stack:
+        judges = []
+        for number in range(many):
+            own = folder / f"judge-{number}"
+            job = {
+                "settings": asdict(settings),
+                "begin": offered.begin,
+                "seconds": len(offered.tuples),
+                "answers": str(answers),
+                "history": str(history),
+                "profile": profile,
+                "groups": every[number::many],
+                "folder": str(own),
+            }
+            judges.append(stack.enter_context(helper(MODULE, job, folder / f"judge-{number}.errors")).said(stop))
+        for line in _in_turn(judges):
+            if "outputs" in line:
+                found.add(line)
+            tell(f"judging: {found.groups:,} of {len(every):,} groups of expressways")
+    return found.verdict(rows, offered)
+
+
+def _in_turn(judges: Sequence[Iterator[Any]]) -> Iterator[Any]:
+    """Lines of some processes: each says something time and again, so none has to wait for long."""
+    left = list(judges)
+    while left:
+        for each in list(left):
+            line = next(each, None)
+            if line is None:
+                left.remove(each)
+            else:
+                yield line
+
+
+# --- in a process of its own ------------------------------------------------------------------------------------------
+
+
+def work(job: Mapping[str, Any]) -> None:
+    settings, folder = Settings(**job["settings"]), Path(job["folder"])
+    seconds = range(job["begin"], job["begin"] + job["seconds"])
+    is_time = Seldom(1.0)
+
+    def tell(doing: str) -> None:
+        if is_time():
+            told({"doing": doing})
+
+    for group in job["groups"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        digests = _made_again(settings, tuple(group), seconds, folder, tell)
+        right = answer(folder, [Path(job["history"])], PROFILES[job["profile"]], tell=tell)
+        own = {name: _own(right.tables[name], name, group) for name in OUTPUTS}
+        verdict = compare(replace(right, tables=own), _put_out(Path(job["answers"]), group), tell=tell)
+        said = {name: output.to_json() for name, output in verdict.outputs.items()}
+        told({"outputs": said, "digests": digests})
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _made_again(
+    settings: Settings, group: Group, seconds: range, folder: Path, tell: Callable[[str], None]
+) -> list[int]:
+    """The traffic that the rows of a group follow from, as files; and the digests of what is the group's own."""
+    parts = [
+        Traffic(settings, xways).seconds(seconds.start, seconds.stop, lambda: tell("cars"))
+        for xways in needed(settings, group)
+    ]
+    digests = []
+    for tables in zip(*parts, strict=True):
+        second, own = tables[0]
+        digests.append(digest(own))
+        with columns(folder / f"{second:06d}.arrow", own.schema) as writer:
+            for _, table in tables:
+                writer.write_table(table)
+        tell("traffic")
+    (folder / COMPLETE).write_text("{}\n")
+    return digests
+
+
+def _own(table: pa.Table, name: str, group: Sequence[int]) -> pa.Table:
+    column, many = OWNERS[name]
+    values = table[column]
+    low, high = pa.scalar(group[0] * many, pa.int64()), pa.scalar(group[1] * many, pa.int64())
+    mine = pa.compute.and_(pa.compute.greater_equal(values, low), pa.compute.less(values, high))
+    return table.filter(mine)
+
+
+def _put_out(answers: Path, group: Sequence[int]) -> dict[str, pa.Table]:
+    """The rows of a group, as they were put out."""
+    found = {}
+    with connection() as con:
+        for name in OUTPUTS:
+            column, many = OWNERS[name]
+            files = sorted(str(file) for file in published(answers / name))
+            sql = f"SELECT * FROM read_parquet(?, union_by_name = true) WHERE {column} >= ? AND {column} < ?"
+            rows: pa.Table = con.execute(sql, [files, group[0] * many, group[1] * many]).to_arrow_table()
+            found[name] = rows.select(OUTPUTS[name].names)
+    return found
+
+
+def published(folder: Path) -> Iterable[Path]:
+    """Not what is being written."""
+    for file in folder.rglob("*.parquet"):
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts):
+            yield file
+
+
+if __name__ == "__main__":
+    helpers.serve(work)

@@ -1,0 +1,113 @@
+"""What a run's own listener hears: when each epoch was visible, and what it did. It is told after the epoch's delivery."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.engine.figures import EpochRecord
+from headrace_linearroad.forms import OUTPUTS
+from headrace_linearroad.rating.responses import LIMITS, Clock
+
+SECOND = 1_000_000  # microseconds
+RESULTS = {f"result-{n}": name for n, name in enumerate(OUTPUTS)}  # as the engine calls them
+
+
+class Listening:
+    """Heard so far. taken: told up to which second files are taken for good.
+
+    What is shown while it runs (`worst`) takes an epoch's answers as of the oldest second that it can have answered; what
+    counts is read off the files when all is over.
+    """
+
+    def __init__(self, begin: int, end: int, published: Path, taken: Callable[[int], None]) -> None:
+        self.begin_second, self.end_second = begin, end
+        self.epochs: list[dict[str, Any]] = []
+        self.second = -1  # the newest that was taken: all before it are answered
+        self.worst: dict[str, float] = {}
+        self.start: float | None = None
+        self.speed = 1.0
+        self.pauses: tuple[tuple[int, float], ...] = ()
+        self._published, self._taken, self._lock = published, taken, threading.Lock()
+
+    def begin(self, start: float, second: int, speed: float) -> None:
+        """The clock begins, or goes on with a second, at a moment."""
+        with self._lock:
+            if self.start is None:
+                self.start, self.speed = start, speed
+                self._published.write_text("".join(self._line(epoch) for epoch in self.epochs))
+            else:
+                self.pauses = (*self.pauses, (second, start - self.start - float(self._clock.due(second))))
+
+    @property
+    def _clock(self) -> Clock:
+        return Clock(self.begin_second, self.end_second, self.speed, self.pauses)
+
+    def _line(self, epoch: dict[str, Any]) -> str:
+        assert self.start is not None
+        return f"{epoch['epoch']}\t{epoch['at'] - self.start:.6f}\n"
+
+    def __call__(self, record: EpochRecord) -> None:
+        at = time.monotonic()
+        with self._lock:
+            self._hear(record, at)
+        if self.second >= 0:
+            self._taken(self.second)
+
+    def _hear(self, record: EpochRecord, at: float) -> None:
+        if record.repeated or record.error is not None:
+            return
+        found = _epoch(record, at)
+        self.epochs.append(found)
+        before = self.second
+        self.second = max(before, found["second"])
+        if self.start is None:
+            return
+        with open(self._published, "a") as file:
+            file.write(self._line(found))
+        oldest = max(before, self.begin_second)
+        if oldest < self.second:
+            took = at - self.start - float(self._clock.due(oldest))
+            for name, rows in found["rows"].items():
+                if rows:
+                    self.worst[name] = max(self.worst.get(name, 0.0), took)
+
+    def broken(self) -> str | None:
+        """An output whose limit was not kept."""
+        return next((name for name, worst in self.worst.items() if worst > LIMITS[name]), None)
+
+    def behind(self, now: float) -> float:
+        """Seconds since the oldest second without answers was due."""
+        if self.start is None:
+            return 0.0
+        oldest = max(self.second, self.begin_second)
+        return max(0.0, now - self.start - float(self._clock.due(oldest)))
+
+
+def _epoch(record: EpochRecord, at: float) -> dict[str, Any]:
+    progress, last, phases = record.progress, record.progress.last, record.phases
+    known = [source.watermark for source in record.sources.values() if source.watermark is not None]
+    cpu = 0.0 if last is None else last.cpu_seconds
+    slots = sum(slot.cpu for slot in record.slots)
+    return {
+        "epoch": record.epoch,
+        "at": at,
+        "second": max(known, default=-SECOND) // SECOND,
+        "seconds": record.seconds,
+        "tuples": sum(source.delivered for source in record.sources.values()),
+        "rows": {RESULTS[name]: result.rows for name, result in record.results.items() if name in RESULTS},
+        "phases": {} if phases is None else {name: getattr(phases, name) for name in PHASES},
+        "cpu": {"reading": cpu - slots, "slots": slots}
+        | {name: operator.cpu for name, operator in record.operators.items()},
+        "state_bytes": progress.state_bytes,
+        "tables": {
+            operator: sum(table.bytes for table in tables.values()) for operator, tables in record.tables.items()
+        },
+        "backlog": progress.backlog or 0,
+    }
+
+
+PHASES = ("reading", "exchange", "operators", "commit", "delivery")

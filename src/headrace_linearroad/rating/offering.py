@@ -1,0 +1,45 @@
+"""The feeder: a process that publishes files of seconds, each when it is due, by a rename, and does nothing else.
+
+Second t is due (t - first) / speed seconds after the start, as the benchmark has it: whoever is late, the feeder too, is
+late by that clock. It imports nothing of ours, so that it takes next to nothing of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+NAME, SUFFIX = "{:06d}{}", ".arrow"
+CPU = "cpu"
+
+
+def offer(job: dict[str, Any]) -> None:
+    """Says when each second was published, and at last what that took of the processor."""
+    parent = os.getppid()
+    first, last, start, speed = job["first"], job["last"], job["start"], job["speed"]
+    with open(job["log"], "w") as log:
+        for second in range(first, last):
+            due = start + (second - first) / speed
+            while (left := due - time.monotonic()) > 0:
+                time.sleep(min(left, 1.0))
+                if os.getppid() != parent:  # nobody wants it any more
+                    return
+            publish(job["made"], job["road"], second, job.get("suffix", SUFFIX))
+            log.write(f"{second}\t{time.monotonic() - due:.6f}\n")
+            log.flush()
+        log.write(f"{CPU}\t{time.process_time():.6f}\n")
+
+
+def publish(made: str, road: str, second: int, suffix: str = SUFFIX) -> None:
+    """A second without a tuple has no file."""
+    name = NAME.format(second, suffix)
+    with suppress(FileNotFoundError):
+        os.rename(os.path.join(made, name), os.path.join(road, name))  # noqa: PTH104
+
+
+if __name__ == "__main__":
+    offer(json.loads(sys.argv[1]))

@@ -1,0 +1,270 @@
+"""`headrace linearroad rate`: trials, what is seen of them, their table at the end, and the result as JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from headrace.errors import WorkloadError
+from headrace.showing import live, streams
+from headrace.showing.stopping import stoppable
+from headrace.workloads.writing import new_folder
+from headrace_bench.report import Grid, machine, number, size
+from headrace_bench.report import table as as_table
+from headrace_bench.running import demand_linux
+from headrace_linearroad.rating.helpers import Stopped
+from headrace_linearroad.rating.listening import Listening
+from headrace_linearroad.rating.responses import LIMITS
+from headrace_linearroad.rating.searching import search
+from headrace_linearroad.rating.trial import Plan, Trial
+
+RESULT = "result.json"
+FORM = 1  # of the result
+LINES_EVERY = 3.0  # seconds between two plain lines
+
+Result = Mapping[str, Any]  # of a trial
+
+
+@dataclass(frozen=True)
+class Options:
+    """expressways: of the plan that is tried, or from which the search begins. keep: answers stay where they are.
+
+    trial: what tries it.
+    """
+
+    plan: Plan
+    out: Path
+    searching: bool
+    resolution: float
+    keep: bool
+    trial: Callable[..., Any] = Trial
+
+
+def show(options: Options, console: Console) -> bool:
+    """Whether what was to be shown was: the given number holds, or the search found one that does."""
+    demand_linux()
+    out, before = _folder(options.out), machine()
+    trials = list[dict[str, Any]]()
+    best: float | None = None
+    try:
+        with stoppable() as stop, _display(console) as display:
+
+            def once(expressways: float, folder: Path, strict: bool) -> bool:
+                plan = replace(options.plan, expressways=expressways)
+                display.begin(plan)
+                result = options.trial(plan, folder, display, lambda: stop.asked, strict=strict).run()
+                if not options.keep:
+                    shutil.rmtree(folder / "answers", ignore_errors=True)
+                trials.append(result)
+                _save(out / RESULT, trials, before, best)
+                display.say(in_words(result))
+                return bool(result["held"])
+
+            if options.searching:
+                first = int(options.plan.expressways)
+                best = search(lambda n: once(n, out / f"L{n}", True), first, options.resolution)
+            else:
+                best = options.plan.expressways if once(options.plan.expressways, out, False) else 0
+    except (Stopped, KeyboardInterrupt):
+        _removed(out, trials)
+        streams.say(console, "stopped; what was made is removed" + (", results are kept" if trials else ""))
+        return True
+    _save(out / RESULT, trials, before, best)
+    for grid in (of_trials(trials), of_responses(trials[-1]), of_processor(trials[-1])):
+        console.print()
+        console.print(as_table(grid))
+    console.print()
+    streams.say(console, _end(options, best, trials), "bold")
+    streams.say(console, f"all of it: {out / RESULT}; a page of it: headrace linearroad report {out / RESULT}", "dim")
+    return best > 0
+
+
+def _folder(out: Path) -> Path:
+    return new_folder(out)
+
+
+def _removed(out: Path, trials: Sequence[Result]) -> None:
+    """All but results."""
+    for path in list(out.iterdir()):
+        if path.name == RESULT and trials:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+    if not trials:
+        out.rmdir()
+
+
+def _save(path: Path, trials: Sequence[Result], before: dict[str, Any], best: float | None) -> None:
+    hidden = path.with_name(f"_{path.name}")
+    hidden.write_text(json.dumps({"form": FORM, "machine": before, "best": best, "trials": trials}) + "\n")
+    hidden.rename(path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A result, as it was saved."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"{str(path)!r} cannot be read: {error}; give what linearroad rate wrote") from None
+    if not isinstance(found, dict) or found.get("form") != FORM or "trials" not in found:
+        raise WorkloadError(f"{str(path)!r} is no result of linearroad rate")
+    return found
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def in_words(result: Result) -> str:
+    """
+    >>> in_words({"expressways": 8, "held": False, "given_up": "it was 61 s behind", "judged": None})
+    'L = 8: not held, it was 61 s behind; not judged'
+    """
+    head = f"L = {result['expressways']:g}: {'held' if result['held'] else 'not held'}"
+    if result["given_up"]:
+        return f"{head}, {result['given_up']}; not judged"
+    worst = ", ".join(f"{name.replace('_', ' ')} {each['worst']:.2f} s" for name, each in result["outputs"].items())
+    broken = result["first_broken"]
+    late = f"; {broken} came too late first, in second {result['outputs'][broken]['broken']:,}" if broken else ""
+    return f"{head}; {_judged(result['judged'])}; worst: {worst}{late}"
+
+
+def _judged(verdict: Result | None) -> str:
+    if verdict is None:
+        return "not judged"
+    if verdict["ok"]:
+        return f"all {sum(verdict['rows'].values()):,} rows are right"
+    wrong = sum(sum(faults.values()) for faults in verdict["faults"].values())
+    return f"NOT RIGHT: {wrong:,} rows are wrong, {sum(verdict['nobodys'].values()):,} are nobody's"
+
+
+def _end(options: Options, best: float, trials: Sequence[Result]) -> str:
+    plan = options.plan
+    what = "whole-run" if plan.whole else "peak-rate"
+    how = f"{plan.seconds:,} s at speed {plan.speed:g}, warm-up {plan.warm_up:,} s, {plan.slots} slots"
+    if not options.searching:
+        return f"{what} L = {plan.expressways:g} {'holds' if best else 'does not hold'} ({how})"
+    tried = ", ".join(f"{trial['expressways']:g} {'held' if trial['held'] else 'failed'}" for trial in trials)
+    return f"{what} L = {best:g} ({how}; tried {tried})"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def of_trials(trials: Sequence[Result]) -> Grid:
+    headings = [">L", "held", ">tuples/s", ">worst", ">epoch", ">cores", ">memory", ">state/car"]
+    return Grid("trials", headings, [_trial(trial) for trial in trials])
+
+
+def _trial(trial: Result) -> list[str]:
+    epoch, wall = trial["epoch_seconds"], max(trial["wall"], 0.001)
+    why = trial["given_up"] or (f"{trial['first_broken']} too late" if trial["first_broken"] else "")
+    return [
+        f"{trial['expressways']:g}",
+        "yes" if trial["held"] else f"no: {why}" if why else "no",
+        number(trial["tuples_per_second"]),
+        f"{max(each['worst'] for each in trial['outputs'].values()):.2f} s",
+        f"{epoch['median']:.2f} s",
+        f"{sum(trial['cpu'].values()) / wall:.2f}",
+        size(sum(trial["memory"].values())),
+        size(trial["state"].get("bytes_per_car", 0)),
+    ]
+
+
+def of_responses(trial: Result) -> Grid:
+    rows = [
+        [
+            name.replace("_", " "),
+            f"{each['limit']:g} s",
+            f"{each['rows']:,}",
+            f"{each['p50']:.2f} s",
+            f"{each['p99']:.2f} s",
+            f"{each['worst']:.2f} s",
+            "" if each["held"] else f"{each['late']:,} late, first in second {each['broken']:,}",
+        ]
+        for name, each in trial["outputs"].items()
+    ]
+    headings = ["output", ">limit", ">rows", ">half", ">99%", ">worst", ""]
+    return Grid(f"responses at L = {trial['expressways']:g}", headings, rows)
+
+
+def of_processor(trial: Result) -> Grid:
+    wall, tuples = max(trial["wall"], 0.001), max(trial["tuples"], 1)
+    rows = [
+        [name, f"{seconds:.2f}", f"{seconds / wall:.3f}", f"{seconds / tuples * 1e6:.3f}"]
+        for name, seconds in trial["cpu"].items()
+    ]
+    return Grid(f"processor at L = {trial['expressways']:g}", ["part", ">seconds", ">cores", ">µs/tuple"], rows)
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------------
+
+
+class _Shown:
+    """A panel that stays in its place on a terminal; elsewhere a line now and then."""
+
+    def __init__(self, console: Console, panel: Live | None) -> None:
+        self._console, self._panel = console, panel
+        self._plan: Plan | None = None
+        self._doing, self._painted = "", 0.0
+
+    def begin(self, plan: Plan) -> None:
+        self._plan = plan
+        what = "the three hours" if plan.whole else f"{plan.warm_up:,} s of warm-up"
+        self.say(f"L = {plan.expressways:g}: {what}, {plan.seconds:,} s rated at speed {plan.speed:g}")
+
+    def say(self, text: str) -> None:
+        streams.say(self._console, text)
+
+    def doing(self, text: str) -> None:
+        self._doing = text
+        self._paint(text)
+
+    def show(self, listening: Listening) -> None:
+        if listening.start is None:
+            self._paint(self._doing)
+            return
+        self._paint(self._figures(listening))
+
+    def _figures(self, listening: Listening) -> str:
+        assert self._plan is not None
+        now, plan = time.monotonic(), self._plan
+        done = min(max(listening.second - plan.begin, 0), plan.seconds)
+        recent = [epoch for epoch in listening.epochs[-10:] if epoch["tuples"]]
+        passed = recent[-1]["at"] - recent[0]["at"] if len(recent) > 1 else 0.0
+        rate = sum(epoch["tuples"] for epoch in recent[1:]) / passed if passed else 0.0
+        worst = ", ".join(
+            f"{name.replace('_', ' ')} {listening.worst.get(name, 0):.1f}/{LIMITS[name]:g}" for name in LIMITS
+        )
+        head = f"L = {plan.expressways:g}  second {done:,} of {plan.seconds:,}  {number(rate)} tuples/s"
+        return f"{head}  behind {live.seconds(listening.behind(now))}  worst of limit: {worst}"
+
+    def _paint(self, text: str) -> None:
+        every = 1 / live.FRAMES if self._panel is not None else LINES_EVERY
+        if time.monotonic() - self._painted < every:
+            return
+        self._painted = time.monotonic()
+        if self._panel is not None:
+            self._panel.update(Text(text), refresh=True)
+        else:
+            self.say(text)
+
+
+@contextmanager
+def _display(console: Console) -> Iterator[_Shown]:
+    if not console.is_terminal:
+        yield _Shown(console, None)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as panel:
+        yield _Shown(console, panel)

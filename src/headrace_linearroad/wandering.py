@@ -1,0 +1,129 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Which plan an input needs: the usual one looks at cars road by road, and takes for granted what real cars do.
+
+    one road        who is on another road has left the one before, or was silent for more than a minute, and has got on by
+                    its entrance; and did not stand still where it vanished
+    seldom silent   who goes on after ten minutes gets on by an entrance
+    every 30 s      not twice within a second, nor in more than three segments or more than ten times within a minute
+
+An input in which a car does something else is answered just as exactly by a plan that follows each car first
+(`journeys.py`), and costs more. Only reports that count are looked at, in order of time; what a profile drops moves nothing but that its car was heard of.
+
+Invariant: where nothing is found the usual plan gives what the rules say. It may find something where it would do so too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.compiled import compiled, inner
+from headrace_linearroad.driving import ENTRANCE, EXIT, GAP, GONE, MINUTE, MOST_REPORTS
+from headrace_linearroad.profiles import Profile
+
+FIRST = 1 << 16  # places for cars, at first
+FIELDS = ("time", "vid", "xway", "lane", "dir", "seg", "pos")
+NOTHING, TWO_ROADS, SILENT, OFTEN = range(4)
+WORDS = {
+    TWO_ROADS: "is on another road without having left the one before",
+    SILENT: "goes on after more than ten minutes",
+    OFTEN: "reports more often than every half minute",
+}
+
+# a record: car, road and time in one word; in the other, which is never 0, above the position:
+LANE, SEGMENT, STANDS, CHANGES, TIMES, HEARD = 20, 23, 30, 31, 33, 40
+CHANGED, OFTEN_ENOUGH = 3, 127
+
+
+class Watch:
+    """What cars did so far."""
+
+    def __init__(self, profile: str) -> None:
+        self.official = str(profile) == Profile.official
+        self.cars = np.zeros((FIRST, 2), np.int64)
+        self.known = 0
+        self.found = ""  # what the first car does that does it
+
+    def see(self, reports: dict[str, npt.NDArray[Any]]) -> None:
+        """Reports that count, by `FIELDS`, in order of time and behind all that were seen."""
+        if self.found or not len(reports["vid"]):
+            return
+        while 2 * (self.known + len(reports["vid"])) > len(self.cars):
+            larger = np.zeros((2 * len(self.cars), 2), np.int64)
+            moved(self.cars, larger)
+            self.cars = larger
+        given = tuple(np.ascontiguousarray(reports[name]) for name in FIELDS)
+        new, why, where = watched(*given, self.cars, self.official)
+        self.known += new
+        if why != NOTHING:
+            self.found = f"car {given[1][where]} {WORDS[why]}, at {given[0][where]} s"
+
+
+@inner
+def place_of(cars, vid):
+    """Where the record of a car is, or would be."""
+    mask = len(cars) - 1
+    place = (vid * 0x9E3779B1 >> 7) & mask
+    while cars[place, 1] and cars[place, 0] >> 32 != vid:
+        place = (place + 1) & mask
+    return place
+
+
+@compiled
+def moved(cars, larger):
+    for old in range(len(cars)):
+        if cars[old, 1]:
+            place = place_of(larger, cars[old, 0] >> 32)
+            larger[place, 0], larger[place, 1] = cars[old, 0], cars[old, 1]
+
+
+@inner
+def oddness(last, was, now, road, lane, changes, times):
+    """Of a report behind another one of its car."""
+    time = last & 0xFFFF
+    if times > MOST_REPORTS or changes == CHANGED:
+        return OFTEN
+    if now - time > GONE and lane != ENTRANCE:
+        return SILENT
+    left = (was >> LANE) & 7 == EXIT
+    if (last >> 16) & 0xFFFF != road and (lane != ENTRANCE or (was >> STANDS) & 1 or not (left or now - time > GAP)):
+        return TWO_ROADS
+    return NOTHING
+
+
+@compiled
+def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
+    """(how many cars are new, what is odd, where)."""
+    new = 0
+    for report in range(len(time)):
+        now, car = np.int64(time[report]), np.int64(vid[report])
+        road, on = np.int64(xway[report]) * 2 + dir[report], np.int64(lane[report])
+        where = np.int64(pos[report]) | on << LANE | np.int64(seg[report]) << SEGMENT
+        record = place_of(cars, car)
+        last, was = cars[record, 0], cars[record, 1]
+        if was >> HEARD == now + 1:
+            return new, OFTEN, report
+        new += 0 if was else 1
+        counted = (was >> TIMES) & OFTEN_ENOUGH  # 0: all of it was dropped
+        stands, changes, times = np.int64(0), np.int64(0), np.int64(1)
+        dropped = not official and on == EXIT
+        if counted:
+            one_road = (last >> 16) & 0xFFFF == road
+            if now // MINUTE == (last & 0xFFFF) // MINUTE:
+                times = counted + 1
+                same = one_road and (was >> SEGMENT) & 127 == seg[report]
+                changes = ((was >> CHANGES) & CHANGED) + (0 if same else 1)
+            why = oddness(last, was, now, road, on, changes, times)
+            if why != NOTHING:
+                return new, why, report
+            dropped = not official and on != ENTRANCE and (was >> LANE) & 7 == EXIT
+            stands = np.int64(one_road and was & ((1 << STANDS) - 1) == where)
+        if dropped:  # it was heard of, and nothing else
+            cars[record, 0] = last if counted else car << 32
+            cars[record, 1] = (was & ((1 << HEARD) - 1)) | (now + 1) << HEARD
+        else:
+            cars[record, 0] = car << 32 | road << 16 | now
+            cars[record, 1] = where | stands << STANDS | changes << CHANGES | times << TIMES | (now + 1) << HEARD
+    return new, NOTHING, 0
