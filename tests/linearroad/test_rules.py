@@ -20,7 +20,6 @@ from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.wandering import FIELDS as WATCHED
 from headrace_linearroad.wandering import Watch
-from tests.choosing import some
 from tests.linearroad import plain
 from tests.linearroad.traffic import as_table, traffic, wild
 
@@ -90,7 +89,13 @@ def answered(
     return {name: pa.concat_tables(found[f"result-{n}"]) for n, name in enumerate(streams)}
 
 
-@pytest.mark.parametrize("case", some(itertools.product(range(4), Profile)))
+CASES = [  # of long epochs in `make unit` too: they take a second
+    pytest.param(case, marks=() if case[0] == 3 else pytest.mark.thorough)
+    for case in itertools.product(range(4), Profile)
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_the_rules(case: tuple[int, Profile], tmp_path: Path) -> None:
     seed, profile = case
     tuples = traffic(seed)
@@ -103,7 +108,7 @@ def test_the_rules(case: tuple[int, Profile], tmp_path: Path) -> None:
     assert not found[query.APART].num_rows
 
 
-@pytest.mark.parametrize("case", some(itertools.product(range(4), Profile)))
+@pytest.mark.parametrize("case", CASES)
 def test_the_rules_of_cars_that_are_anywhere(case: tuple[int, Profile], tmp_path: Path) -> None:
     seed, profile = case
     tuples = wild(seed)
