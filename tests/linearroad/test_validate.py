@@ -423,7 +423,8 @@ def altered(table: pa.Table, place: int, **values: Any) -> pa.Table:
     return pa.Table.from_pylist(listed, table.schema)
 
 
-@pytest.mark.parametrize("name", some(OUTPUTS))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_single_rows_are_found(town: Town, name: str) -> None:
     right, tables = town.right(OFFICIAL)
     table = tables[name]
@@ -640,7 +641,7 @@ def test_unused_fields_may_hold_anything(tmp_path: Path) -> None:
     assert plain(expected(path)["tolls"]) == [(vid, 100, -1, 0, 1, 0, 10) for vid in (5, 7)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some(range(20)))
 def test_a_block_is_called_clean_only_if_each_line_is(seed: int) -> None:
     """And whatever is done with a block at once is what is done line by line."""
     random = Random(seed)
