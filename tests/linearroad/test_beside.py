@@ -19,6 +19,7 @@ from tests.linearroad import plain
 
 
 @pytest.mark.parametrize("epoch", [7, 60])
+@pytest.mark.thorough
 def test_its_processors_give_the_plain_answer(tmp_path: Path, epoch: int) -> None:
     write(Settings(1.5, density=60, seed=3), tmp_path / "road", Job(0, 200))
     files = sorted((tmp_path / "road").glob("*.arrow"))

@@ -36,6 +36,8 @@ from headrace_linearroad.generating.demand import Demand
 from headrace_linearroad.generating.histories import Segments, days_of
 from headrace_linearroad.generating.writing import Job, write
 
+pytestmark = pytest.mark.thorough  # traffic is made in minutes of processor time
+
 PATIENCE = 120  # seconds that nothing takes
 
 Rows = list[tuple[Any, ...]]

@@ -1,9 +1,8 @@
-"""Text as it is read for a run: every line becomes a tuple or is kept apart, as the judge has it, and no line depends on another that is wrong."""
+"""Text as it is read for a run: every line becomes a tuple or is kept apart, and no line depends on another that is wrong."""
 
 from __future__ import annotations
 
 import gzip
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -14,7 +13,6 @@ from headrace.errors import SourceError
 from headrace_linearroad import reading
 from headrace_linearroad.forms import FIELDS, INPUT
 from headrace_linearroad.reading import Spooled
-from headrace_linearroad.validating import reading as judged
 from tests.linearroad.by_tuple import Tuple
 
 GOOD = Tuple(0, 100, 5, 50, 1, 2, 0, 10, 52900)
@@ -31,7 +29,7 @@ def spooled(tmp_path: Path, content: bytes, name: str = "in.dat", block: int = 1
     path, folder = tmp_path / name, tmp_path / f"{name}-{block}"
     path.write_bytes(content)
     folder.mkdir()
-    found = reading.spool(path, folder, tmp_path / f"{name}-{block}.tsv", block=block)
+    found = reading.spool(path, folder, tmp_path / f"{name}-{block}.tsv", "official", block=block)
     tables = []
     for file in sorted(folder.iterdir()):
         table = pa.ipc.open_file(str(file)).read_all()
@@ -98,34 +96,6 @@ def test_what_may_stand_around_numbers_and_in_fields_without_use(tmp_path: Path)
     assert asked == {**dict.fromkeys(FIELDS, -1), **{name: getattr(ASKED, name) for name in reading.USED[3]}, "type": 3}
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_text_is_read_as_the_judge_reads_it(seed: int, tmp_path: Path) -> None:
-    """Lines that were damaged at random, in blocks of any size."""
-    random = Random(seed)
-    lines = []
-    for n in range(300):
-        kind = random.choice((0, 0, 0, 0, 1, 2, 3, 4))
-        time = max(0, n + random.choice((0, 0, 0, 0, -3, 5)))
-        given = Tuple(kind, time, n, *(random.choice((0, 1, 3, 50, 99, 100)) for _ in range(12)))
-        damaged = bytearray(line(given).encode())
-        for _ in range(random.choice((0, 0, 0, 0, 1, 2))):
-            damaged[random.randrange(len(damaged))] = random.choice(b"0,-\n 1x\r\t")
-        lines.append(bytes(damaged))
-    content = b"\n".join(lines) + random.choice((b"", b"\n", b"\r\n"))
-    answers = [spooled(tmp_path, content, block=block) for block in (1 << 20, 1, random.randrange(50, 5_000))]
-    found, table = answers[0]
-    for other, same in answers[1:]:
-        assert (other, same.equals(table)) == (found, True)
-    judge = judged.read(tmp_path / "in.dat")
-    kept = Counter({judged.MALFORMED: found.apart["malformed"], judged.NO_TYPE: found.apart["no such type"]})
-    kept[judged.BACKWARDS] = found.apart["time goes backwards"]
-    kept[judged.OUTSIDE] = found.apart.total() - kept.total()
-    assert (+kept, found.lines) == (+judge.left, judge.seen)
-    reports = table.filter(pa.compute.equal(table["type"], 0))
-    for name in judged.REPORTED:
-        assert reports[name].to_pylist() == judge.reports[name].tolist()
-
-
 def test_tuples_of_a_second_stay_in_their_order(tmp_path: Path) -> None:
     lines = "".join(line(GOOD._replace(vid=vid)) + "\n" for vid in (5, 3, 9, 3))
     assert spooled(tmp_path, lines.encode(), block=1)[1]["vid"].to_pylist() == [5, 3, 9, 3]
@@ -178,5 +148,5 @@ def test_how_far_it_is_is_told(tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(content) if packed else content)
         (tmp_path / f"{packed}").mkdir()
         told: list[str] = []
-        reading.spool(path, tmp_path / f"{packed}", tmp_path / "apart", told.append, block=10_000)
+        reading.spool(path, tmp_path / f"{packed}", tmp_path / "apart", "official", told.append, block=10_000)
         assert len(told) > 3 and told[-1] == f"reading {path}: 1,000 lines, 100%"

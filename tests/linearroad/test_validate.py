@@ -41,6 +41,7 @@ from headrace_linearroad.validating import (
     text,
 )
 from headrace_linearroad.validating.shapes import OUTPUTS
+from tests.choosing import some
 from tests.linearroad import driving
 from tests.linearroad.by_tuple import ByTuple, Tuple, expenditures, travel_times
 
@@ -124,14 +125,14 @@ def twice_in_a_second(tuples: Iterable[Tuple]) -> set[int]:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some(range(8)))
 def test_two_readings_of_wild_traffic_agree(seed: int, profile: str, tmp_path: Path) -> None:
     other = demand_agreement(road(tmp_path, driving.wild(seed), seed), profile, free_cars=2)
     assert any(toll for _, _, _, toll, *_ in other.tolls)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some(range(2)))
 def test_two_readings_of_crowds_agree(seed: int, profile: str, tmp_path: Path) -> None:
     other = demand_agreement(road(tmp_path, driving.crowd(seed), seed), profile)
     assert sum(toll > 0 for _, _, _, toll, *_ in other.tolls) > 100
@@ -264,7 +265,7 @@ MISREAD: dict[str, tuple[str, Rules]] = {  # NOV < 50 instead of <= 50 is none: 
 }
 
 
-@pytest.mark.parametrize("misreading", MISREAD)
+@pytest.mark.parametrize("misreading", some(MISREAD))
 def test_a_rule_that_is_read_wrong_is_found(town: Town, misreading: str) -> None:
     name, rules = MISREAD[misreading]
     right = WALMART if misreading.startswith("walmart") else OFFICIAL
@@ -422,6 +423,7 @@ def altered(table: pa.Table, place: int, **values: Any) -> pa.Table:
     return pa.Table.from_pylist(listed, table.schema)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_single_rows_are_found(town: Town, name: str) -> None:
     right, tables = town.right(OFFICIAL)
@@ -477,6 +479,7 @@ def test_two_right_balances_for_one_question_are_one_too_many(town: Town) -> Non
 # --- input -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_files_of_every_kind_have_one_answer(town: Town, tmp_path: Path) -> None:
     """Text, gzip, a folder; lines shuffled within seconds; cars looked at in parts."""
     random = Random(5)
@@ -638,7 +641,7 @@ def test_unused_fields_may_hold_anything(tmp_path: Path) -> None:
     assert plain(expected(path)["tolls"]) == [(vid, 100, -1, 0, 1, 0, 10) for vid in (5, 7)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some(range(20)))
 def test_a_block_is_called_clean_only_if_each_line_is(seed: int) -> None:
     """And whatever is done with a block at once is what is done line by line."""
     random = Random(seed)
@@ -804,7 +807,7 @@ ACCIDENTS: dict[str, tuple[list[list[Tuple]], list[int], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("case", ACCIDENTS)
+@pytest.mark.parametrize("case", some(ACCIDENTS))
 def test_in_which_minutes_an_accident_is_told(case: str, tmp_path: Path) -> None:
     cars, official, walmart = ACCIDENTS[case]
     assert minutes_told(tmp_path, cars) == {"official": official, "walmart": walmart}
@@ -957,7 +960,7 @@ def test_the_judge_shares_nothing_with_those_it_judges() -> None:
                     assert name in SHARED or name.startswith("headrace_linearroad.validating"), f"{file.name}: {name}"
 
 
-ASK = {"validating", "cli.py", "demo"}  # itself, its command, and the demo, which ends with a verdict
+ASK = {"validating", "cli.py", "demo", "rating", "beside"}  # itself, its command, and what ends with a verdict
 
 
 def test_nothing_that_is_judged_knows_the_judge() -> None:
