@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from headrace_linearroad.profiles import Profile
 app = typer.Typer(
     help="Linear Road: tolls, accidents, balances, expenditures, travel times of expressways.", no_args_is_help=True
 )
+
+STOPPED = 128 + signal.SIGINT  # as shells have it
 
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])
@@ -162,7 +165,11 @@ def run(
 ) -> None:
     """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
 
-    Runs to the end of the input. Killed and started again it goes on, with any number of slots: nothing is lost, nothing is told twice. A second without tuples counts for nothing in --epoch.
+    What headrace linearroad generate --out road wrote:
+
+    headrace linearroad run --input road --out answers
+
+    Runs to the end of the input. Stopped or killed, it goes on when started again, with any number of slots: nothing is lost, nothing is told twice. Beside the checkpoint is a folder of the same name and .spool: text and histories as they are read, and whatever of the input is kept apart, with the reasons. A second without tuples counts for nothing in --epoch.
     """
     from headrace_linearroad import showing_runs
 
@@ -200,7 +207,7 @@ def validate(
 ) -> None:
     """Judge every row of a run: computed anew from the input, in another way, and compared in both directions.
 
-    Exits with 1 if a row is missing, extra, wrong or doubled.
+    Give the input, histories and profile of the run. Exits with 0 if every row is right, with 1 if one is missing, extra, wrong or doubled, and with 130 if it was stopped before that was known.
     """
     import json as js
 
@@ -210,8 +217,12 @@ def validate(
 
     with reporting(traceback), streams.for_programs(json) as output:
         waiting = streams.on_stderr().status("reading")
-        with waiting:
-            verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
+        try:
+            with waiting:
+                verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
+        except KeyboardInterrupt:  # whoever goes on if all is right must not
+            streams.note("stopped; nothing is known of the rows")
+            raise typer.Exit(STOPPED) from None
         if json:
             print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TextIO
 
@@ -13,6 +14,7 @@ from headrace.deployment import cores
 from headrace.showing import streams
 from headrace.stream import node_of
 from headrace_linearroad import query, running
+from headrace_linearroad.profiles import Profile
 from headrace_linearroad.running import Given
 
 
@@ -33,3 +35,10 @@ def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json
         if run.progress.closed:
             for remark in running.remarks(given, prepared, run):
                 say(remark)
+            say(f"judge them with {_judging(given)}")
+
+
+def _judging(given: Given) -> str:
+    words = ["headrace", "linearroad", "validate", "--input", str(given.input), "--out", str(given.out)]
+    words += [word for path in given.histories for word in ("--history", str(path))]
+    return shlex.join(words + (["--profile", given.profile] if given.profile != Profile.official else []))

@@ -313,19 +313,63 @@ def test_a_wrong_history_is_said_before_the_text_is_read(tmp_path: Path, monkeyp
         running.look(replace(given(tmp_path, text(tmp_path)), histories=(path,)))
 
 
-def test_the_last_second_and_the_last_expressway_there_can_be(tmp_path: Path) -> None:
-    """No product of columns is larger than its type."""
-    report = dict(zip(FIELDS, map(int, LINE.format(time=10_799, vid=2**31 - 1, xway=32_767).split(",")), strict=True))
-    row = pa.Table.from_pylist(
-        [{"ts": report["time"] * 1_000_000, **report}], pa.schema([("ts", pa.int64()), *list(INPUT)[1:]])
+# --- tuples that cannot be meant, in files of columns ------------------------------------------------------------------
+
+
+def told(folder: Path, rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
+    """What the query makes of tuples."""
+    schema = pa.schema([("ts", pa.int64()), *list(INPUT)[1:]])
+    table = pa.Table.from_pylist([{"ts": row["time"] and row["time"] * 1_000_000} | row for row in rows], schema).cast(
+        INPUT
     )
     streams = query.answers(table_stream(INPUT.empty_table(), name="input"), "official", Histories(None, None))
     sink = hr.sinks.memory()
-    run = LocalRun(list(streams.values()), tmp_path / "state", slots=2, sink=sink)
-    run.epoch(row.cast(INPUT))
+    run = LocalRun(list(streams.values()), folder, slots=2, sink=sink)
+    run.epoch(table)
     run.end()
     run.close()
-    told = pa.concat_tables([table for (_, _, result), table in sink.epochs.items() if result == "result-0"])
-    assert told.select(["vid", "time", "xway", "lav"]).to_pylist() == [
+    found = {name: [stream.schema.empty_table()] for name, stream in streams.items()}
+    for (_, _, result), part in sink.epochs.items():
+        found[list(streams)[int(result.removeprefix("result-"))]].append(part)
+    return {name: pa.concat_tables(parts) for name, parts in found.items()}
+
+
+def report(**more: Any) -> dict[str, Any]:
+    return dict(zip(FIELDS, map(int, LINE.format(time=0, vid=1, xway=0).split(",")), strict=True)) | more
+
+
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("no such type", {"type": 1}),
+    ("time is not that of the tuple", {"ts": 99_000_000}),
+    ("null", {"time": None, "ts": 30_000_000}),
+    ("qid outside 0..2147483647", {"type": 2, "qid": -1}),
+    ("vid outside 0..2147483647", {"vid": -1}),
+]
+for name, (least, largest) in reading.OF_REPORTS.items():
+    BAD += [(f"{name} outside {least}..{largest}", {name: -1}), ("null", {name: None})]
+    if largest < 2**15 - 1 or name == "pos":
+        BAD.append((f"{name} outside {least}..{largest}", {name: largest + 1}))
+
+
+def test_a_tuple_that_cannot_be_meant_is_kept_apart_and_nothing_follows_from_it(tmp_path: Path) -> None:
+    """Sixty slow cars make a toll; one more that is wrong in anything makes none and is told none."""
+    good = [report(time=time, vid=vid) for time in (0, 30) for vid in range(60)]
+    for time in (60, 90):
+        good += [report(time=time, vid=100 + time), report(time=time, vid=5, type=2, qid=time)]
+    wrong = [report(time=30, vid=200 + n) | each for n, (_, each) in enumerate(BAD)]
+    alone = told(tmp_path / "alone", good)
+    beside = told(tmp_path / "beside", [*good[:60], *wrong, *good[60:]])
+    kept = beside.pop(query.APART)
+    assert sorted(kept["reason"].to_pylist()) == sorted(reason for reason, _ in BAD)
+    assert alone.pop(query.APART).num_rows == 0
+    assert any(alone["tolls"]["toll"].to_pylist()) and alone["balances"].num_rows == 2
+    for name, table in alone.items():
+        assert sorted(beside[name].to_pylist(), key=str) == sorted(table.to_pylist(), key=str), name
+
+
+def test_the_last_second_and_the_last_expressway_there_can_be(tmp_path: Path) -> None:
+    """No product of columns is larger than its type."""
+    found = told(tmp_path / "state", [report(time=10_799, vid=2**31 - 1, xway=32_767)])["tolls"]
+    assert found.select(["vid", "time", "xway", "lav"]).to_pylist() == [
         {"vid": 2**31 - 1, "time": 10_799, "xway": 32_767, "lav": -1}
     ]

@@ -191,6 +191,11 @@ class Program:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
 
+    def stop(self, number: signal.Signals) -> None:
+        """As a terminal does, or `timeout`: all of its process group hears it."""
+        os.killpg(self.process.pid, number)
+        self.end()
+
     def end(self) -> None:
         code = self.process.wait(PATIENCE)
         assert code == 0, self.log.read_text()[-3000:]
@@ -276,3 +281,45 @@ def test_a_run_survives_ten_kills(
     report = survive(given, undisturbed(profile), moments, tmp_path / "log.txt")
     with capsys.disabled():
         print(f"\n{report}")
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def stopped(given: Given, what: str, number: signal.Signals, wait: float, log: Path) -> str:
+    """What it said when it was stopped at a moment."""
+    log.write_text("")
+    program = Program(given, 2, 5, log)
+    try:
+        program.until(moment(what, program, given, given.input.read_bytes().count(b"\n"), 0.0))
+        time.sleep(wait)
+        program.stop(number)
+    finally:
+        if program.process.poll() is None:
+            program.kill(everything=True)
+    return log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_prepares_ends_at_a_signal_and_the_next_begins_anew(
+    traffic: Traffic, tmp_path: Path, number: signal.Signals
+) -> None:
+    given = Given(traffic.text, traffic.histories, "official", tmp_path / "out", tmp_path / "checkpoint")
+    assert stopped(given, "text", number, 0.0, tmp_path / "log.txt").endswith("stopped\n")
+    with running.prepare(given, running.look(given), print) as prepared:
+        assert len(list(prepared.seconds.glob("*.arrow"))) == SECONDS
+
+
+@pytest.mark.long
+def test_a_run_ends_at_a_signal_whatever_it_does_and_goes_on(
+    traffic: Traffic, undisturbed: Callable[[str], dict[str, Rows]], tmp_path: Path
+) -> None:
+    """While Spark starts and ends too."""
+    given = Given(traffic.text, traffic.histories, "official", tmp_path / "out", tmp_path / "checkpoint")
+    moments = [("histories", 0.0), ("prepared", 0.0), ("prepared", 1.5), ("state", 0.0), ("epoch", 0.3), ("last", 0.3)]
+    for number, (what, wait) in zip(itertools.cycle((signal.SIGINT, signal.SIGTERM)), moments, strict=False):
+        said = stopped(given, what, number, wait, tmp_path / "log.txt")
+        assert "stopped" in said or "the checkpoint is closed" in said, (what, said)
+    program = Program(given, 3, 10, tmp_path / "log.txt")
+    program.end()
+    assert answers(given.out) == undisturbed("official")

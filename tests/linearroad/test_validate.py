@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -891,6 +893,15 @@ def test_the_command_refuses_and_says_why(town: Town, tmp_path: Path) -> None:
     assert shown["outputs"]["accidents"]["found"] == shown["outputs"]["accidents"]["expected"] > 0
     kinds = {example["kind"] for example in shown["outputs"]["tolls"]["examples"]}
     assert kinds == {"missing", "wrong", "doubled"}
+
+
+def test_a_judge_that_was_stopped_has_not_said_that_all_is_right(
+    town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_linearroad.validating.judge", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    done = call(*asked(town, written(tmp_path, town.right(OFFICIAL)[1])))
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.endswith("stopped; nothing is known of the rows\n")
 
 
 def test_outputs_that_are_none(town: Town, tmp_path: Path) -> None:
