@@ -69,5 +69,7 @@ def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
 
 
 def _file(what: Any) -> str:
-    stat = Path(inspect.getfile(what)).stat()
-    return f"{inspect.getfile(what)} {stat.st_size} {stat.st_mtime_ns}"
+    """Of code in an archive, as it is shipped to a cluster, the archive."""
+    path = Path(inspect.getfile(what))
+    stat = next(found for found in (path, *path.parents) if found.exists()).stat()
+    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
