@@ -102,3 +102,32 @@ def merge(one, two, both):
         both[rest + j] = one[rest]
     for rest in range(j, len(two)):
         both[rest + i] = two[rest]
+
+
+@compiled
+def sessions(keys, first, last, gap, numbers, latest):
+    """How many sessions there are; the number of each stretch's goes into `numbers`, the last time of each into `latest`.
+
+    Stretches stand by key, and by their first time within one.
+    """
+    many = -1
+    for place in range(len(keys)):
+        if place == 0 or keys[place] != keys[place - 1] or first[place] - latest[many] > gap:
+            many += 1
+            latest[many] = last[place]
+        elif last[place] > latest[many]:
+            latest[many] = last[place]
+        numbers[place] = many
+    return many + 1
+
+
+@compiled
+def as_of(keys, at, others, others_at, found):
+    """For each the place of the last other of its key that is not later, or -1; both stand by key, and by time within one."""
+    place = -1
+    for row in range(len(keys)):
+        while place + 1 < len(others) and (
+            others[place + 1] < keys[row] or (others[place + 1] == keys[row] and others_at[place + 1] <= at[row])
+        ):
+            place += 1
+        found[row] = place if place >= 0 and others[place] == keys[row] else -1

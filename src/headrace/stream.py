@@ -108,17 +108,24 @@ class Stream:
         window: Duration | None = None,
         every: Duration | int | None = None,
         last: int | None = None,
+        session: Duration | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate functions per group over time windows (window, every) or count windows (last, every)."""
-        if (window is None) == (last is None):
-            msg = "aggregate needs exactly one window: window='60 seconds' (time) or last=100 (count)"
-            raise QueryError(msg)
+        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions."""
+        if sum(given is not None for given in (window, last, session)) != 1:
+            raise QueryError(
+                "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
+                " or session='30 minutes' (the longest pause)"
+            )
+        if session is not None and every is not None:
+            raise QueryError(f"a session ends by itself, so it has no every; found every={every!r}; leave it out")
         grouped = self._grouping(by)
         checked = tuple(
             (name, expressions.aggregate(text, self.schema, grouped, name, number))
             for number, (name, text) in enumerate(functions.items())
         )
+        if session is not None:
+            return Stream(nodes.SessionAggregate(self._node, grouped, checked, parse_duration(session, "session")))
         if window is not None:
             size = parse_duration(window, "window")
             slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
@@ -133,6 +140,26 @@ class Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
+
+    def asof(
+        self, other: Stream, by: list[str] | tuple[str, ...], within: Duration | None = None, how: str = "inner"
+    ) -> Stream:
+        """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
+
+        within: how much older that may be; how: "left" keeps tuples without one, with nulls.
+        """
+        right = _node(other, "asof")
+        if how not in ("inner", "left"):
+            raise QueryError(f"asof takes how='inner' or how='left'; found {how!r}")
+        grouped = self._grouping(by)
+        for name in grouped:
+            if name not in right.schema.names:
+                raise QueryError(
+                    f"by names a column {name!r} that the other stream lacks; it has {', '.join(right.schema.names)};"
+                    " rename one of them with map"
+                )
+        limit = None if within is None else parse_duration(within, "within")
+        return Stream(nodes.AsOf(self._node, right, grouped, limit, how == "left"))
 
     def split(
         self,

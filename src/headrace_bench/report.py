@@ -247,6 +247,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     else:
         _draw_lines(axis, panel)
     for limit in panel.limits:
+        axis.set_ylim(top=max(axis.get_ylim()[1], 1.15 * limit))
         axis.axhline(limit, color="#8c8c8c", lw=1, ls="--")
         axis.annotate(
             f"limit {limit:g} ", (1, limit), xycoords=("axes fraction", "data"), ha="right", va="bottom", size=7

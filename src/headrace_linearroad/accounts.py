@@ -26,7 +26,20 @@ from headrace.compiled import compiled, inner
 from headrace.processor import State, Table
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS
-from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, Pieces, blobs, gather, has, place_in, put_in
+from headrace_linearroad.pages import (
+    PAGES,
+    Ints,
+    Longs,
+    Mask,
+    Pages,
+    Pieces,
+    blobs,
+    gather,
+    has,
+    place_after,
+    place_in,
+    put_in,
+)
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.roads import SECOND
 
@@ -202,7 +215,7 @@ def settle(events, bounds, questions, pages, car, new_vids, new_rest):
     asked = len(questions.vid)
     for page in range(PAGES):
         start, count = pages.starts[page], pages.counts[page]
-        place, stop, new = bounds[page], bounds[page + 1], 0
+        place, stop, new, after, next_ = bounds[page], bounds[page + 1], 0, 0, 0
         for question in range(asked):  # of cars that nothing happens to here
             vid = questions.vid[question]
             found = start + place_in(pages.vids, start, count, vid)
@@ -212,11 +225,13 @@ def settle(events, bounds, questions, pages, car, new_vids, new_rest):
                     answer(questions, question, pages.rest[found], NEVER)
         while place < stop:
             vid = events.vid[place]
-            found = start + place_in(pages.vids, start, count, vid)
+            after = place_after(pages.vids, start, count, vid, after)
+            found = start + after
             known = found < start + count and pages.vids[found] == vid
             for word in range(REST):
                 car[word] = pages.rest[found, word] if known else 0
-            question, left, there = first_in(questions.vid, 0, asked, vid), np.int64(NEVER), known
+            next_ = place_after(questions.vid, 0, asked, vid, next_)
+            question, left, there = next_, np.int64(NEVER), known
             while place < stop and events.vid[place] == vid:
                 now = events.time[place]
                 while question < asked and questions.vid[question] == vid and questions.time[question] < now:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.compiled import compiled, inner
-from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, place_in, put_in, take_out
+from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, place_after, place_in, put_in, take_out
 
 PERIOD = PAGES  # seconds from report to report
 MINUTE = 60
@@ -114,9 +114,13 @@ class Scratch(NamedTuple):
 @compiled
 def strangers(time, road, vid, vids, starts, counts, needed):
     """Pages that have a car of which a report comes at another second of the half minute."""
+    before, found = -1, 0
     for report in range(len(time)):
         own = road[report] * PAGES + time[report] % PERIOD
-        if has(vids, starts[own], counts[own], vid[report]):
+        if own != before or vid[report] < vid[report - 1]:
+            before, found = own, 0
+        found = place_after(vids, starts[own], counts[own], vid[report], found)
+        if found < counts[own] and vids[starts[own] + found] == vid[report]:
             continue
         for page in range(road[report] * PAGES, (road[report] + 1) * PAGES):
             if page != own and has(vids, starts[page], counts[page], vid[report]):

@@ -60,7 +60,7 @@ SECOND = 1_000_000
 TURNS = 100  # how it went: too many in a second
 WORDS = {
     OFTEN: f"reports more than {MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
-    TURNS: f"reports more than {MOST_TURNS} times within a second; a car does so every half minute",
+    TURNS: f"reports more than {MOST_TURNS + 1} times within a second; a car does so every half minute",
 }
 
 

@@ -18,11 +18,10 @@ from headrace.processor import State
 from headrace_linearroad import driving
 from headrace_linearroad.driving import DONE, MINUTE, RUN_SHIFT, SLOTS, TURN_SHIFT
 from headrace_linearroad.journeys import CHARGED, COUNTS, ENTERS, LEAVES, MOVES, STANDS
-from headrace_linearroad.pages import Ints, Longs, Pieces
+from headrace_linearroad.pages import Ints, Longs
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.roads import (
-    HEADS,
-    PIECES,
+    PIECE,
     WORDS,
     Roads,
     numbered,
@@ -55,7 +54,7 @@ class Lanes(hr.Processor):
     """Some directions of expressways."""
 
     outputs = Roads.outputs
-    tables = Roads.tables
+    tables = {"minutes": PIECE}  # noqa: RUF012
 
     def __init__(self, profile: str = Profile.official) -> None:
         self.profile = str(profile)
@@ -65,18 +64,14 @@ class Lanes(hr.Processor):
         micros = columns["ts"].astype(np.int64)
         numbers, of = numbered(columns["road"])
         facts = Facts(micros // SECOND, of, *(columns[name] for name in Facts._fields[2:]))
-        kept = [*range(HEADS, PIECES)]
-        asked = [("road", np.repeat(numbers, len(kept))), ("piece", np.tile(kept, len(numbers)).astype(np.int32))]
-        old = Pieces(state["roads"], asked)
-        shape = (len(numbers), len(kept))
-        roads = read_roads(old.data, old.starts.reshape(shape), old.lengths.reshape(shape), np.bincount(of))
+        roads = read_roads(state["minutes"], numbers, np.bincount(of))
         found = room_for(len(of))
         official = self.profile == Profile.official
         went, where = follow(tuple(facts), numbers % 2 == 0, tuple(roads), tuple(found), official)
         if went != DONE:
             fact = {name: columns[name][where].item() for name in ("road", "vid", "seg")}
             raise hr.DataError(f"the report {fact} at {facts.time[where]} s {WORDS[went]}")
-        put_pieces(state["roads"], numbers, road_pieces(roads))
+        put_pieces(state["minutes"], numbers, road_pieces(roads))
         return told(columns, micros, found)
 
 

@@ -93,6 +93,17 @@ def place_in(vids, start, count, vid):
 
 
 @inner
+def place_after(vids, start, count, vid, low):
+    """The same of a car that is no earlier than `low`: in steps that double, so that who asks in order goes on from there."""
+    high, step = low, 1
+    while high < count and vids[start + high] < vid:
+        low = high + 1
+        high += step
+        step *= 2
+    return low + place_in(vids, start + low, min(high, count) - low, vid)
+
+
+@inner
 def has(vids, start, count, vid):
     place = place_in(vids, start, count, vid)
     return place < count and vids[start + place] == vid

@@ -18,6 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
+from headrace.compiled import is_kept
+from headrace_linearroad import accounts, driving, journeys, lanes
 from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, REPORT, TRAVEL
@@ -39,54 +41,63 @@ def _within(domain: dict[str, tuple[int, int]]) -> str:
 
 
 ON_TIME = "epoch_us(ts) = time::BIGINT * 1000000"  # of INTEGER, a product beyond second 2147 is an error
-IS_REPORT = f"type = {REPORT} AND {_within(OF_REPORTS)} AND {_within(OF_ALL)} AND {ON_TIME}"
-
-
-def is_question(kind: int | str) -> str:
-    return f"type = {kind} AND {_within(OF_QUESTIONS)} AND {_within(OF_ALL)} AND {ON_TIME}"
+QUESTIONS = f"type IN ({BALANCE}, {EXPENDITURE}, {TRAVEL})"
+VALID = (
+    f"{_within(OF_ALL)} AND {ON_TIME} AND"
+    f" CASE WHEN type = {REPORT} THEN {_within(OF_REPORTS)} WHEN {QUESTIONS} THEN {_within(OF_QUESTIONS)} END"
+)
 
 
 def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bool = False) -> dict[str, hr.Stream]:
-    """By the names of `forms.OUTPUTS`, and what is kept apart. wandering: cars may be anywhere."""
-    told = _anywhere(tuples, profile) if wandering else _on_roads(tuples, profile)
+    """By the names of `forms.OUTPUTS`, and what is kept apart. wandering: cars may be anywhere.
+
+    A tuple is looked at once; questions, which are few, are told from each other when they have been told from reports.
+    """
+    looked = tuples.map(*FIELDS, road="xway::INTEGER * 2 + dir", valid=f"coalesce({VALID}, false)")
+    questions = looked.filter(f"valid AND type <> {REPORT}")
+    told = _anywhere(looked, profile) if wandering else _on_roads(looked, profile)
     return {
         "tolls": told["tolls"],
         "accidents": told["accidents"],
-        "balances": _balances(tuples, told["events"], profile),
-        "expenditures": _asked(tuples, EXPENDITURE, "vid").apply(Expenditures(histories.tolls)),
-        "travel_times": _asked(tuples, TRAVEL, "qid").apply(TravelTimes(histories.segments)),
-        APART: _apart(tuples),
+        "balances": _balances(questions, told["events"], profile),
+        "expenditures": _asked(questions, EXPENDITURE, "vid").apply(Expenditures(histories.tolls)),
+        "travel_times": _asked(questions, TRAVEL, "qid").apply(TravelTimes(histories.segments)),
+        APART: _apart(looked),
     }
 
 
+def is_compiled(wandering: bool = False) -> bool:
+    """Whether its largest loops were compiled before."""
+    loops = (journeys.follow, lanes.follow) if wandering else (driving.drive,)
+    return all(map(is_kept, (*loops, accounts.settle)))
+
+
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
-    road = "xway::INTEGER * 2 + dir"
-    reports = tuples.split(ROADS, route=f"CASE WHEN {IS_REPORT} THEN ({road}) % {ROADS} END")
-    kept = {"road": f"({road})::INTEGER", **{name: name for name in REPORTS.names[2:]}}
-    told: dict[str, hr.Stream] = reports.map(**kept).apply(Roads(profile))
+    reports = tuples.split(ROADS, route=f"CASE WHEN valid AND type = {REPORT} THEN road % {ROADS} END")
+    told: dict[str, hr.Stream] = reports.map(*REPORTS.names[1:]).apply(Roads(profile))
     return told
 
 
 def _anywhere(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:
-    facts = tuples.filter(IS_REPORT).map(*FOLLOWED).split(CARS, by=["vid"]).apply(Journeys(profile))
+    reports = tuples.filter(f"valid AND type = {REPORT}").map(*FOLLOWED)
+    facts = reports.split(CARS, by=["vid"]).apply(Journeys(profile))
     told: dict[str, hr.Stream] = facts.split(ROADS, route=f"road % {ROADS}").apply(Lanes(profile))
     return told
 
 
-def _balances(tuples: hr.Stream, events: hr.Stream, profile: str) -> hr.Stream:
-    asked = tuples.filter(is_question(BALANCE)).map(what=f"{ASKED}::TINYINT", vid="vid", n="qid", page="0::TINYINT")
+def _balances(questions: hr.Stream, events: hr.Stream, profile: str) -> hr.Stream:
+    asked = questions.filter(f"type = {BALANCE}").map(what=f"{ASKED}::TINYINT", vid="vid", n="qid", page="0::TINYINT")
     balances: hr.Stream = events.union(asked).split(CARS, by=["vid"]).apply(Accounts(profile))
     return balances
 
 
-def _asked(tuples: hr.Stream, kind: int, by: str) -> Any:
+def _asked(questions: hr.Stream, kind: int, by: str) -> Any:
     names = ("qid", "time", "vid", "xway", "sinit", "send", "dow", "tod", "day")
-    return tuples.filter(is_question(kind)).map(*names).split(LOOKUPS, by=[by])
+    return questions.filter(f"type = {kind}").map(*names).split(LOOKUPS, by=[by])
 
 
 def _apart(tuples: hr.Stream) -> hr.Stream:
     """With the first reason that there is, as of lines of text."""
-    valid = f"CASE WHEN type = {REPORT} THEN {IS_REPORT} WHEN type IN ({BALANCE}, {EXPENDITURE}, {TRAVEL}) THEN {is_question('type')} END"
     of = [(OF_ALL, "true"), (OF_REPORTS, f"type = {REPORT}"), (OF_QUESTIONS, f"type <> {REPORT}")]
     reasons = [f"WHEN type NOT IN ({REPORT}, {BALANCE}, {EXPENDITURE}, {TRAVEL}) THEN 'no such type'"]
     for domain, which in of:
@@ -94,6 +105,4 @@ def _apart(tuples: hr.Stream) -> hr.Stream:
             outside = f"{which} AND {name} NOT BETWEEN {least} AND {largest}"
             reasons.append(f"WHEN {outside} THEN '{name} outside {least}..{largest}'")
     reasons.append(f"WHEN NOT {ON_TIME} THEN 'time is not that of the tuple'")
-    return tuples.filter(f"NOT coalesce({valid}, false)").map(
-        *FIELDS, reason=f"CASE {' '.join(reasons)} ELSE 'null' END"
-    )
+    return tuples.filter("NOT valid").map(*FIELDS, reason=f"CASE {' '.join(reasons)} ELSE 'null' END")

@@ -23,6 +23,7 @@ import pyarrow as pa
 from headrace.errors import SourceError
 from headrace_linearroad.forms import BALANCE, EXPENDITURE, FIELDS, INPUT, NOTHING, REPORT, TRAVEL
 from headrace_linearroad.lines import BLOCK, COUNT, Lines, first_lines, parsed, read_lines
+from headrace_linearroad.profiles import Profile
 from headrace_linearroad.telling import Say
 from headrace_linearroad.wandering import FIELDS as WATCHED
 from headrace_linearroad.wandering import Watch
@@ -80,7 +81,12 @@ def _many(lines: Lines) -> str:
 
 
 def spool(
-    text: Path, folder: Path, apart: Path, profile: str, tell: Say = lambda _: None, block: int = BLOCK
+    text: Path,
+    folder: Path,
+    apart: Path,
+    tell: Say = lambda _: None,
+    block: int = BLOCK,
+    profile: str = Profile.official,
 ) -> Spooled:
     """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
     found, waiting, watch = Spooled(), INPUT.empty_table(), Watch(profile)

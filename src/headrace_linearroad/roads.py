@@ -1,8 +1,9 @@
 """Tolls and accidents: what drivers are told when they come into a segment, and what their accounts must know.
 
 A substream has some roads (directions of expressways). All that is kept of one lies in numbered pieces of bytes: its cars
-in pages (`driving.py` says which), what holds in its minute, and the figures of its last six minutes. So an epoch of a
-second reads and writes a thirtieth of the cars, however many there are, and a car that is gone takes no room.
+in pages (`driving.py` says which), and, in a table of its own because it changes in another rhythm, what holds in its minute
+and the figures of its last six minutes. So an epoch of a second reads and writes a thirtieth of the cars, however many there
+are, a car that is gone takes no room, and after half a minute all pages have been written again.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ are in sequence.
 """
 
 SECOND = 1_000_000  # microseconds
-CARS, HEADS, MINUTES = PAGES, 2 * PAGES, 2 * PAGES + 1  # pieces of a road: numbers of cars come first
-PIECES = MINUTES + SLOTS
-FIRST = [*range(PAGES), *range(HEADS, PIECES)]  # the pieces that are read before it is known which others are needed
+VIDS, CARS = 0, PAGES  # pieces of a road, one for each page: the numbers of its cars, and what is kept of them
+HEADS, MINUTES = 0, 1  # pieces of the other table
+PIECE = hr.StateTable(
+    key=["road", "piece"], columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())])
+)
 WORDS = {
     driving.OFTEN: f"reports more than {driving.MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
     driving.MANY: f"comes behind a minute with more than {driving.MOST_CARS:,} cars in a segment, the toll of which has no room",
@@ -57,12 +60,7 @@ class Roads(hr.Processor):
     """Some directions of expressways."""
 
     outputs = {"tolls": OUTPUTS["tolls"], "accidents": OUTPUTS["accidents"], "events": EVENTS}  # noqa: RUF012
-    tables = {  # noqa: RUF012
-        "roads": hr.StateTable(
-            key=["road", "piece"],
-            columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())]),
-        )
-    }
+    tables = {"cars": PIECE, "minutes": PIECE}  # noqa: RUF012
 
     def __init__(self, profile: str = Profile.official) -> None:
         self.profile = str(profile)
@@ -73,7 +71,7 @@ class Roads(hr.Processor):
         roads, of = numbered(columns["road"])
         given = (columns["vid"], columns["spd"], columns["lane"], columns["seg"], columns["pos"])
         reports = driving.Reports(micros // SECOND, of, *given)
-        held = _Held(state["roads"], roads, reports)
+        held = _Held(state["cars"], state["minutes"], roads, reports)
         found = room_for(len(of))
         official = self.profile == Profile.official
         scratch = driving.Scratch(np.zeros(REST, np.int32), *_pages(int(held.most)))
@@ -111,24 +109,19 @@ def room_for(reports: int) -> driving.Found:
 class _Held:
     """What a chunk needs of its roads: read, to be changed in place, and put again."""
 
-    def __init__(self, table: Table, numbers: Ints, reports: driving.Reports) -> None:
-        self.table, self.numbers = table, numbers
+    def __init__(self, cars: Table, minutes: Table, numbers: Ints, reports: driving.Reports) -> None:
+        self.cars, self.minutes, self.numbers = cars, minutes, numbers
         pages = len(numbers) * PAGES
         own = reports.road * PAGES + reports.time % driving.PERIOD
         coming = np.bincount(own, minlength=pages)
         self.most = coming.max()
-        found = self._pieces(np.repeat(numbers, len(FIRST)), np.tile(FIRST, len(numbers)))
-        starts, counts = (each.reshape(-1, len(FIRST)) for each in (found.starts, found.lengths))
-        old_starts, old_counts = starts[:, :PAGES].ravel(), counts[:, :PAGES].ravel()
+        found = _pieces(cars, np.repeat(numbers, PAGES), np.tile(VIDS + np.arange(PAGES), len(numbers)))
         needed = coming > 0
         if not needed.all():
             asked = (reports.time, reports.road, reports.vid)
-            driving.strangers(*asked, found.data, old_starts, old_counts, needed)
-        self.pages = self._cars(found.data, old_starts, old_counts, coming, needed)
-        self.roads = read_roads(found.data, starts[:, PAGES:], counts[:, PAGES:], np.bincount(reports.road))
-
-    def _pieces(self, road: Ints, piece: npt.NDArray[Any]) -> Pieces:
-        return Pieces(self.table, [("road", road), ("piece", piece.astype(np.int32))])
+            driving.strangers(*asked, found.data, found.starts, found.lengths, needed)
+        self.pages = self._cars(found.data, found.starts, found.lengths, coming, needed)
+        self.roads = read_roads(minutes, numbers, np.bincount(reports.road))
 
     def _cars(self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: Mask) -> Pages:
         """The pages that are needed, with room for whoever comes; the others seem to be empty."""
@@ -138,7 +131,7 @@ class _Held:
         vids, rest = _pages(int(room.sum()))
         gather(data, old_starts, counts, vids, starts)
         places = np.flatnonzero(needed)
-        found = self._pieces(self.numbers[places // PAGES], places % PAGES + CARS)
+        found = _pieces(self.cars, self.numbers[places // PAGES], places % PAGES + CARS)
         gather(found.data, found.starts, found.lengths, rest.ravel(), starts[places] * REST)
         return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
@@ -146,21 +139,21 @@ class _Held:
         """What was changed, piece by piece."""
         pages = self.pages
         changed = np.flatnonzero(pages.changed)
-        starts, counts = pages.starts[changed], pages.counts[changed]
-        put_pieces(
-            self.table,
-            self.numbers,
-            [
-                (changed // PAGES, changed % PAGES, blobs(pages.vids, starts, counts)),
-                (changed // PAGES, changed % PAGES + CARS, blobs(pages.rest.ravel(), starts * REST, counts * REST)),
-                *road_pieces(self.roads),
-            ],
-        )
+        road, page, starts, counts = changed // PAGES, changed % PAGES, pages.starts[changed], pages.counts[changed]
+        vids, rest = blobs(pages.vids, starts, counts), blobs(pages.rest.ravel(), starts * REST, counts * REST)
+        put_pieces(self.cars, self.numbers, [(road, page + VIDS, vids), (road, page + CARS, rest)])
+        put_pieces(self.minutes, self.numbers, road_pieces(self.roads))
 
 
-def read_roads(data: Ints, starts: Longs, lengths: Longs, coming: Longs) -> driving.Roads:
-    """starts, lengths: of the head and the minutes, by road. coming: how many stops there may be more."""
-    many = len(starts)
+def _pieces(table: Table, road: Ints, piece: Longs) -> Pieces:
+    return Pieces(table, [("road", road), ("piece", piece.astype(np.int32))])
+
+
+def read_roads(table: Table, numbers: Ints, coming: Longs) -> driving.Roads:
+    """Heads and minutes of some roads. coming: how many stops there may be more."""
+    many, pieces = len(numbers), MINUTES + SLOTS
+    found = _pieces(table, np.repeat(numbers, pieces), np.tile(np.arange(pieces), many))
+    data, (starts, lengths) = found.data, (each.reshape(-1, pieces) for each in (found.starts, found.lengths))
     heads = np.zeros((many, HEAD), np.int32)
     heads[:, 0] = NONE
     minutes = np.zeros((many, SLOTS, MINUTE_WORDS), np.int64)

@@ -220,7 +220,7 @@ def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
     else:
         seconds = spool / SECONDS
         seconds.mkdir()
-        spooled = reading.spool(given.input, seconds, spool / LINES, given.profile, Slowly(say))
+        spooled = reading.spool(given.input, seconds, spool / LINES, Slowly(say), profile=given.profile)
         say(f"{given.input}: {spooled.tuples:,} tuples of {spooled.seconds:,} seconds")
     if spooled.wandering:
         say(f"{spooled.wandering}: each car is followed by itself")

@@ -13,7 +13,7 @@ from headrace.cli.following import follow, on_spark
 from headrace.deployment import cores
 from headrace.showing import streams
 from headrace.stream import node_of
-from headrace_linearroad import running
+from headrace_linearroad import query, running
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.running import Given
 
@@ -27,7 +27,9 @@ def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json
         print(explaining.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
         return
     with running.prepare(given, looked, say) as prepared, on_spark(count, quiet=json is not None) as spark:
-        say(f"checkpoint {given.checkpoint}; the first epoch takes longer, when loops are compiled that never were")
+        say(f"checkpoint {given.checkpoint}")
+        if not query.is_compiled(bool(prepared.wandering)):
+            say("compiling loops, once for all runs: the first epoch takes longer")
         results = running.results(spark, given, prepared, epoch)
         run = follow(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
         if run.progress.closed:

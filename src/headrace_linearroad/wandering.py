@@ -7,7 +7,7 @@
     every 30 s      not twice within a second, nor in more than three segments or more than ten times within a minute
 
 An input in which a car does something else is answered just as exactly by a plan that follows each car first
-(`journeys.py`), and costs more. Only reports that count are looked at, in order of time; what a profile drops moves nothing.
+(`journeys.py`), and costs more. Only reports that count are looked at, in order of time; what a profile drops moves nothing but that its car was heard of.
 
 Invariant: where nothing is found the usual plan gives what the rules say. It may find something where it would do so too.
 """
@@ -33,8 +33,8 @@ WORDS = {
 }
 
 # a record: car, road and time in one word; in the other, which is never 0, above the position:
-LANE, SEGMENT, STANDS, CHANGES, TIMES = 20, 23, 30, 31, 33
-CHANGED = 3
+LANE, SEGMENT, STANDS, CHANGES, TIMES, HEARD = 20, 23, 30, 31, 33, 40
+CHANGED, OFTEN_ENOUGH = 3, 127
 
 
 class Watch:
@@ -83,7 +83,7 @@ def moved(cars, larger):
 def oddness(last, was, now, road, lane, changes, times):
     """Of a report behind another one of its car."""
     time = last & 0xFFFF
-    if now == time or times > MOST_REPORTS or changes == CHANGED:
+    if times > MOST_REPORTS or changes == CHANGED:
         return OFTEN
     if now - time > GONE and lane != ENTRANCE:
         return SILENT
@@ -103,23 +103,27 @@ def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
         where = np.int64(pos[report]) | on << LANE | np.int64(seg[report]) << SEGMENT
         record = place_of(cars, car)
         last, was = cars[record, 0], cars[record, 1]
+        if was >> HEARD == now + 1:
+            return new, OFTEN, report
+        new += 0 if was else 1
+        counted = (was >> TIMES) & OFTEN_ENOUGH  # 0: all of it was dropped
         stands, changes, times = np.int64(0), np.int64(0), np.int64(1)
-        if not was:
-            if not official and on == EXIT:
-                continue
-            new += 1
-        else:
+        dropped = not official and on == EXIT
+        if counted:
             one_road = (last >> 16) & 0xFFFF == road
             if now // MINUTE == (last & 0xFFFF) // MINUTE:
-                times = (was >> TIMES) + 1
+                times = counted + 1
                 same = one_road and (was >> SEGMENT) & 127 == seg[report]
                 changes = ((was >> CHANGES) & CHANGED) + (0 if same else 1)
             why = oddness(last, was, now, road, on, changes, times)
             if why != NOTHING:
                 return new, why, report
-            if not official and on != ENTRANCE and (was >> LANE) & 7 == EXIT:
-                continue  # dropped
+            dropped = not official and on != ENTRANCE and (was >> LANE) & 7 == EXIT
             stands = np.int64(one_road and was & ((1 << STANDS) - 1) == where)
-        cars[record, 0] = car << 32 | road << 16 | now
-        cars[record, 1] = where | stands << STANDS | changes << CHANGES | times << TIMES
+        if dropped:  # it was heard of, and nothing else
+            cars[record, 0] = last if counted else car << 32
+            cars[record, 1] = (was & ((1 << HEARD) - 1)) | (now + 1) << HEARD
+        else:
+            cars[record, 0] = car << 32 | road << 16 | now
+            cars[record, 1] = where | stands << STANDS | changes << CHANGES | times << TIMES | (now + 1) << HEARD
     return new, NOTHING, 0

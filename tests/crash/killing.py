@@ -8,6 +8,7 @@ child works as if it had been started afresh, without the second that Python and
 list of rows in order of arrival; where a run goes on is read from the manifest, and every run cuts its rest of the rows into epochs
 of its own size, so that a result delivered for an epoch that was never committed cannot hide.
 
+With `keyed`, the queries are those whose state is per key and of a form of its own: sessions and `asof`.
 With `processors`, the queries are those of `watching`, and what the processors' tables hold in the end counts too.
 With `listed`, the rows lie in files, and a run takes those that are there when it begins; after every death more files
 come, which are none of its business once an epoch was committed.
@@ -91,6 +92,19 @@ def queries() -> list[Stream]:
 @functools.cache
 def processors() -> list[Stream]:
     return watching.results(table_stream(watching.events(ROWS), lateness="1 second", name=SOURCE), watching.FastWatch)
+
+
+@functools.cache
+def keyed() -> list[Stream]:
+    """Sessions in a row each and in tuples, and changes that are looked up, for each of them and for every row."""
+    source = table_stream(events(), lateness="1 second", name=SOURCE)
+    asking, changes = source.case("side = 0")
+    found = asking.asof(changes, by=["k"], how="left")
+    sessions = source.aggregate(by=["k"], session="0.9 seconds", n="count(*)", total="sum(v)")
+    told = source.aggregate(by=["k"], session="1.5 seconds", told="list(v)").asof(
+        sessions, by=["k"], within="8 seconds"
+    )
+    return [found, sessions, told.map("n", "total", told="CAST(told AS VARCHAR)", k="l_k")]
 
 
 # --- dying ---------------------------------------------------------------------------------------------------------
@@ -450,7 +464,7 @@ def work(job: dict[str, Any]) -> None:
     kind: Any = KillingParts if job.get("parts") else _SINKS.get(broken, KillingSink)
     sink = kind(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
-    streams = processors() if processed else queries()
+    streams = processors() if processed else keyed() if job.get("keyed") else queries()
     run = LocalRun(streams, folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
     try:
         if job.get("listed"):
@@ -514,7 +528,7 @@ class Nursery:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-m", name], text=True, cwd=root, **pipes)
         assert self.process.stdin
-        self.process.stdin.write(base64.b64encode(pickle.dumps((queries(), processors()))).decode() + "\n")
+        self.process.stdin.write(base64.b64encode(pickle.dumps((queries(), processors(), keyed()))).decode() + "\n")
 
     def run(self, **job: Any) -> int:
         """How the child ended: 0, an exit code, or minus a signal."""
@@ -531,8 +545,8 @@ class Nursery:
 
 
 def _serve() -> None:
-    built, processing = pickle.loads(base64.b64decode(sys.stdin.readline()))
-    globals().update(queries=lambda: built, processors=lambda: processing)
+    built, processing, by_key = pickle.loads(base64.b64decode(sys.stdin.readline()))
+    globals().update(queries=lambda: built, processors=lambda: processing, keyed=lambda: by_key)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -579,6 +593,10 @@ def expected() -> dict[str, Rows]:
     found = {n: rows_of(reference(q, errors="keep")) for n, q in zip(RESULTS, queries(), strict=True)}
     (failed,) = failed_tuples(queries()[2])
     return {**found, FAILED: rows_of(failed.table)}
+
+
+def expected_of_keyed() -> dict[str, Rows]:
+    return {n: rows_of(reference(q)) for n, q in zip(RESULTS, keyed(), strict=True)}
 
 
 def expected_of_processors() -> dict[str, Rows]:

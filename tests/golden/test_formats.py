@@ -73,6 +73,7 @@ READ = [
     "3",
     "3-parts",
     "4",
+    "5",
 ]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
 
 

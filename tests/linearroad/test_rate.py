@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.dom import minidom
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from headrace_linearroad.forms import FIELDS, INPUT, OUTPUTS
 from headrace_linearroad.generating import Settings, Traffic
 from headrace_linearroad.generating.world import CARS
 from headrace_linearroad.rating import judging, making, offering, trial
+from headrace_linearroad.rating import report as page
 from headrace_linearroad.rating.helpers import Stopped, helper
 from headrace_linearroad.rating.listening import Listening
 from headrace_linearroad.rating.making import Counts, Maker, Piece, digest
@@ -326,7 +329,96 @@ def test_what_does_not_fit_the_disk_is_made_in_pieces(tmp_path: Path, monkeypatc
     assert mine._pieces() == [Piece(10_789, 10_793), Piece(10_793, 10_797), Piece(10_797, 10_800)]
 
 
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def a_trial(expressways: float, held: bool = True, **other: Any) -> dict[str, Any]:
+    outputs = {name: Response(limit, 10, 2.0, 1.0, 1.5, None, 0).to_json() for name, limit in LIMITS.items()}
+    epochs = [
+        {"at": at, "seconds": 0.5, "tuples": 99, "rows": {"tolls": 3}, "state_bytes": 1e6, "tables": {"apply-1": 5e5}}
+        for at in (1.0, 2.0)
+    ]
+    used = {"feeder": 1, "driver": 2, "JVM": 3, "workers": 4}
+    found = {
+        "rating": "peak",
+        "expressways": expressways,
+        "held": held,
+        "given_up": None,
+        "first_broken": None,
+        "speed": 1.0,
+        "seconds": 2,
+        "warm_up": 5,
+        "tuples": 3400,
+        "tuples_per_second": 1700.0 * expressways,
+        "pieces": [[0, 3]],
+        "outputs": outputs,
+        "judged": {"ok": True, "rows": {"tolls": 1234}, "faults": {}, "nobodys": {}},
+        "wall": 2.0,
+        "cpu": {"feeder": 0.01, "roads": 1.0, "JVM": 2.5},
+        "phases": {"reading": 0.5, "operators": 1.0},
+        "feeder": {"cpu": 0.01, "latest": 0.003},
+        "epoch_seconds": {"median": 0.5, "p99": 0.6, "worst": 0.6},
+        "memory": used,
+        "state": {"bytes": 1e6, "cars": 100, "bytes_per_car": 1e4, "tables_per_car": {"roads": 90, "accounts": 80}},
+        "epochs": epochs,
+        "samples": [{"at": 0.0, "memory": used}, {"at": 2.0, "memory": used}],
+        "worst_by_second": {name: [2.0, 1.0] for name in OUTPUTS},
+    }
+    return found | other
+
+
+def a_page(tmp_path: Path, *trials: dict[str, Any]) -> str:
+    machine = {"cores_used": [0, 1], "processor": "a <fast> one", "memory_gb": 4, "system": "x", "at": "now"}
+    result = {"form": 1, "machine": machine, "best": None, "trials": trials}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    page.write([tmp_path / "result.json"], tmp_path / "report.html")
+    return (tmp_path / "report.html").read_text()
+
+
+def test_the_page_says_what_holds_and_opens_without_a_network(tmp_path: Path) -> None:
+    beside = {
+        name: a_trial(2)[name] for name in ("rating", "expressways", "held", "given_up", "first_broken", "tuples")
+    }
+    beside |= {"tuples_per_second": 1.0, "wall": 1.0, "epoch_seconds": {"median": 1.0}, "system": "spark"}
+    beside |= {"cpu": {}, "memory": {}, "state": {}, "outputs": {"tolls": a_trial(2)["outputs"]["tolls"]}}
+    found = a_page(tmp_path, a_trial(8), a_trial(16), a_trial(32, held=False, given_up="it was 61 s behind"), beside)
+    assert "Peak-rate L = 16 on 2 cores: 27.2 k tuples/s, five outputs, all 1,234 rows right" in found
+    assert "a &lt;fast&gt; one" in found
+    assert "no: it was 61 s behind" in found
+    assert "spark, of which only tolls are asked: L = 2 holds." in found
+    assert "takes 1.75 of 2 cores" in found and "the processors bound it" in found
+    assert found.count("<svg") == 9
+    for outside in ("<script", "<link", "<img", "src=", "@import", "url(http"):
+        assert outside not in found
+    minidom.parseString(found[found.index("<svg") : found.index("</svg>") + 6])
+
+
+def test_a_page_of_what_does_not_hold_says_so(tmp_path: Path) -> None:
+    found = a_page(tmp_path, a_trial(4, held=False, first_broken="tolls"))
+    assert "Peak-rate: none of what was tried holds, from L = 4 on" in found
+    assert "class=ours" not in found
+    with pytest.raises(WorkloadError, match="no trial of headrace"):
+        a_page(tmp_path)
+    (tmp_path / "result.json").write_text("[]")
+    with pytest.raises(WorkloadError, match="is no result of linearroad rate"):
+        page.write([tmp_path / "result.json"], tmp_path / "report.html")
+
+
 # --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def test_a_strict_trial_ends_with_the_first_limit_that_is_broken_and_any_when_it_is_hopeless(tmp_path: Path) -> None:
+    plan = Plan(2, seconds=300, warm_up=0)
+    for strict, since, why in (
+        (True, 7.0, "tolls came too late"),
+        (False, 7.0, None),
+        (True, 4.0, None),
+        (False, 70.0, "it was 68 s behind"),
+    ):
+        mine = Trial(plan, tmp_path, Silent(), lambda: False, strict=strict)
+        mine.listening.begin(time.monotonic() - since, plan.begin, 1.0)
+        mine.listening(record(0, plan.begin + 2, tolls=1))
+        assert mine._hopeless() == why, (strict, since)
 
 
 class Slow:
@@ -346,7 +438,7 @@ class Slow:
 def test_a_limit_that_is_broken_is_seen_and_the_rows_are_right_all_the_same(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(2, seconds=24, warm_up=6, speed=4.0, density=20)
+    plan = Plan(2, whole=True, seconds=24, warm_up=0, speed=4.0)
     given = running.results
 
     def slow(*arguments: Any) -> Any:
@@ -355,18 +447,14 @@ def test_a_limit_that_is_broken_is_seen_and_the_rows_are_right_all_the_same(
 
     monkeypatch.setattr(trial, "on_spark", lambda *_, **__: nullcontext(spark))
     monkeypatch.setattr(running, "results", slow)
+    monkeypatch.setattr(trial, "HOPELESS", math.inf)
     found = Trial(plan, tmp_path / "rated", Silent(), lambda: False, strict=False).run()
     assert found["held"] is False
     assert found["outputs"]["tolls"]["worst"] > LIMITS["tolls"]
     assert found["first_broken"] in ("tolls", "balances")
-    assert found["outputs"]["travel_times"]["held"]
     assert found["judged"]["ok"] and found["judged"]["rows"]["tolls"] > 100
     assert found["tuples_left_out"] == 0
     assert [path.name for path in sorted((tmp_path / "rated").iterdir())] == ["answers", "published"]
-    monkeypatch.setattr(trial, "judging", SimpleNamespace())  # a strict one that fails is not judged
-    found = Trial(plan, tmp_path / "strict", Silent(), lambda: False, strict=True).run()
-    assert (found["held"], found["judged"]) == (False, None)
-    assert found["given_up"].endswith("came too late")
 
 
 def rate(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
@@ -401,7 +489,7 @@ def test_a_small_rating(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_rating_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
-    with rate(tmp_path, "--expressways", "1", "--warm-up", "5", "--seconds", "600", "--density", "10") as process:
+    with rate(tmp_path, "--expressways", "1", "--whole", "--seconds", "600") as process:
         deadline = time.monotonic() + PATIENCE
         while not (tmp_path / "rated" / "published").exists():
             assert process.poll() is None and time.monotonic() < deadline

@@ -28,7 +28,7 @@ def spooled(tmp_path: Path, text: bytes, block: int = 1 << 16) -> tuple[reading.
     (tmp_path / "text").write_bytes(text)
     folder = tmp_path / "seconds"
     folder.mkdir()
-    found = reading.spool(tmp_path / "text", folder, tmp_path / "apart", "official", block=block)
+    found = reading.spool(tmp_path / "text", folder, tmp_path / "apart", block=block)
     rows = [row for path in sorted(folder.iterdir()) for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
     return found, rows
 
@@ -195,6 +195,15 @@ def test_what_is_dropped_moves_nothing() -> None:
     assert "ten minutes, at 660 s" in watched(after_an_exit, "walmart", 1)
     assert watched([(0, 0, 4, 5, 1), (30, 1, 1, 5, 1)], "walmart", 1) == "", "the first was never there"
     assert "another road" in watched([(0, 0, 4, 5, 1), (30, 1, 1, 5, 1)], "official", 1)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[(30, 1, 1, 5, 2), (90, 1, 4, 5, 2), (120, 1, 1, 5, 9), (120, 0, 0, 5, 1)], [(9, 0, 4, 5, 1), (9, 1, 1, 5, 1)]],
+)
+def test_what_is_dropped_is_heard_of_in_its_second(steps: list[Step]) -> None:
+    """Whether it is dropped depends on what comes first, and nobody says what does."""
+    assert "more often" in watched(steps, "walmart", 1)
 
 
 def test_many_cars_are_watched() -> None:

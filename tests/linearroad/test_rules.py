@@ -14,8 +14,8 @@ import pytest
 
 import headrace as hr
 from headrace.testing import LocalRun, table_stream
-from headrace_linearroad import query
-from headrace_linearroad.forms import FIELDS
+from headrace_linearroad import query, validating
+from headrace_linearroad.forms import FIELDS, OUTPUTS
 from headrace_linearroad.history import Histories
 from headrace_linearroad.profiles import Profile
 from headrace_linearroad.wandering import FIELDS as WATCHED
@@ -89,6 +89,18 @@ def answered(
     return {name: pa.concat_tables(found[f"result-{n}"]) for n, name in enumerate(streams)}
 
 
+def judged(
+    tuples: Sequence[dict[str, int]], profile: str, found: dict[str, pa.Table], folder: Path
+) -> list[dict[str, object]]:
+    """What the judge has to say against it."""
+    path = folder / "input.dat"
+    by_time = sorted(tuples, key=lambda each: each["time"])
+    path.write_text("".join(",".join(str(each[name]) for name in FIELDS) + "\n" for each in by_time))
+    right = validating.answer(path, [], validating.PROFILES[profile])
+    verdict = validating.compare(right, {name: found[name] for name in OUTPUTS})
+    return [example for each in verdict.to_json()["outputs"].values() for example in each["examples"]]
+
+
 CASES = [  # of long epochs in `make unit` too: they take a second
     pytest.param(case, marks=() if case[0] == 3 else pytest.mark.thorough)
     for case in itertools.product(range(4), Profile)
@@ -113,8 +125,32 @@ def test_the_rules_of_cars_that_are_anywhere(case: tuple[int, Profile], tmp_path
     seed, profile = case
     tuples = wild(seed)
     assert watched(tuples, profile)
-    found = answered(tuples, profile, tmp_path, most=(60, 20, 150, 600)[seed], seed=seed)
+    found = answered(tuples, profile, tmp_path / "state", most=(60, 20, 150, 600)[seed], seed=seed)
     assert differ(plain.answers(tuples, profile), found) == []
+    assert judged(tuples, profile, found, tmp_path) == []
+
+
+def tamed(tuples: Sequence[dict[str, int]], profile: str) -> list[dict[str, int]]:
+    """Without reports that would need the longer plan: what is left is just about what the usual one must know."""
+    watch, kept = Watch(profile), []
+    for each in sorted(tuples, key=lambda each: each["time"]):
+        if each["type"] == 0:
+            watch.see({name: np.array([each[name]]) for name in WATCHED})
+            if watch.found:
+                watch.found = ""
+                continue
+        kept.append(each)
+    return kept
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_usual_plan_is_enough_where_nothing_is_found(case: tuple[int, Profile], tmp_path: Path) -> None:
+    seed, profile = case
+    tuples = tamed(wild(seed, cars=300, wild_cars=200), profile)
+    assert watched(tuples, profile) == ""
+    found = answered(tuples, profile, tmp_path / "state", most=(60, 20, 150, 600)[seed], seed=seed)
+    assert differ(plain.answers(tuples, profile), found) == []
+    assert judged(tuples, profile, found, tmp_path) == []
 
 
 @pytest.mark.parametrize("profile", Profile)
@@ -128,7 +164,7 @@ def test_what_a_silent_car_is_told_does_not_depend_on_who_else_is_there(profile:
     another = {**report, "time": 690, "vid": 2, "seg": 50, "pos": 264_000}
     answers = []
     for name, others in (("alone", []), ("beside", [another])):
-        found = answered([*crowd, *silent, asked, *others], profile, tmp_path / name, most=600)
+        found = answered([*crowd, *silent, asked, *others], profile, tmp_path / name, most=600, wandering=False)
         told = [row for row in found["tolls"].to_pylist() if row["vid"] == 1]
         answers.append((told, found["balances"].to_pylist()))
     assert answers[0] == answers[1]

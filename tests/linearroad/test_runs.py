@@ -70,7 +70,7 @@ class Traffic:
         """The same as files of seconds."""
         folder = self.root / "seconds"
         folder.mkdir(exist_ok=True)
-        made = reading.spool(self.text, folder, self.root / "apart", "official")
+        made = reading.spool(self.text, folder, self.root / "apart")
         (folder / COMPLETE).write_text(json.dumps({"files": made.seconds, "tuples": made.tuples}))
         return folder
 

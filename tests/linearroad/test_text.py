@@ -29,7 +29,7 @@ def spooled(tmp_path: Path, content: bytes, name: str = "in.dat", block: int = 1
     path, folder = tmp_path / name, tmp_path / f"{name}-{block}"
     path.write_bytes(content)
     folder.mkdir()
-    found = reading.spool(path, folder, tmp_path / f"{name}-{block}.tsv", "official", block=block)
+    found = reading.spool(path, folder, tmp_path / f"{name}-{block}.tsv", block=block)
     tables = []
     for file in sorted(folder.iterdir()):
         table = pa.ipc.open_file(str(file)).read_all()
@@ -148,5 +148,5 @@ def test_how_far_it_is_is_told(tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(content) if packed else content)
         (tmp_path / f"{packed}").mkdir()
         told: list[str] = []
-        reading.spool(path, tmp_path / f"{packed}", tmp_path / "apart", "official", told.append, block=10_000)
+        reading.spool(path, tmp_path / f"{packed}", tmp_path / "apart", told.append, block=10_000)
         assert len(told) > 3 and told[-1] == f"reading {path}: 1,000 lines, 100%"

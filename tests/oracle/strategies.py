@@ -360,10 +360,25 @@ class Maker:
         last, every = self.pick([(1, None), (3, None), (5, 2), (4, 3), (10, 1), (7, 7), (2, 1)])
         return Part(part.stream.aggregate(by=self.by(part), last=last, every=every, **functions), inexact)
 
+    def session_aggregate(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        functions, inexact = self.functions(part)
+        gap = self.pick(["1 second", "0.5 seconds", "2 seconds", "3 seconds", "0.001 milliseconds", "1 hour"])
+        return Part(part.stream.aggregate(by=self.by(part), session=gap, **functions), inexact)
+
     def distinct(self, part: Part, parts: list[Part]) -> Part:
         part = part.exact()
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
         return Part(part.stream.distinct(by=self.by(part), within=within), part.inexact)
+
+    def asof(self, part: Part, parts: list[Part]) -> Part:
+        left, right = (side.exact() for side in self.sides(part, parts))
+        kinds = {f.name: f.type for f in right.stream.schema}
+        shared = [n for n in left.columns() if n in kinds and _meet(left.stream.schema.field(n).type, kinds[n])]
+        by = list(dict.fromkeys(self.pick(shared) for _ in range(self.pick((0, 1, 1, 1, 2))))) if shared else []
+        within = self.pick([None, None, "1 second", "4 seconds", "0.25 seconds", "1 hour"])
+        made = left.stream.asof(right.stream, by=by, within=within, how=self.pick(("inner", "left")))
+        return self.small_enough(Part(made), part)
 
     # --- splits
 
@@ -439,6 +454,10 @@ class EveryThird:
         return np.asarray(tuples["ts"].cast(pa.int64())) % 3 == 0
 
 
+def _meet(one: pa.DataType, other: pa.DataType) -> bool:
+    return one == other or all(map(T.is_integer, (one, other))) or all(map(T.is_floating, (one, other)))
+
+
 def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     node = node_of(joined)
     assert isinstance(node, nodes.Join)
@@ -448,10 +467,10 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
 
 STATELESS = ("map", "filter", "case", "union")
 JOINS = ("time_join", "time_join", "count_join")
-AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate")
-ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
+AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
+ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct", "asof")
 SPLITS = ("apply", "each")
-IN_EACH = (*STATELESS, *JOINS, *AGGREGATES, "distinct")
+IN_EACH = (*STATELESS, *JOINS, *AGGREGATES, "distinct", "asof")
 
 
 def make_case(

@@ -87,7 +87,20 @@ def steps(r: random.Random, stream: Stream, most: int = 3) -> Stream:
 
 def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
     match r.choice(
-        ["alone", "union", "twice", "join", "self", "aggregate", "count", "distinct", "behind", "behind sums"]
+        [
+            "alone",
+            "union",
+            "twice",
+            "join",
+            "self",
+            "aggregate",
+            "count",
+            "distinct",
+            "session",
+            "asof",
+            "behind",
+            "behind sums",
+        ]
     ):
         case "alone":
             return steps(r, a)
@@ -107,6 +120,10 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
             return steps(r, a).aggregate(by=["k"], last=3, v="sum(v)", all="list(s)")
         case "distinct":
             return steps(r, a.distinct(by=["k", "v"], within="4 seconds"))
+        case "session":
+            return steps(r, a).aggregate(by=["k"], session="1 second", n="count(*)", v="sum(v)", s="max(s)")
+        case "asof":
+            return steps(r, a).asof(steps(r, b), by=["k"], within="3 seconds", how=r.choice(["inner", "left"]))
         case "behind":
             joined = a.join(b, on="l.k = r.k and l.v <= r.v", within="2 seconds")
             return steps(r, joined.map(k="l_k", s="l_s", n="r_n", v="r_v")).map("k", i=r.choice(VALUES))
@@ -116,7 +133,9 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
 
 
 def behind_windows(query: Stream) -> bool:
-    return any(isinstance(node, nodes.Join | nodes.Aggregation | nodes.Distinct) for node in nodes.walk(node_of(query)))
+    return any(
+        isinstance(node, nodes.Pairing | nodes.Aggregation | nodes.Distinct) for node in nodes.walk(node_of(query))
+    )
 
 
 # --- what failed, as text ---------------------------------------------------------------------------------------------

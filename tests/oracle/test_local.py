@@ -270,6 +270,9 @@ LONG_RUNS = {
     ),
     "count join": lambda s, t: s.join(t, on="l.k = r.k", last=(300, 150)),
     "count aggregate": lambda s, t: s.aggregate(by=["k"], last=30, every=7, l="list(x)", n="sum(x)"),
+    "sessions": lambda s, t: s.aggregate(by=["k"], session="3 seconds", n="count(*)", a="avg(x)", m="min(f)"),
+    "tuples of sessions": lambda s, t: s.aggregate(by=["k"], session="3 seconds", l="list(x)", m="median(x)"),
+    "asof": lambda s, t: s.asof(t, by=["k"], how="left"),
     "join, then panes": lambda s, t: s.join(t, on="l.k = r.k", within="10 seconds").aggregate(
         by=["l_k"], window="60 seconds", n="count(*)"
     ),

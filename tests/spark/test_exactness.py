@@ -20,8 +20,9 @@ import headrace as hr
 from headrace.compile import STRATEGIES
 from headrace.compile.subqueries import Plan
 from headrace.difference import difference, leftover
+from headrace.query import nodes
 from headrace.reference import reference
-from headrace.stream import Stream
+from headrace.stream import Stream, node_of
 from tests.patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
@@ -128,6 +129,32 @@ def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_p
     assert times == sorted(times)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
     assert all(not times or ts >= times[-1] for ts in missing["ts"].to_pylist())
+
+
+def test_sessions_and_asof_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path) -> None:
+    tables = {name: make_table(number, 240, lateness=2 * SECOND) for number, name in enumerate("ab")}
+    a, b = (
+        hr.files(spark, parquet_files(tmp_path / n, t, 4), time="ts", lateness="2 seconds", name=n, files_per_epoch=1)
+        for n, t in tables.items()
+    )
+    results = {
+        "sessions": a.aggregate(by=["k"], session="0.4 seconds", n="count(*)", t="sum(x)"),
+        "told": a.aggregate(by=["k"], session="0.4 seconds", l="list(x)"),
+        "found": a.asof(b, by=["k"], how="left"),
+        "recent": b.asof(a, by=["s", "b"], within="3 seconds"),
+        "each": a.split(3, by=["x"]).each(
+            lambda t: t.aggregate(by=["k"], session="1 second", m="max(x)").asof(t, by=["k"])
+        ),
+    }
+    found = run_twice(results, tmp_path, 480)
+    for name, query in results.items():
+        expected = reference(query, epochs=[{n: tables[n] for n in named(query)}], end=False)
+        assert expected.num_rows > 10
+        same(expected, found[name], query)
+
+
+def named(query: Stream) -> list[str]:
+    return list(nodes.named_sources(node_of(query)))
 
 
 # --- streaming DataFrames, through foreachBatch ----------------------------------------------------------------------

@@ -94,6 +94,8 @@ def test_every_verb_takes_both():
     verbs = [
         lambda s, minute: s.join(s, on="l.k = r.k", within=(minute, minute)),
         lambda s, minute: s.aggregate(by=["k"], window=minute, every=minute, n="count(*)"),
+        lambda s, minute: s.aggregate(by=["k"], session=minute, n="count(*)"),
+        lambda s, minute: s.asof(s, by=["k"], within=minute),
         lambda s, minute: s.distinct(by=["k"], within=minute),
     ]
     for verb in verbs:

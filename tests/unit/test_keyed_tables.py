@@ -343,6 +343,9 @@ NONSENSE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "the future": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), 99), r"sums.renewed\[\d+\] should be a whole number"),
     "no base": (lambda b: table_of(b)["renewed"].__setitem__(filled(b), -1), r"sums.renewed\[\d+\] should be a whole number from 0"),
     "more rows than there are": (lambda b: table_of(b)["rows"].__setitem__(filled(b), 10**9), "sums.rows should be at most"),
+    "other live rows": (lambda b: table_of(b)["ages"][0].__setitem__(2, 1), r"sums.ages should be the \d+ live rows, in all, found 1"),
+    "rows of the future": (lambda b: table_of(b)["ages"][0].__setitem__(1, 99), "sums.ages should be epochs up to 0, ascending"),
+    "epochs twice": (lambda b: table_of(b)["ages"].append(table_of(b)["ages"][0]), "sums.ages should be epochs up to 0, ascending"),
     "a block of the future": (lambda b: table_of(b)["blocks"][0].__setitem__(-1, 99), r"sums.blocks\[0\].high"),
     "a block of no epoch": (
         lambda b: table_of(b)["blocks"][0].__setitem__(slice(-2, None), [None, None]), r"sums.blocks\[0\].low should be"
@@ -374,7 +377,12 @@ def test_nonsense_in_a_sealed_manifest_is_named(case: str, summed: Summed) -> No
 def test_rows_that_are_too_few_or_too_many_are_seen_when_they_are_read(summed: Summed) -> None:
     summed.epoch(rows=60)
     summed.run.close()
-    edit(summed.folder, lambda b: table_of(b)["rows"].__setitem__(filled(b), table_of(b)["rows"][filled(b)] - 1))
+
+    def one_less(body: Any) -> None:
+        table_of(body)["rows"][filled(body)] -= 1
+        table_of(body)["ages"][0][2] -= 1
+
+    edit(summed.folder, one_less)
     with pytest.raises(CorruptState, match=r"table 'sums' of sum-1 should have \d+ rows in group \d+, found \d+"):
         found(summed.folder)
     summed.run = summed.opened(2)
@@ -397,7 +405,7 @@ def test_a_whole_block_of_something_else_is_refused(summed: Summed) -> None:
 
     def exchange(body: Any) -> None:
         both = body["operators"]["sum-1"]["tables"]
-        both["last"].update({name: both["sums"][name] for name in ("blocks", "rows", "renewed")})
+        both["last"].update({name: both["sums"][name] for name in ("blocks", "rows", "renewed", "ages")})
 
     edit(summed.folder, exchange)
     with pytest.raises(CorruptState, match="is no part of table 'last' of sum-1: it has"):

@@ -212,7 +212,9 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "join": lambda s: s.join(s, on="l.k = r.k and l.ts < r.ts", within="2 seconds"),
     "windows": lambda s: s.aggregate(by=["k"], window="4 seconds", every="1 second", n="count(*)"),
     "counts": lambda s: s.aggregate(by=["k"], last=4, every=3, n="min(ts)"),
+    "sessions": lambda s: s.aggregate(by=["k"], session="0.5 seconds", n="count(*)", t="max(ts)"),
     "distinct": lambda s: s.distinct(by=["k"], within="2 seconds"),
+    "asof": lambda s: s.asof(s.filter("epoch_ms(ts) % 3 = 0"), by=["k"], within="3 seconds", how="left"),
 }
 
 

@@ -308,7 +308,9 @@ def test_with_keep_what_fails_on_each_is_told_once_for_a_step() -> None:
 QUERIES: list[Any] = [
     lambda t: t.aggregate(window="10 seconds", every="5 seconds", n="count(*)", m="max(x)"),
     lambda t: t.aggregate(by=["k"], last=3, every=2, n="list(x)"),
+    lambda t: t.aggregate(by=["x"], session="3 seconds", n="count(*)"),
     lambda t: t.distinct(by=["x"], within="4 seconds"),
+    lambda t: t.map("x").asof(t.filter("k < 3").map("x", "k"), by=["x"], within="9 seconds", how="left"),
     lambda t: t.map(a="x").join(t.filter("x > 3").map(b="x"), on="l.a <> r.b", within="2 seconds"),
     lambda t: t.map(a="x").join(t.map(b="x"), on="l.a >= r.b", last=(2, 3)),
     lambda t: t.filter("x > 2").map(y="x * 2").union(t.map(y="x")),

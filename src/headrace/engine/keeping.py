@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,10 +29,11 @@ from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
 from headrace.errors import DamagedCache, EngineError, StateError
 from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import Damaged
+from headrace.kernels.rooms import MEMORY, Damaged
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
 from headrace.state import caches, tables
+from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.types import SUBSTREAM
@@ -48,6 +49,9 @@ class Change:
     delta: pa.Table
     groups: AnyNumbers  # of its rows
     rows: npt.NDArray[np.int64]  # live ones now, of every group
+    old: (
+        npt.NDArray[np.int64] | None
+    )  # of each row: the epoch of what it replaces, -1: of nothing; None: it is not known
 
 
 @dataclass
@@ -99,7 +103,7 @@ class Keeping:
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64)))
+        return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64))).drop_columns([tables.AT])
 
     def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
         """The tables of some substreams, to be changed: found in place, or built from blocks."""
@@ -119,9 +123,9 @@ class Keeping:
         return {substream: opened[substream].table for substream in substreams}
 
     def _built(self, table: str, rows: pa.Table | None, cache: caches.Cache | None) -> _Opened:
-        if cache is None:
-            return _Opened(KeyedTable(self._declared(table), table, rows), None)
-        return _Opened(KeyedTable(self._declared(table), table, rows, cache), cache)
+        at = None if rows is None else np.asarray(rows.column(tables.AT))
+        own = None if rows is None else rows.drop_columns([tables.AT])
+        return _Opened(KeyedTable(self._declared(table), table, own, MEMORY if cache is None else cache, at), cache)
 
     def _caches(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, caches.Cache | None]]:
         trust, name = self.epoch.caches, self.operator.name
@@ -161,14 +165,29 @@ class Keeping:
             for substream in numbers[np.isin(of, mine)].tolist():
                 yield substream, rows.get(substream)
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
+    def change(
+        self,
+        table: str,
+        put: pa.Table,
+        gone: pa.Table,
+        new: npt.NDArray[np.bool_],
+        old: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """old: of each row, those that are gone last, the epoch that wrote what was there; needed to see blocks die."""
         if table in self._changes:
             raise EngineError(f"{self._words(table)} was changed twice in one epoch")
         try:
             delta = tables.delta(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
-        self._changes[table] = self._checked(table, delta, put.num_rows, new)
+        found = self._checked(table, delta, put.num_rows, new)
+        if old is None and new.all() and not gone.num_rows:
+            old = np.full(put.num_rows, -1)
+        if old is not None:  # a base may have been written of it since
+            old = np.where(
+                old < 0, -1, np.maximum(old, np.asarray(self._before(table).renewed, np.int64)[found.groups])
+            )
+        self._changes[table] = replace(found, old=old)
 
     def _checked(self, table: str, delta: pa.Table, put: int, new: npt.NDArray[np.bool_]) -> Change:
         """What was said of the rows can be so."""
@@ -187,7 +206,7 @@ class Keeping:
         for group in np.flatnonzero(now < there).tolist():
             msg = f"{self._words(table)}: group {group} cannot have {now[group]} rows now; it had {before[group]}"
             raise EngineError(f"{msg}, {there[group]} were put, {more[group]} of them new, and {taken[group]} deleted")
-        return Change(delta, groups, now)
+        return Change(delta, groups, now, None)
 
     # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -207,10 +226,11 @@ class Keeping:
 
     def _tell(self, table: str, opened: Mapping[int, _Opened]) -> None:
         """What became of the tables that were opened."""
-        changes = [each.table.changes() for each in opened.values()]
+        changes = [each.table.changes(self.epoch.number) for each in opened.values()]
         put = _marked([each.put for each in changes], list(opened))
         gone = _marked([each.gone for each in changes], list(opened))
-        self.change(table, put, gone, np.concatenate([each.new for each in changes]))
+        old = [each.old[: len(each.new)] for each in changes] + [each.old[len(each.new) :] for each in changes]
+        self.change(table, put, gone, np.concatenate([each.new for each in changes]), np.concatenate(old))
 
     def _write(self, table: str, due: AnyNumbers) -> None:
         before = np.asarray(self._before(table).rows, np.int64)
@@ -221,7 +241,7 @@ class Keeping:
         in_whole = np.isin(change.groups, whole)
         rest = change.delta.filter(pa.array(~in_whole))
         old = whole[(before[whole] > 0) & (change.rows[whole] > 0)]
-        base = self._base(table, change.delta.filter(pa.array(in_whole)), old)
+        base, died = self._base(table, change.delta.filter(pa.array(in_whole)), old)
         base_groups = self._groups(table, base)
         found = np.bincount(base_groups, minlength=len(before))
         for group in whole[found[whole] != change.rows[whole]].tolist():
@@ -231,17 +251,26 @@ class Keeping:
         groups = np.concatenate([change.groups[~in_whole], base_groups])
         block = write_keyed(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
-        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()))
+        opened, told = self._open.get(table, ()), None
+        if change.old is not None:
+            replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
+            marks = int(np.count_nonzero(np.asarray(rest.column(tables.GONE))))
+            told = Told(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
+        self.report.changed(self.operator.name, table, block, live, whole.tolist(), opened, told)
 
-    def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> pa.Table:
-        """All rows that groups hold now: those before the epoch, if there were any, and what changed."""
+    def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
+        """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the
+        former)."""
         declared, number = self._declared(table), self.epoch.number
-        old = tables.read(self.task.reader, self._before(table), groups, self._words(table))
-        return tables.stamped(tables.live(declared, [tables.stamped(old, number - 1), delta]), number)
+        dated = tables.read_dated(self.task.reader, self._before(table), groups, self._words(table))
+        old = dated.drop_columns([tables.AT])
+        rows = tables.stamped(tables.live(declared, [tables.stamped(old, number - 1), delta]), number)
+        return rows, np.asarray(dated.column(tables.AT))
 
     def _nothing(self, table: str) -> Change:
         rows = np.asarray(self._before(table).rows, np.int64)
-        return Change(tables.stored_schema(self._declared(table)).empty_table(), np.zeros(0, np.int64), rows)
+        nothing = np.zeros(0, np.int64)
+        return Change(tables.stored_schema(self._declared(table)).empty_table(), nothing, rows, nothing)
 
     # --- what they are -----------------------------------------------------------------------------------------------
 
@@ -263,9 +292,9 @@ class Keeping:
         return np.isin(groups // lying.parts, lying.of_groups(self.groups))
 
     def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
-        """All rows of some units before the epoch."""
+        """All rows of some units before the epoch, with `__at`."""
         fine = self._lying(table).fine(units)
-        found = tables.read(self.task.reader, self._before(table), fine, self._words(table))
+        found = tables.read_dated(self.task.reader, self._before(table), fine, self._words(table))
         self.report.work.opened[self.operator.name] += found.nbytes
         return found
 
@@ -274,6 +303,11 @@ class Keeping:
 
     def _words(self, table: str) -> str:
         return f"table {table!r} of {self.operator.name}"
+
+
+def _counted(epochs: AnyNumbers) -> dict[int, int]:
+    found, many = np.unique(epochs, return_counts=True)
+    return dict(zip(found.tolist(), many.tolist(), strict=True))
 
 
 def by_substream(table: pa.Table) -> dict[int, pa.Table]:

@@ -200,7 +200,10 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
     merges = [m for r in reports for m in r.merged if (m.operator, m.table) == (operator, name)]
     gone = Counter(name for merge in merges for name in merge.gone)
     blocks = [*_less(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
-    return replace(before, blocks=bases.needed(blocks, renewed, rows), renewed=tuple(renewed), rows=tuple(rows))
+    ages = bases.aged(before.ages, [change.told for change in changes], number)
+    left = bases.needed(blocks, renewed, rows, ages)
+    known_ages = bases.within(ages, left)
+    return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=known_ages)
 
 
 def _needed(block: Block, bound: int) -> float:

@@ -113,7 +113,8 @@ class Outlet:
         elif isinstance(operator, Appended):
             yield from self._by_reference(edge, operator, table, shared)
         else:
-            yield from self._by_value(edge, operator, table.select(edge.schema.names))
+            sent = operator.as_sent(edge.input, table.select(edge.schema.names))
+            yield from self._by_value(edge, operator, sent)
 
     def _by_reference(
         self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]

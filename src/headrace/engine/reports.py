@@ -16,6 +16,7 @@ from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
 from headrace.kernels.split import Counts
+from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.caches import REASONS
 from headrace.state.manifest import Receipt
@@ -103,16 +104,19 @@ class Changed:
     rows: Mapping[int, int]  # live rows of every group that was touched
     renewed: tuple[int, ...]  # groups of which this epoch's rows are all
     opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
+    told: Told | None  # of the rows in the block, and of those that they replace; None: it is not known
 
     def to_json(self) -> Any:
         block = self.block.to_json() if self.block else None
-        return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened]
+        told = [self.told.born, self.told.gone, list(self.told.died.items())] if self.told else None
+        return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened, told]
 
     @staticmethod
     def from_json(data: Any) -> Changed:
-        operator, table, block, rows, renewed, opened = data
+        operator, table, block, rows, renewed, opened, told = data
         written = Block.from_json(block) if block else None
-        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened))
+        ages = Told(told[0], told[1], dict(told[2])) if told else None
+        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened), ages)
 
 
 @dataclass
@@ -284,8 +288,9 @@ class TaskReport:
         rows: Mapping[int, int],
         renewed: Iterable[int],
         opened: Iterable[int],
+        told: Told | None,
     ) -> None:
-        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed), tuple(opened)))
+        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed), tuple(opened), told))
 
     def used(self, operator: str, use: TableUse) -> None:
         self._used.setdefault(operator, TableUse()).add(use)

@@ -45,13 +45,13 @@ def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
     panes = times(tuples) // operator.pane * operator.pane
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
-    return _evaluate(operator, _grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
+    return evaluated(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
 def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
-    return in_schema(_evaluate(operator, _grouping(operator, PANE, columns), partials), partials.schema)
+    return in_schema(evaluated(operator, grouping(operator, PANE, columns), partials), partials.schema)
 
 
 def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
@@ -61,8 +61,8 @@ def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int
     does not have all of DuckDB's types (a sum of whole numbers would come back as a decimal, and divide as one).
     """
     merged = [pair for partial in operator.partials for pair in partial.merged]
-    made = [*_keys(operator, START), "ts", *_computed(operator.functions)]
-    sql = f"SELECT {', '.join(made)} FROM ({_grouping(operator, START, merged)})"
+    made = [*keys_sql(operator, START), "ts", *computed(operator.functions)]
+    sql = f"SELECT {', '.join(made)} FROM ({grouping(operator, START, merged)})"
     return _close(operator, sql, partials, np.asarray(partials.column(PANE)), before, after)
 
 
@@ -72,12 +72,12 @@ def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int
 def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks, from the tuples themselves."""
     if operator.ordered:
-        tuples = _numbered(tuples, operator.schemas[0].names)
-    sql = _grouping(operator, START, operator.functions)
+        tuples = numbered(tuples, operator.schemas[0].names)
+    sql = grouping(operator, START, operator.functions)
     return _close(operator, sql, tuples, times(tuples), before, after)
 
 
-def _numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
+def numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
     ordered = sequence(tuples, columns)
     return ordered.append_column(SEQ, pa.array(np.arange(ordered.num_rows)))
 
@@ -125,7 +125,7 @@ def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
 def _close(operator: WindowAggregate, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
     """The results of a query that gives one row per group and closing window."""
     found = [
-        _with_bounds(operator, _evaluate(operator, sql, expanded))
+        _with_bounds(operator, evaluated(operator, sql, expanded))
         for expanded in _in_closing_windows(held, at, operator.window, operator.every, before, after)
     ]
     return pa.concat_tables(found or [operator.schema.empty_table()])
@@ -141,20 +141,20 @@ def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
 # --- SQL -----------------------------------------------------------------------------------------------------------
 
 
-def _grouping(operator: GroupedOperator, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
-    keys = _keys(operator, unit)
-    return f"SELECT {', '.join([*keys, f'{ts} AS ts', *_computed(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
+def grouping(operator: GroupedOperator, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
+    keys = keys_sql(operator, unit)
+    return f"SELECT {', '.join([*keys, f'{ts} AS ts', *computed(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
 
 
-def _keys(operator: GroupedOperator, unit: str) -> list[str]:
+def keys_sql(operator: GroupedOperator, unit: str) -> list[str]:
     return [*(duck.quote(name) for name in operator.by), unit]
 
 
-def _computed(columns: Sequence[tuple[str, str]]) -> list[str]:
+def computed(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
 
 
-def _evaluate(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
+def evaluated(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
     return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 
@@ -170,9 +170,9 @@ def count_windows(operator: CountAggregateOperator, held: pa.Table, bound: int) 
     pending, active = held.filter(pa.array(waiting)), held.filter(pa.array(~waiting))
     if active.num_rows == 0:
         return operator.schema.empty_table(), held
-    numbered = _number(operator, _numbered(active, operator.schemas[0].names))
-    results = _count_results(operator, numbered)
-    kept = numbered.filter(pa.array(_needed(operator, numbered))).select(held.column_names)
+    given = _number(operator, numbered(active, operator.schemas[0].names))
+    results = _count_results(operator, given)
+    kept = given.filter(pa.array(_needed(operator, given))).select(held.column_names)
     return results, pa.concat_tables([kept.cast(held.schema), pending])
 
 
@@ -198,8 +198,8 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
     expanded = arrow.take(numbered, rows).append_column(START, pa.array(results))
     if expanded.num_rows == 0:
         return operator.schema.empty_table()
-    sql = _grouping(operator, START, operator.functions, ts=f"arg_max(ts, {NUMBER})")
-    return in_schema(_evaluate(operator, sql, expanded), operator.schema)
+    sql = grouping(operator, START, operator.functions, ts=f"arg_max(ts, {NUMBER})")
+    return in_schema(evaluated(operator, sql, expanded), operator.schema)
 
 
 def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:

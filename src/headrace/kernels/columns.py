@@ -119,7 +119,7 @@ class Layout:
         self.columns = {name: found[name] for name in declared.columns.names}
         self.bound = self._place(WORD) // WORD if declared.due is not None else None
         self.due = declared.due
-        self.words = max(-(-len(self._taken) // WORD), 2)
+        self.words = max(-(-len(self._taken) // WORD), 2) + 1  # the last is nobody's column: when the row was written
 
     def _place(self, width: int) -> int:
         """The first free bytes, aligned as the value must be."""

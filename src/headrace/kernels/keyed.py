@@ -49,7 +49,9 @@ FORMAT = 2
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
+SPREAD = 64  # sizes that are chosen from when a table needs more room
 MOST_WORK = 1 << 12  # rows in work that there stays room for between epochs
+_AS_IT_IS = -1
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Changes:
     put: pa.Table  # whole rows, new or replaced
     gone: pa.Table  # keys that were there and are no longer
     new: npt.NDArray[np.bool_]  # of each row of `put`: whether its key was not there
+    old: Numbers  # of each row of `put`, then of `gone`: the epoch that wrote what was there; -1: nothing was
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,15 @@ class _Sizes:
 class KeyedTable:
     """The rows of one substream by key."""
 
-    def __init__(self, declared: StateTable, name: str, rows: pa.Table | None = None, room: Room = MEMORY) -> None:
+    def __init__(
+        self,
+        declared: StateTable,
+        name: str,
+        rows: pa.Table | None = None,
+        room: Room = MEMORY,
+        at: Numbers | None = None,
+    ) -> None:
+        """at: the epoch that wrote each of the rows."""
         self._declare(declared, name, room)
         rows = None if rows is None else self._fit_rows(rows, "what was loaded")
         count = 0 if rows is None else rows.num_rows
@@ -91,7 +102,7 @@ class KeyedTable:
         self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
         self._areas.entries[:] = self._do.EMPTY
         if rows is not None:
-            self._load(rows)
+            self._load(rows, np.zeros(count, np.int64) if at is None else at)
         self._write_head()
 
     @classmethod
@@ -122,7 +133,7 @@ class KeyedTable:
         words = rows.view(np.uint64).reshape(-1, self._layout.words)
         return words, index.view(np.uint64), text.view(np.uint64), heap.view(np.int64).reshape(-1, 2)
 
-    def _load(self, rows: pa.Table) -> None:
+    def _load(self, rows: pa.Table, at: Numbers) -> None:
         for start in range(0, rows.num_rows, LOADED):
             piece = rows.slice(start, LOADED)
             images, text = self._layout.images(piece, self._layout.words)
@@ -130,7 +141,8 @@ class KeyedTable:
             if found.max(initial=-1) >= 0 or _has_twins(hashes):
                 self._refuse_twins(rows, "what was loaded")
             self._write(images, text, found, hashes)
-            self._seal()
+            self._at.rows[found, -1] = at[start : start + LOADED]
+            self._seal(_AS_IT_IS)
 
     # --- what a processor calls --------------------------------------------------------------------------------------
 
@@ -256,16 +268,19 @@ class KeyedTable:
 
     # --- what the engine calls ---------------------------------------------------------------------------------------
 
-    def changes(self) -> Changes:
-        """What was put since loading or the last call, and which keys went; in order of the key."""
+    def changes(self, epoch: int = 0) -> Changes:
+        """What was put since loading or the last call, and which keys went; in order of the key. It is of this epoch."""
         do = self._do
         work = self._at.work[: self._at.head[do.WORK]]
         flags = self._at.rows[work, 0]
         put = self._in_order(work[flags & (do.LIVE | do.CHANGED) == do.LIVE | do.CHANGED], self.declared.key)
         gone = self._in_order(work[flags & (do.LIVE | do.FREE) == 0], self.declared.key)
         new = self._at.rows[put, 0] & do.NEW != 0
-        found = Changes(self._read(put), self._read(gone, self._keys), new)
-        self._seal()
+        old = np.where(
+            np.append(new, np.zeros(len(gone), bool)), -1, self._at.rows[np.append(put, gone), -1].view(np.int64)
+        )
+        found = Changes(self._read(put), self._read(gone, self._keys), new, old)
+        self._seal(epoch)
         self._write_head()
         return found
 
@@ -274,8 +289,8 @@ class KeyedTable:
         """What its areas take."""
         return sum(area.nbytes for area in self._bytes.values())
 
-    def _seal(self) -> None:
-        damage, row = self._run(self._do.seal)
+    def _seal(self, epoch: int) -> None:
+        damage, row = self._run(self._do.seal, epoch)
         if damage == self._do.UNTOLD:
             key = _words(self._read(np.array([row]), self._keys), 0)
             msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
@@ -398,7 +413,9 @@ class KeyedTable:
         if need > do.MOST_ROWS or words > do.MOST_TEXT:
             msg = f"table {self.name!r} cannot have more than {do.MOST_ROWS:,} rows or 64 GiB of text; split the stream into more substreams"
             raise DataError(msg)
-        self._move(_Sizes(_enlarged(now.rows, need, do.MOST_ROWS), _enlarged(now.text, words, do.MOST_TEXT)), sparse)
+        spread = _sum(np.array([used, need])) % SPREAD
+        sizes = (_enlarged(now.rows, need, do.MOST_ROWS, spread), _enlarged(now.text, words, do.MOST_TEXT, spread))
+        self._move(_Sizes(*sizes), sparse)
 
     def _move(self, sizes: _Sizes, sparse: bool) -> None:
         """To new areas; if the text is sparse, without what is dead in it."""
@@ -537,9 +554,9 @@ def _no_work() -> tuple[Numbers, Words]:
     return np.zeros(0, np.int64), np.zeros(0, np.uint64)
 
 
-def _enlarged(size: int, need: int, most: int) -> int:
-    """So that it is not soon needed again."""
-    return size if need <= size // 2 else max(size, min(need + need // 2, most))
+def _enlarged(size: int, need: int, most: int, spread: int) -> int:
+    """So that it is not soon needed again; by more or less, so that tables that grow alike do not all move in one epoch."""
+    return size if need <= size // 2 else max(size, min(need + need // 2 + need * spread // (4 * SPREAD), most))
 
 
 def _first(hashes: Words) -> Numbers:

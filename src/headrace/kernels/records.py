@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
 """The rows, the index and the heap of a keyed table: compiled loops over its areas.
 
-    a row     word 0: checksum (32 bits), which values are there (24), flags (8); then values, as `columns.Layout` has them
+    a row     word 0: checksum (32 bits), which values are there (24), flags (8); then values, as `columns.Layout` has them;
+              the last word is the epoch whose changes had the row
     index     open addressing by the key: row (30 bits), tag (26), check (8). The tag says where an entry belongs too, so the
               index is enlarged, and entries are taken out, without a look at a row
     heap      (time, row and check): every live row that has a time has an entry that is no later. `bound`, a word of the
@@ -240,7 +241,8 @@ def begin(areas, shape, row, key, text, revived):
     """Make a row of a key: zeros and nulls. One that is revived has its key already."""
     rows = areas.rows
     take_up(areas, row)
-    first = rows[row, 0]
+    first, last = rows[row, 0], rows.shape[1] - 1
+    written = rows[row, last] if revived else U(0)
     flags = LIVE | WORKING | CHANGED | (first & NEW if revived else NEW)
     for place in range(len(shape.texts)):
         word = shape.texts[place]
@@ -256,6 +258,7 @@ def begin(areas, shape, row, key, text, revived):
             value |= key[word] & shape.key[word] & shape.plain[word]
         rows[row, word] = value
     rows[row, 0] |= (first >> HALF << HALF) | flags
+    rows[row, last] = written
     areas.head[ROWS] += 1
 
 
@@ -340,8 +343,9 @@ def delete(areas, shape, numbers):
 
 
 @compiled
-def seal(areas, shape):
-    """Lay all work down. (UNTOLD, row) and nothing is done if a row was written in place and not told."""
+def seal(areas, shape, epoch):
+    """Lay all work down, what changed as of an epoch (below 0: as it is). (UNTOLD, row) and nothing is done if a row was
+    written in place and not told."""
     areas, shape = Areas(*areas), Shape(*shape)
     rows, head = areas.rows, areas.head
     for place in range(head[WORK]):
@@ -356,6 +360,8 @@ def seal(areas, shape):
                 return found, row
     for place in range(head[WORK]):
         row = areas.work[place]
+        if epoch >= 0 and rows[row, 0] & (LIVE | CHANGED) == LIVE | CHANGED:
+            rows[row, rows.shape[1] - 1] = U(epoch)
         lay_down(areas, shape, row, rows[row, 0] & (LIVE | FREE))
     head[WORK] = 0
     return WHOLE, np.int64(0)

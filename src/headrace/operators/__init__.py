@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from headrace.operators import apply, count_aggregate, count_join, distinct, time_aggregate, time_join
+from headrace.operators import (
+    apply,
+    asof,
+    count_aggregate,
+    count_join,
+    distinct,
+    session_aggregate,
+    time_aggregate,
+    time_join,
+)
 from headrace.operators.apply import ApplyOperator
 from headrace.operators.base import Operator, State
 from headrace.operators.count_aggregate import CountAggregateOperator
@@ -20,8 +29,10 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeJoin: time_join.plan,
     nodes.CountJoin: count_join.plan,
     nodes.TimeAggregate: time_aggregate.plan,
+    nodes.SessionAggregate: session_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
     nodes.Distinct: distinct.plan,
+    nodes.AsOf: asof.plan,
     nodes.Apply: apply.plan,
 }
 

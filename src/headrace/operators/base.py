@@ -230,6 +230,10 @@ class Operator(ABC):
     def tables(self) -> Mapping[str, StateTable]:
         """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
 
+    def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
+        """What is sent of tuples by value: themselves, unless less of them is enough."""
+        return tuples
+
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @abstractmethod

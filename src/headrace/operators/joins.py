@@ -169,23 +169,8 @@ class JoinOperator(Appended):
         return Placement(self.follows or self.name, tuple(map(frozenset, named)), left.types)
 
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
-        places = len(next(placed for side in handed for placed in side).columns)
-        keys = [key for place in range(places) if (key := self._key_at(handed, place))]
-        if len(keys) != places or not keys:
-            return None
-        types = tuple(key.type for key in keys)
-        return (
-            HashGrouping(tuple(key.left for key in keys), types, drop_null=True),
-            HashGrouping(tuple(key.right for key in keys), types, drop_null=True),
-        )
-
-    def _key_at(self, handed: Sequence[Sequence[Placement]], place: int) -> Key | None:
-        """The equality whose columns hold, on every side that is handed over, the value at a place."""
-        for key in self.keys:
-            sides = zip((key.left, key.right), self.schemas, handed, strict=True)
-            if all(holds(column, schema, p, place, key.type) for column, schema, here in sides for p in here):
-                return key
-        return None
+        keys = keys_in_place(self.keys, self.schemas, handed)
+        return by_keys(keys, drop_null=True) if keys else None
 
     # --- state -----------------------------------------------------------------------------------------------------------
 
@@ -203,7 +188,7 @@ class JoinOperator(Appended):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         grouping = self.groupings[side]
         if grouping.drop_null:
-            tuples = _without_null(tuples, grouping.columns)
+            tuples = without_null(tuples, grouping.columns)
         if not grouping.keeps_hash:
             return tuples.select(names)
         assert isinstance(grouping, HashGrouping)
@@ -265,18 +250,43 @@ def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[Gr
     """By the columns of the equalities, or by the whole content."""
     if not on.keys:
         return tuple(HashGrouping(tuple(schema.names)) for schema in (left, right))
-    types = tuple(key.type for key in on.keys)
+    return by_keys(on.keys, drop_null=True)
+
+
+def by_keys(keys: Sequence[Key], *, drop_null: bool) -> tuple[Grouping, ...]:
+    """Both inputs by the columns of equalities."""
+    types = tuple(key.type for key in keys)
     return (
-        HashGrouping(tuple(key.left for key in on.keys), types, drop_null=True),
-        HashGrouping(tuple(key.right for key in on.keys), types, drop_null=True),
+        HashGrouping(tuple(key.left for key in keys), types, drop_null=drop_null),
+        HashGrouping(tuple(key.right for key in keys), types, drop_null=drop_null),
     )
+
+
+def keys_in_place(
+    keys: Sequence[Key], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]]
+) -> list[Key]:
+    """For every place by whose value tuples that are handed over lie, an equality of that value; none: one lacks."""
+    places = len(next(placed for side in handed for placed in side).columns)
+    found = [key for place in range(places) if (key := _key_at(keys, schemas, handed, place))]
+    return found if len(found) == places else []
+
+
+def _key_at(
+    keys: Sequence[Key], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]], place: int
+) -> Key | None:
+    """The equality whose columns hold, on every side that is handed over, the value at a place."""
+    for key in keys:
+        sides = zip((key.left, key.right), schemas, handed, strict=True)
+        if all(holds(column, schema, p, place, key.type) for column, schema, here in sides for p in here):
+            return key
+    return None
 
 
 def _few(tables: Sequence[pa.Table]) -> bool:
     return bool(sum(table.num_rows for table in tables) <= FEW_ROWS)
 
 
-def _without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     if not any(table.column(name).null_count for name in columns):
         return table
     keep = np.ones(table.num_rows, dtype=bool)

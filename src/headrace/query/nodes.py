@@ -185,12 +185,11 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Join(Node):
-    """What both kinds of join share: two inputs, a predicate and the columns of a result."""
+class Pairing(Node):
+    """Two inputs, and results with the columns of both."""
 
     left: Node
     right: Node
-    on: expressions.Predicate
 
     def __post_init__(self) -> None:
         named_sources(self)
@@ -211,6 +210,13 @@ class Join(Node):
     def schema(self) -> pa.Schema:
         sides = {"l": self.left.schema, "r": self.right.schema}
         return pa.schema([(TS, TS_TYPE), *((n, sides[side].field(c).type) for n, side, c in self.columns)])
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Pairing):
+    """What both kinds of join share: a predicate."""
+
+    on: expressions.Predicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +249,52 @@ class CountJoin(Join):
         return {"operator": "join", "on": self.on.sql, "last": [self.n1, self.n2]}
 
 
+@dataclass(frozen=True, eq=False)
+class AsOf(Pairing):
+    """Each tuple of the left with the last of the right, in sequence, that has its key and is not later than it.
+
+    within: how much older that may be; None: any. keep: tuples without one come too, with nulls.
+    """
+
+    by: tuple[str, ...]
+    within: int | None
+    keep: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.keys  # refuses what cannot be equal
+
+    @property
+    def keys(self) -> tuple[expressions.Key, ...]:
+        """The columns that must be equal, and what both are brought to."""
+        return tuple(expressions.Key(name, name, self._common_type(name)) for name in self.by)
+
+    def _common_type(self, name: str) -> pa.DataType:
+        kinds = [side.schema.field(name).type for side in (self.left, self.right)]
+        if kinds[0] == kinds[1]:
+            return kinds[0]
+        if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
+            return pa.int64()
+        if all(pa.types.is_floating(kind) for kind in kinds):
+            return pa.float64()
+        raise QueryTypeError(
+            f"by names {name!r}, which is {kinds[0]} here and {kinds[1]} in the other stream; cast one of them with map"
+        )
+
+    @property
+    def words(self) -> str:
+        return as_of_words(self.by, self.within, self.keep)
+
+    def describe(self) -> dict[str, Any]:
+        how = "left" if self.keep else "inner"
+        return {"operator": "asof", "by": list(self.by), "within": self.within, "how": how}
+
+
+def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
+    limit = "" if within is None else f" within {format_duration(within)}"
+    return f"{'left ' if keep else ''}asof by {', '.join(by) or 'nothing'}{limit}"
+
+
 def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
     """Names of a join's result: a name on both sides, or equal to one made here, gets its side's prefix.
 
@@ -262,7 +314,7 @@ def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Node):
-    """What both kinds of aggregate share: an input, the grouping columns and the functions."""
+    """What all kinds of aggregate share: an input, the grouping columns and the functions."""
 
     input: Node
     by: tuple[str, ...]
@@ -296,16 +348,21 @@ class Aggregation(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class TimeAggregate(Aggregation):
-    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
-
-    window: int
-    every: int
+class BoundedAggregation(Aggregation):
+    """One whose results say from when to when."""
 
     @property
     def schema(self) -> pa.Schema:
         bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAggregate(BoundedAggregation):
+    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
+
+    window: int
+    every: int
 
     @property
     def words(self) -> str:
@@ -314,6 +371,20 @@ class TimeAggregate(Aggregation):
 
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "window": self.window, "every": self.every}
+
+
+@dataclass(frozen=True, eq=False)
+class SessionAggregate(BoundedAggregation):
+    """One result per session of a group, tuples each at most `gap` after the one before, when no more can belong to it."""
+
+    gap: int
+
+    @property
+    def words(self) -> str:
+        return f"aggregate by {', '.join(self.by) or 'nothing'} session {format_duration(self.gap)}: {_functions(self)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "session": self.gap}
 
 
 @dataclass(frozen=True, eq=False)

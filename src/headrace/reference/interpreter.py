@@ -25,7 +25,15 @@ from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
 from headrace.reference.tuples import before, in_sequence, one, times_of
-from headrace.reference.windows import count_aggregate, count_join, distinct, time_aggregate, time_join
+from headrace.reference.windows import (
+    as_of,
+    count_aggregate,
+    count_join,
+    distinct,
+    session_aggregate,
+    time_aggregate,
+    time_join,
+)
 from headrace.stream import Stream, node_of
 from headrace.types import TS
 
@@ -269,6 +277,8 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
             return min(left - node.w2, right - node.w1)
         case nodes.TimeAggregate():
             return inputs[0] - node.window
+        case nodes.SessionAggregate():
+            return inputs[0] - node.gap
         case nodes.Each():
             reached = {id(node.body.leaf): inputs[0]}
             for inner in nodes.walk(node.body.root):
@@ -335,10 +345,14 @@ def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
             return count_join(node, inputs[0], inputs[1])
         case nodes.TimeAggregate():
             return time_aggregate(node, inputs[0])
+        case nodes.SessionAggregate():
+            return session_aggregate(node, inputs[0])
         case nodes.CountAggregate():
             return count_aggregate(node, inputs[0])
         case nodes.Distinct():
             return distinct(node, inputs[0])
+        case nodes.AsOf():
+            return as_of(node, inputs[0], inputs[1])
         case _:
             raise QueryError(f"reference has no meaning for {type(node).__name__}; write it there first")
 

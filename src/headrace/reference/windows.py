@@ -1,4 +1,4 @@
-"""What joins, aggregates and `distinct` mean: windows, order, matching and time in plain Python and numpy.
+"""What joins, `asof`, aggregates and `distinct` mean: windows, order, matching and time in plain Python and numpy.
 
 DuckDB sees no tuple and no pair outside the window that is asked about.
 """
@@ -44,6 +44,37 @@ def distinct(node: nodes.Distinct, given: Given) -> pa.Table:
             kept_at[key] = ts
             rows.append(row)
     return tuples.take(row_numbers(rows))
+
+
+def as_of(node: nodes.AsOf, given_left: Given, given_right: Given) -> pa.Table:
+    """Both streams are walked together; at equal times the right comes first. What it had last of a key is looked up."""
+    until = min(given_left.watermark, given_right.watermark)
+    left, right = (in_sequence(before(until, given.table)) for given in (given_left, given_right))
+    l_times, r_times = times_of(left).tolist(), times_of(right).tolist()
+    l_keys, r_keys = (_keys_or_none(side, node.by) for side in (left, right))
+    latest: dict[Key, int] = {}  # key -> row of the right
+    come = 0
+    pairs: list[tuple[int, int | None]] = []
+    for row, (ts, key) in enumerate(zip(l_times, l_keys, strict=True)):
+        while come < len(r_times) and r_times[come] <= ts:
+            if (changed := r_keys[come]) is not None:
+                latest[changed] = come
+            come += 1
+        found = None if key is None else latest.get(key)
+        if found is not None and (node.within is None or ts - r_times[found] <= node.within):
+            pairs.append((row, found))
+        elif node.keep:
+            pairs.append((row, None))
+    l_rows, r_rows = row_numbers(row for row, _ in pairs), pa.array([found for _, found in pairs], pa.int64())
+    return _joined(node, times_of(left)[l_rows], left.take(l_rows), right.take(r_rows))
+
+
+def _keys_or_none(tuples: pa.Table, by: Sequence[str]) -> list[Key | None]:
+    """Null equals nothing."""
+    missing = [False] * tuples.num_rows
+    for name in by:
+        missing = [a or b for a, b in zip(missing, tuples[name].is_null().to_pylist(), strict=True)]
+    return [None if without else key for without, key in zip(missing, keys_of(tuples, by), strict=True)]
 
 
 # --- joins --------------------------------------------------------------------------------------------------
@@ -115,7 +146,7 @@ def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
     return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
 
 
-def _joined(node: nodes.Join, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+def _joined(node: nodes.Pairing, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
     sides = {"l": left, "r": right}
     columns = [sides[side][name] for _, side, name in node.columns]
     return pa.table([timestamps(times), *columns], names=node.schema.names)
@@ -142,6 +173,24 @@ def time_aggregate(node: nodes.TimeAggregate, given: Given) -> pa.Table:
 def _window_starts(ts: int, window: int, every: int) -> list[int]:
     """The multiples of `every` in (ts - window, ts]; // rounds down, also below zero."""
     return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
+
+
+def session_aggregate(node: nodes.SessionAggregate, given: Given) -> pa.Table:
+    tuples = in_sequence(given.table)
+    times = times_of(tuples).tolist()
+    sessions: list[list[int]] = []  # the tuples of each, in sequence
+    latest: dict[int, list[int]] = {}  # group -> its latest session
+    for row, group in enumerate(_groups(tuples, node.by)):
+        if group not in latest or times[row] - times[latest[group][-1]] > node.gap:
+            latest[group] = []
+            sessions.append(latest[group])
+        latest[group].append(row)
+    members = [rows for rows in sessions if given.watermark - times[rows[-1]] > node.gap]
+    first = tuples.take(row_numbers(rows[0] for rows in members))
+    last = tuples.take(row_numbers(rows[-1] for rows in members))
+    keys = [first[name] for name in node.by]
+    found = [last[TS], *keys, first[TS], last[TS], *_functions(node, tuples, members)]
+    return pa.table(found, names=node.schema.names)
 
 
 def count_aggregate(node: nodes.CountAggregate, given: Given) -> pa.Table:

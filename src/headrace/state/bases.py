@@ -2,7 +2,8 @@
 
 An epoch adds the rows that it changed, so blocks hold ever more rows than the table. A group whose whole table is written
 once more, its base, needs nothing older. Bases are renewed a few groups at a time, oldest first; once every group has one
-from after epoch n, blocks that end with epoch n are dropped. While rows are only added nothing is renewed.
+from after epoch n, blocks that end with epoch n are dropped. While rows are only added nothing is renewed; and where all
+rows of an epoch have been written again meanwhile, its blocks go without a base.
 
     stored rows    <  about 3 times the live ones, and some thousands; about 2 times when the same keys go on changing
     written rows   about 2 or 3 for each row that changed, and what merging takes
@@ -19,11 +20,15 @@ in bytes: blocks of much are few without being merged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from headrace.errors import StateError
 from headrace.state.blocks import Block
-from headrace.state.manifest import TableState
+from headrace.state.manifest import Age, TableState
 from headrace.state.runs import FAN_IN, MOST_BYTES, MOST_ROWS, by_size
 
 WASTE = 1.5  # stored rows for a live one from which on bases are renewed
@@ -33,6 +38,16 @@ MOST = 3  # rows that are renewed for one that changed
 FEW = 30_000  # rows that a merge may always have
 LITTLE = 4 << 20  # bytes that it may always have
 SHARE = 256  # a merge may have one row, or byte, in so many of those that are stored: what keeps blocks few
+MOST_AGES = 256  # numbers of a table in a manifest that say how many rows of which epochs are live
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a slot says of the rows that it wrote, and of those that they replace."""
+
+    born: int  # live rows
+    gone: int  # tombstones
+    died: Mapping[int, int]  # rows that were live, by the epoch that wrote them
 
 
 def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
@@ -61,10 +76,75 @@ def changed(state: TableState, last: int) -> int:
     return max(written - sum(n for n, renewed in zip(state.rows, state.renewed, strict=True) if renewed == last), 0)
 
 
-def needed(blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int]) -> tuple[Block, ...]:
+def needed(
+    blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[Age] | None = None
+) -> tuple[Block, ...]:
     """Without the blocks of which no row counts any more."""
     oldest = min((epoch for epoch, live in zip(renewed, rows, strict=True) if live), default=None)
-    return tuple(b for b in blocks if oldest is not None and b.high is not None and b.high >= oldest)
+    left = [b for b in blocks if oldest is not None and b.high is not None and b.high >= oldest]
+    return tuple(left) if ages is None else _hidden_left_out(left, ages)
+
+
+def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[Age]) -> tuple[Block, ...]:
+    """Without those whose rows have all been written again, or are gone."""
+    live, gone = [age for age in ages if age.live], [age for age in ages if age.gone]
+    dead = [b for b in blocks if not _meets(b, live)]
+    marks = {b.name for b in dead if _meets(b, gone)}
+    plain = {b.name for b in dead} - marks
+    left = [b for b in blocks if b.name not in plain]
+    lows = sorted(map(_low, left))
+    for block in sorted((b for b in left if b.name in marks), key=_high):
+        older = bisect_left(lows, _high(block)) - (_low(block) < _high(block))
+        if not older:
+            left.remove(block)
+            lows.remove(_low(block))
+    return tuple(left)
+
+
+def _meets(block: Block, ages: Sequence[Age]) -> bool:
+    """Whether a block may have rows of one of these."""
+    place = bisect_left(ages, _low(block), key=lambda age: age.last)
+    return place < len(ages) and ages[place].first <= _high(block)
+
+
+def _low(block: Block) -> int:
+    return block.low or 0
+
+
+def _high(block: Block) -> int:
+    return block.high or 0
+
+
+def aged(before: Sequence[Age] | None, told: Sequence[Told | None], epoch: int) -> tuple[Age, ...] | None:
+    """What is known of the epochs of a table after one more; None: not all."""
+    known = [each for each in told if each is not None]
+    if before is None or len(known) < len(told):
+        return None
+    died = Counter[int]()
+    for each in known:
+        for at, many in each.died.items():
+            place = bisect_left(before, at, key=lambda age: age.last)
+            if place == len(before) or before[place].first > at:
+                raise StateError(f"rows of epoch {at} are said to be replaced in epoch {epoch}, but there are none")
+            died[place] += many
+    now = [replace(age, live=age.live - died[place]) for place, age in enumerate(before)]
+    if any(age.live < 0 for age in now):
+        raise StateError(f"more rows of an epoch are said to be replaced in epoch {epoch} than it had")
+    now.append(Age(epoch, epoch, sum(each.born for each in known), sum(each.gone for each in known)))
+    return tuple(age for age in now if age.live or age.gone)
+
+
+def within(ages: Sequence[Age] | None, blocks: Sequence[Block]) -> tuple[Age, ...] | None:
+    """Those of which something is stored; old ones some together, if they are many."""
+    if ages is None:
+        return None
+    lows, highs = sorted(map(_low, blocks)), sorted(map(_high, blocks))
+    left = [a for a in ages if a.live or bisect_right(lows, a.last) > bisect_left(highs, a.first)]
+    half = MOST_AGES // 4 * 2  # the older ones
+    while len(left) > MOST_AGES:
+        pairs = zip(left[0:half:2], left[1:half:2], strict=True)
+        left[:half] = [Age(a.first, b.last, a.live + b.live, a.gone + b.gone) for a, b in pairs]
+    return tuple(left)
 
 
 def runs(state: TableState, last: int) -> list[tuple[Block, ...]]:

@@ -4,10 +4,11 @@
     2   without splits and keyed tables
     3   blocks were described by objects; how epochs came by their tables was not counted. What lies in its blocks is read as
         it is (`blocks`, `tables`): offsets of groups of eight bytes each, rows of tables with `__substream` and `__at` in full
-    4   this one
+    4   of a table it was not known how many rows of an epoch are live: what older epochs wrote goes by bases alone
+    5   this one
 
-Invariant: whatever is committed has the present format. State of format 3 is gone on with, and is of format 4 from the
-first epoch on; what the earlier epochs left is read as it is until it goes.
+Invariant: whatever is committed has the present format. State of formats 3 and 4 is gone on with, and is of format 5 from
+the first epoch on; what the earlier epochs left is read as it is until it goes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-FORMAT = 4
+FORMAT = 5
 OLDEST = 3  # that can be read
 
 _BLOCK = ("name", "bytes", "checksum", "rows", "low", "high")
@@ -38,6 +39,19 @@ def _later_than_3(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, **known}
 
 
+def _later_than_4(body: dict[str, Any]) -> dict[str, Any]:
+    operators = body.get("operators")
+    if not isinstance(operators, dict):
+        return body
+    return {**body, "operators": {name: _with_ages(operator) for name, operator in operators.items()}}
+
+
+def _with_ages(operator: Any) -> Any:
+    if not isinstance(operator, dict) or not isinstance(tables := operator.get("tables"), dict):
+        return operator
+    return {**operator, "tables": {n: {**t, "ages": None} if isinstance(t, dict) else t for n, t in tables.items()}}
+
+
 def _rows_of_blocks(tree: Any) -> Any:
     """Wherever in it a block is described."""
     if isinstance(tree, list):
@@ -51,4 +65,4 @@ def _rows_of_blocks(tree: Any) -> Any:
     return {name: _rows_of_blocks(item) for name, item in tree.items()}
 
 
-_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _later_than_3}
+_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _later_than_3, 4: _later_than_4}

@@ -38,6 +38,19 @@ _CHOICES = (
 
 
 @dataclass(frozen=True)
+class Age:
+    """What is known of the rows of a table that some epochs wrote, from the first to the last of them."""
+
+    first: int
+    last: int
+    live: int  # rows that nothing newer replaces
+    gone: int  # tombstones, whether they still hide something or not
+
+    def to_json(self) -> list[int]:
+        return [self.first, self.last, self.live, self.gone]
+
+
+@dataclass(frozen=True)
 class TableState:
     """A keyed table of an operator: what it is, and its rows (`headrace.state.tables` says which of them count)."""
 
@@ -46,6 +59,7 @@ class TableState:
     blocks: tuple[Block, ...]
     renewed: tuple[int, ...]  # per group: the epoch of its last base; -1: none
     rows: tuple[int, ...]  # per group: live ones
+    ages: tuple[Age, ...] | None = ()  # ascending, of epochs that have a live row or a tombstone; None: it is not known
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +68,7 @@ class TableState:
             "blocks": [block.to_json() for block in self.blocks],
             "renewed": list(self.renewed),
             "rows": list(self.rows),
+            "ages": None if self.ages is None else [age.to_json() for age in self.ages],
         }
 
 
@@ -300,7 +315,8 @@ def _table(value: Any, key: str) -> TableState:
     if len(found["renewed"]) != len(found["rows"]):
         raise form.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
     lists = {name: tuple(found[name]) for name in ("key", "blocks", "renewed", "rows")}
-    return TableState(columns=found["columns"], **lists)
+    ages = None if found["ages"] is None else tuple(Age(*age) for age in found["ages"])
+    return TableState(columns=found["columns"], ages=ages, **lists)
 
 
 def _ledgers(value: Any, key: str) -> dict[str, LedgerState]:
@@ -338,6 +354,7 @@ _TABLE = form.record(
     blocks=form.items(_block),
     renewed=form.items(form.whole(-1, 1 << 62)),
     rows=form.items(form.count),
+    ages=form.optional(form.items(form.row(*[form.count] * 4))),
 )
 _OPERATOR = form.record(inputs=form.items(form.items(_block)), extra=form.table, tables=form.each(_table))
 _MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))

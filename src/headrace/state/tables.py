@@ -24,6 +24,11 @@ Invariants, from which it follows that no row comes back and none is lost:
 4. A block is dropped when its high < renewed[g] of every group that has rows: all of its rows have died by 2, or are of a
    group without rows. Such a group was given an empty base in the epoch n that took its last row: what it had before has
    died by 2, and of epoch n it has no rows at all.
+5. Of every epoch it is known how many of its rows are live, the newest of their key and no tombstones, and how many
+   tombstones it wrote (`Age`). A block is also dropped when no epoch from its low to its high has a live row, and none a
+   tombstone either or no other block has a low before its high. Whatever row it has, then, is hidden by a newer row that is
+   live, or by a tombstone; that stays as long as there is a block that may have a row older than it. So what is rewritten
+   regularly goes by itself, and costs no base.
 """
 
 from __future__ import annotations
@@ -222,10 +227,15 @@ def newest(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
 
 def live(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
     """The rows of a table as an operator has them, and `__group` where the parts have it."""
+    return _live_dated(declared, parts).drop_columns([AT])
+
+
+def _live_dated(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+    """The same with `__at`."""
     if not parts:
-        return handed_schema(declared).empty_table()
+        return pa.schema([*OWN[:2], *declared.columns]).empty_table()
     found = newest(declared, parts)
-    return found.filter(pc.invert(found.column(GONE))).drop_columns([AT, GONE])
+    return found.filter(pc.invert(found.column(GONE))).drop_columns([GONE])
 
 
 class Stored(Declared, Protocol):
@@ -243,18 +253,23 @@ class Stored(Declared, Protocol):
 
 def read(reader: BlockReader, stored: Stored, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
     """The live rows of some groups (ascending; None: of all) as an operator has them: as many as the manifest says."""
+    return read_dated(reader, stored, groups, what).drop_columns([AT])
+
+
+def read_dated(reader: BlockReader, stored: Stored, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
+    """The same with `__at` beside the substream."""
     total = len(stored.rows)
     chosen = np.arange(total) if groups is None else np.asarray(groups, np.int64)
     wanted = np.asarray(stored.rows, np.int64)[chosen]
     oldest = min((stored.renewed[group] for group in chosen[wanted > 0]), default=None)
     blocks = [b for b in stored.blocks if oldest is not None and b.high is not None and b.high >= oldest]
     found = [opened(reader, stored, block, total, what) for block in blocks]  # all of them, before one can be deleted
-    rows = live(stored, [counting(block, chosen, stored.renewed) for block in found])
+    rows = _live_dated(stored, [counting(block, chosen, stored.renewed) for block in found])
     of = np.asarray(rows.column(GROUP)) if found else np.zeros(0, np.int64)
     have = np.bincount(of, minlength=total)[chosen]
     for group, many, should in zip(chosen[have != wanted], have[have != wanted], wanted[have != wanted], strict=True):
         raise CorruptState(f"{what} should have {should} rows in group {group}, found {many}. {REPAIR}")
-    return rows.select(handed_schema(stored).names)
+    return rows.select([SUBSTREAM, AT, *stored.columns.names])
 
 
 # --- keys as numbers -------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ STYLE = """
 :root { color-scheme: light }
 body { margin: 0 auto; max-width: 72rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff }
 h1 { font-size: 1.6rem; margin: .5rem 0 } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem } p { margin: .4rem 0; max-width: 46rem }
-.answer { font-size: 1.25rem; font-weight: 600 } .small { color: #5b6b7a; font-size: .9rem }
+.answer { font-size: 1.25rem; font-weight: 600; max-width: none } .small { color: #5b6b7a; font-size: .9rem }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem }
 figure { margin: 0 } figcaption { font-size: .95rem; font-weight: 600 } svg { width: 100%; height: auto; display: block }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem }

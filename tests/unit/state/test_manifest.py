@@ -153,11 +153,18 @@ def of_format_3(manifest: Manifest, **changes: Any) -> bytes:
     return _seal({**{name: objects(section) for name, section in body.items()}, **changes})
 
 
+def _without_ages(manifest: Manifest) -> Manifest:
+    """As before format 5: of no table it was known how many rows of an epoch are live."""
+    known = manifest.operators.items()
+    operators = {n: replace(o, tables={t: replace(s, ages=None) for t, s in o.tables.items()}) for n, o in known}
+    return replace(manifest, operators=operators)
+
+
 def test_a_manifest_of_format_3_is_read_as_one_of_this() -> None:
     manifest = example_manifest()
     data = of_format_3(manifest)
     assert b'"format":3' in data and data.count(b'"checksum":') > len(manifest.live_blocks()) > 1
-    assert Manifest.from_bytes(data, NAME) == manifest
+    assert Manifest.from_bytes(data, NAME) == _without_ages(manifest)
     counted = {"counts": {"out": {}}, "since": 0}
     with_work = Manifest.from_bytes(of_format_3(manifest, work=counted), NAME)
     assert with_work.work == {"counts": {"out": {}, "tables": {}}, "since": 0}

@@ -1,0 +1,117 @@
+"""Tuples with the last change of their key that is not later.
+
+Invariant: below the bound both streams are complete, so what is looked up for a tuple below it is final. The horizon of a
+key is the smallest `ts` of a tuple that can still ask for it: one that waits, or any that is to come. Of its changes up to the
+horizon the newest alone can be the answer, and of those of one time the last in sequence, whatever else comes: the others are
+not held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import arrow, loops
+from headrace.arrow import Numbers
+from headrace.kernels.aggregate import times
+from headrace.kernels.keys import key_numbers
+from headrace.kernels.stateless import ordered
+from headrace.moments import FOREVER
+from headrace.sorting import order
+
+if TYPE_CHECKING:
+    from headrace.expressions import Key
+    from headrace.operators.asof import AsOfOperator
+
+KEY = "__key"
+Marks = npt.NDArray[np.bool_]
+
+
+def look_up(
+    operator: AsOfOperator, asking: pa.Table, changes: pa.Table, after: Sequence[int]
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """(the results of tuples below the smaller watermark, the tuples that wait, the changes to hold on to)."""
+    ready = times(asking) < min(after)
+    waiting = asking.filter(pa.array(~ready))
+    asked, changes = _numbered(operator.keys, asking, changes)
+    changes = _last_of_each_time(changes, operator.schemas[1].names)
+    results = _results(operator, asking.filter(pa.array(ready)), asked[ready], changes)
+    kept = _askable(changes, _horizons(_keys(changes), asked[~ready], times(waiting), after[0]), operator.within)
+    return results, waiting, changes.filter(pa.array(kept)).drop_columns([KEY])
+
+
+def _numbered(keys: Sequence[Key], asking: pa.Table, changes: pa.Table) -> tuple[Numbers, pa.Table]:
+    """The number of every asking tuple's key; and the changes with theirs beside them."""
+    together = {
+        str(place): pa.chunked_array(
+            [
+                *asking.column(key.left).cast(key.type).chunks,
+                *changes.column(key.right).cast(key.type).chunks,
+            ],
+            key.type,
+        )
+        for place, key in enumerate(keys)
+    }
+    rows = asking.num_rows + changes.num_rows
+    numbers = key_numbers(pa.table(together), list(together)) if together else np.zeros(rows, np.int64)
+    return numbers[: asking.num_rows], changes.append_column(KEY, pa.array(numbers[asking.num_rows :]))
+
+
+def _last_of_each_time(changes: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The changes by key and time; of those of one time the last in sequence."""
+    changes = ordered(changes, (KEY, "ts", *columns))
+    keys, at = _keys(changes), times(changes)
+    last = np.ones(len(keys), bool)
+    last[:-1] = (keys[1:] != keys[:-1]) | (at[1:] != at[:-1])
+    return changes if last.all() else changes.filter(pa.array(last))
+
+
+def _results(operator: AsOfOperator, asking: pa.Table, asked: Numbers, changes: pa.Table) -> pa.Table:
+    at, of = times(asking), times(changes)
+    by = order([pa.array(asked), pa.array(at)])
+    found = np.empty(len(by), np.int64)
+    loops.as_of(asked[by], at[by], _keys(changes), of, found)
+    met = found >= 0
+    if operator.within is not None:
+        met[met] = at[by][met] - of[found[met]] <= operator.within
+    parts = [_pairs(operator, arrow.take(asking, by[met]), arrow.take(changes, found[met]))]
+    if operator.keep and not met.all():
+        parts.append(_pairs(operator, arrow.take(asking, by[~met]), None))
+    return pa.concat_tables(parts)
+
+
+def _pairs(operator: AsOfOperator, left: pa.Table, right: pa.Table | None) -> pa.Table:
+    """Results in the operator's schema; without a right side, nulls."""
+    columns = [left.column("ts")]
+    for name, side, column in operator.columns:
+        of = left if side == "l" else right
+        kind = operator.schema.field(name).type
+        columns.append(pa.nulls(left.num_rows, kind) if of is None else of.column(column))
+    return pa.Table.from_arrays(columns, schema=operator.schema)
+
+
+def _horizons(keys: Numbers, waiting: Numbers, at: Numbers, watermark: int) -> Numbers:
+    """For every change that of its key; waiting and at: keys and times of the tuples that wait."""
+    known, of = np.unique(keys, return_inverse=True)
+    found = np.full(len(known), watermark)
+    asked = np.isin(waiting, known)
+    np.minimum.at(found, np.searchsorted(known, waiting[asked]), at[asked])
+    return found[of]
+
+
+def _askable(changes: pa.Table, horizons: Numbers, within: int | None) -> Marks:
+    """Which changes, by key and time, can be the answer to a tuple at the horizon or after it."""
+    keys, at = _keys(changes), times(changes)
+    kept = horizons < FOREVER  # else nobody is left to ask
+    kept[:-1] &= (keys[1:] != keys[:-1]) | (at[1:] > horizons[1:])  # else the next is better for all of them
+    if within is not None:
+        kept &= at >= horizons - within
+    return kept
+
+
+def _keys(changes: pa.Table) -> Numbers:
+    return np.asarray(changes.column(KEY))

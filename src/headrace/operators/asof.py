@@ -1,0 +1,119 @@
+"""Each tuple with the last change of its key: a slowly changing table that comes as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+
+from headrace.expressions import Key
+from headrace.kernels.asof import look_up
+from headrace.operators.base import Replaced, Results, Slot
+from headrace.operators.joins import by_keys, keys_in_place, without_null
+from headrace.operators.keyed import Keyed
+from headrace.operators.placing import Placement
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan.columns import Names, names_of, narrow
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
+from headrace.routing import Grouping, HashGrouping
+
+
+@dataclass(frozen=True)
+class AsOfOperator(Replaced, Keyed):
+    """Tuples of the left wait for both watermarks; of the right, the changes that can still be asked for are held."""
+
+    keys: tuple[Key, ...]
+    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+    within: int | None
+    keep: bool
+
+    # --- its inputs --------------------------------------------------------------------------------------------------
+
+    def needs(self, side: int, live: Names) -> Names:
+        if side == 1:  # which of two changes is the last depends on whole tuples
+            return names_of(self.schemas[1].names)
+        return names_of(self.by) | names_of(c for out, of, c in self.columns if of == "l" and out.lower() in live)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        columns = tuple(column for column in self.columns if column[0].lower() in live)
+        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
+        return replace(self, schemas=schemas, schema=schema, columns=columns)
+
+    def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
+        """Without those that meet nothing and are not kept."""
+        return tuples if side == 0 and self.keep else without_null(tuples, self.by)
+
+    # --- whose slots it can share --------------------------------------------------------------------------------------
+
+    @property
+    def placement(self) -> Placement | None:
+        grouping = self.groupings[0]
+        assert isinstance(grouping, HashGrouping)
+        sides = "l" if self.keep else "lr"  # a null lies where its tuple does
+        named = [{out for out, side, c in self.columns if c == name and side in sides} for name in grouping.columns]
+        return Placement(self.follows or self.name, tuple(map(frozenset, named)), grouping.types) if self.by else None
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
+        keys = keys_in_place(self.keys, self.schemas, handed)
+        return by_keys(keys, drop_null=False) if keys else None
+
+    # --- time and state ------------------------------------------------------------------------------------------------
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    @property
+    def longest_window(self) -> int | None:
+        return self.within
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    def run(self, slot: Slot) -> Results:
+        if not (groups := slot.groups(0)):
+            return
+        asking, changes = (slot.held(side, self.schemas[side], groups) for side in (0, 1))
+        results, waiting, kept = look_up(self, asking, changes, slot.after)  # best effort changes nothing
+        slot.hold(0, waiting, grouped=True)
+        slot.hold(1, kept, grouped=True)
+        yield 0, results
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        left, right = inputs
+        lag = max(left.lag, right.lag)
+        waiting = left.rate * max(lag - left.delay, 0.0)
+        back = lag if self.within is None else lag + self.within / 1e6
+        held = figures.held.get(self.name, waiting + right.rate * max(back - right.delay, 0.0))
+        results = left.rate * figures.matching.get(self.name, 1.0)
+        rates = (left.rate, right.rate)
+        return Load(rates, rates, (waiting, max(held - waiting, 0.0)), 0.0, results), Pace(results, lag, lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        share = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
+        return {"matching": share, "held": counted.held}
+
+    @property
+    def words(self) -> str:
+        return nodes.as_of_words(self.by, self.within, self.keep)
+
+
+def plan(node: nodes.AsOf, sofar: PlanSoFar) -> Flow:
+    left, right = sofar.flows(node.left), sofar.flows(node.right)
+    operator = AsOfOperator(
+        sofar.name("asof"),
+        stage_after(left, right),
+        (node.left.schema, node.right.schema),
+        node.schema,
+        by_keys(node.keys, drop_null=False),
+        node.by,
+        node.keys,
+        node.columns,
+        node.within,
+        node.keep,
+    )
+    return sofar.add(operator, left, right)

@@ -1,0 +1,143 @@
+"""The aggregate over sessions: a row of partials per open session where its functions allow it, else its tuples.
+
+Invariant: a row stays until its session is complete, which needs its last `ts` only: how long ago it began does not matter.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.durations import format_duration
+from headrace.expressions import Partial
+from headrace.kernels import sessions
+from headrace.moments import minus
+from headrace.operators.aggregates import GroupedOperator
+from headrace.operators.base import Replaced, Results, Slot
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.plan.columns import Names, names_of, read_by
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
+from headrace.routing import HashGrouping
+
+
+@dataclass(frozen=True)
+class SessionOperator(Replaced, GroupedOperator):
+    gap: int
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return minus(inputs[0], self.gap)
+
+    @property
+    def longest_window(self) -> int:
+        return self.gap
+
+    @property
+    @abstractmethod
+    def held_schema(self) -> pa.Schema:
+        """Of its state, where there is none yet."""
+
+    @abstractmethod
+    def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+        """(the results of the sessions that are complete, what is held of the others)."""
+
+    def run(self, slot: Slot) -> Results:
+        if not (groups := slot.groups(0)):
+            return
+        held = slot.held(0, self.held_schema, groups)
+        if held.num_rows:
+            results, kept = self.closed(held, min(slot.after))  # best effort changes nothing
+            slot.hold(0, kept, grouped=True)
+            yield 0, results
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        rate, behind = inputs[0].rate, inputs[0].lag + self.gap / 1e6
+        sending = rate * figures.partials.get(self.name, 1.0)
+        held = figures.held.get(self.name, sending * max(behind - inputs[0].delay, 0.0))
+        results = figures.results.get(self.name, sending)
+        return Load((rate,), (sending,), (held,), 0.0, results), Pace(results, behind, behind)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        found = {"results": counted.out / counted.span, "held": counted.held}
+        if counted.sent is not None and counted.arrived[0]:  # what is handed over inside a slot is not sent
+            found["partials"] = counted.sent / counted.arrived[0]
+        return found
+
+    @property
+    def words(self) -> str:
+        return self._words(f"session {format_duration(self.gap)}")
+
+
+@dataclass(frozen=True)
+class StretchSessionsOperator(SessionOperator):
+    """Its functions are over the merged partials."""
+
+    partials: tuple[Partial, ...]
+
+    @property
+    def holds_tuples(self) -> bool:
+        return False
+
+    @property
+    def held_schema(self) -> pa.Schema:
+        return pa.schema([])
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.by) | read_by(sql for part in self.partials for _, sql, _ in part.columns)
+
+    def stored(self, side: int) -> set[str]:
+        made = (name for partial in self.partials for name, _, _ in partial.columns)
+        return {sessions.FIRST, "ts", *self.by, *made}
+
+    def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
+        return sessions.stretches_of(self, tuples)
+
+    def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+        return sessions.close_stretches(self, held, bound)
+
+
+@dataclass(frozen=True)
+class TupleSessionsOperator(SessionOperator):
+    """Its functions are over the tuples; where one depends on order, they see them in sequence."""
+
+    ordered: bool
+
+    @property
+    def held_schema(self) -> pa.Schema:
+        return self.schemas[0]
+
+    def needs(self, side: int, live: Names) -> Names:
+        if self.ordered:  # the sequence is that of whole tuples
+            return names_of(self.schemas[side].names)
+        return names_of(self.by) | read_by(sql for _, sql in self.functions)
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
+
+    def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+        return sessions.close_tuples(self, held, bound)
+
+
+def plan(node: nodes.SessionAggregate, sofar: PlanSoFar) -> Flow:
+    flows = sofar.flows(node.input)
+    functions = [function for _, function in node.functions]
+    common: dict[str, Any] = {
+        "name": sofar.name("aggregate"),
+        "stage": stage_after(flows),
+        "schemas": (node.input.schema,),
+        "schema": node.schema,
+        "groupings": (HashGrouping(node.by),),
+        "by": node.by,
+        "gap": node.gap,
+        "texts": tuple(f.text for f in functions),
+    }
+    if all(f.partials is not None for f in functions):
+        partials = tuple(partial for f in functions for partial in f.partials or ())
+        merged = tuple((name, str(f.merged_sql)) for name, f in node.functions)
+        return sofar.add(StretchSessionsOperator(**common, partials=partials, functions=merged), flows)
+    named = tuple((name, f.sql) for name, f in node.functions)
+    return sofar.add(TupleSessionsOperator(**common, functions=named, ordered=node.ordered), flows)
