@@ -35,6 +35,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numba.core.registry import cpu_target
 
 import headrace as hr
 from headrace import sinks
@@ -518,7 +519,8 @@ def _put(folder: Path, number: int, table: pa.Table) -> None:
 
 
 class Nursery:
-    """Forks a child per job. Nothing but imports has happened in it, so its children are as good as new.
+    """Forks a child per job. Nothing but imports has happened in it, so its children are as good as new. Numba has read its
+    tables too, which takes half a second and starts no thread.
 
     The queries are built here and handed over: DuckDB must not be used before a fork, and building them takes a while.
     """
@@ -547,6 +549,8 @@ class Nursery:
 def _serve() -> None:
     built, processing, by_key = pickle.loads(base64.b64decode(sys.stdin.readline()))
     globals().update(queries=lambda: built, processors=lambda: processing, keyed=lambda: by_key)
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -43,6 +43,7 @@ from headrace_linearroad.rating.responses import (
     responses,
 )
 from headrace_linearroad.rating.searching import search
+from headrace_linearroad.rating.show import in_words
 from headrace_linearroad.rating.trial import Plan, Trial
 from tests.patience import PATIENCE
 
@@ -382,7 +383,7 @@ def test_the_page_says_what_holds_and_opens_without_a_network(tmp_path: Path) ->
     beside |= {"tuples_per_second": 1.0, "wall": 1.0, "epoch_seconds": {"median": 1.0}, "system": "spark"}
     beside |= {"cpu": {}, "memory": {}, "state": {}, "outputs": {"tolls": a_trial(2)["outputs"]["tolls"]}}
     found = a_page(tmp_path, a_trial(8), a_trial(16), a_trial(32, held=False, given_up="it was 61 s behind"), beside)
-    assert "Peak-rate L = 16 on 2 cores: 27.2 k tuples/s, five outputs, all 1,234 rows right" in found
+    assert "Peak-rate L = 16 on 2 cores: 27.2 k tuples/s, 5 of 5 outputs, all 1,234 rows right" in found
     assert "a &lt;fast&gt; one" in found
     assert "no: it was 61 s behind" in found
     assert "spark, of which only tolls are asked: L = 2 holds." in found
@@ -391,6 +392,14 @@ def test_the_page_says_what_holds_and_opens_without_a_network(tmp_path: Path) ->
     for outside in ("<script", "<link", "<img", "src=", "@import", "url(http"):
         assert outside not in found
     minidom.parseString(found[found.index("<svg") : found.index("</svg>") + 6])
+
+
+def test_an_output_without_rows_is_not_said_to_be_rated(tmp_path: Path) -> None:
+    trial = a_trial(8)
+    trial["outputs"]["accidents"] = Response(5, 0, 0.0, 0.0, 0.0, None, 0).to_json()
+    assert "there were no accidents, which are not rated" in in_words(trial)
+    assert "4 of 5 outputs" in a_page(tmp_path, trial)
+    assert "not rated" not in in_words(a_trial(8))
 
 
 def test_a_page_of_what_does_not_hold_says_so(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def report() -> Report:
     task.replaced("aggregate-1", 0, block(2))
     task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
     task.merged("apply-1", (), (block(3).name,), block(8), "cars")
-    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5])
-    task.changed("apply-1", "tolls", None, {1: 0}, [1], [])
+    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5], Told(6, 1, {2: 3}))
+    task.changed("apply-1", "tolls", None, {1: 0}, [1], [], None)
     for many in (2, 3):
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
     task.put_aside("late:calls", block(6))

@@ -17,7 +17,7 @@ from headrace_bench.report import Grid, Panel, Series, demand_matplotlib, number
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.rating.parts import PARTS
 from headrace_linearroad.rating.responses import LIMITS
-from headrace_linearroad.rating.show import load, of_processor, of_responses, of_trials
+from headrace_linearroad.rating.show import load, of_processor, of_responses, of_trials, silent
 
 Trial = Mapping[str, Any]
 
@@ -126,13 +126,18 @@ def _answers(trials: Sequence[Trial], cores: int) -> list[str]:
             how = f"{best['seconds']:,} s at speed {best['speed']:g}, warm-up {best['warm_up']:,} s"
             rows = sum(best["judged"]["rows"].values())
             found.append(
-                f"{words} L = {best['expressways']:g} on {cores} cores: {rate}, five outputs,"
-                f" all {rows:,} rows right, every limit kept ({how})"
+                f"{words} L = {best['expressways']:g} on {cores} cores: {rate}, {_answered(best)} of {len(OUTPUTS)} outputs,"
+                f" all {rows:,} rows right, every limit kept ({how}{silent(best)})"
             )
         elif own:
             least = min(trial["expressways"] for trial in own)
             found.append(f"{words}: none of what was tried holds, from L = {least:g} on")
     return found
+
+
+def _answered(trial: Trial) -> int:
+    """Outputs that had rows in what was rated."""
+    return sum(1 for output in trial["outputs"].values() if output["rows"])
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
@@ -327,7 +332,7 @@ def _others(trials: Sequence[Trial], cores: int) -> Grid:
     best = max(held, key=lambda trial: trial["expressways"]) if held else None
     if best is not None:
         cpu = sum(best["cpu"].values()) / max(best["wall"], 0.001)
-        remark = f"all five outputs, every row judged; {cpu:.2f} cores taken, {FULL * best['expressways']:,.0f} tuples/s at L"
+        remark = f"{_answered(best)} of five outputs, every row judged; {cpu:.2f} cores taken, {FULL * best['expressways']:,.0f} tuples/s at L"
         rows.append(
             [
                 "headrace",

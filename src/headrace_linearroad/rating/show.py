@@ -137,7 +137,13 @@ def in_words(result: Result) -> str:
     worst = ", ".join(f"{name.replace('_', ' ')} {each['worst']:.2f} s" for name, each in result["outputs"].items())
     broken = result["first_broken"]
     late = f"; {broken} came too late first, in second {result['outputs'][broken]['broken']:,}" if broken else ""
-    return f"{head}; {_judged(result['judged'])}; worst: {worst}{late}"
+    return f"{head}; {_judged(result['judged'])}; worst: {worst}{late}{silent(result)}"
+
+
+def silent(result: Result) -> str:
+    """Outputs that nothing was asked of in what was rated, if there are such: their limits were kept by nobody."""
+    found = [name.replace("_", " ") for name, each in result["outputs"].items() if not each["rows"]]
+    return f"; there were no {' and no '.join(found)}, which are not rated" if found else ""
 
 
 def _judged(verdict: Result | None) -> str:
