@@ -22,6 +22,7 @@ from headrace.errors import CorruptState, EngineError
 from headrace.kernels.split import Counts
 from headrace.routing import Diagonal
 from headrace.state import Block, BlockReader, Manifest, MemoryStorage, block_name
+from headrace.state.bases import Told
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
 from headrace.testing import table_stream
@@ -95,8 +96,8 @@ def test_a_report_says_what_was_told_to_it() -> None:
         Merged("apply-1", (), (block(3).name,), block(8), "cars"),
     ]
     assert found.changed == [
-        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5)),
-        Changed("apply-1", "tolls", None, {1: 0}, (1,), ()),
+        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5), Told(6, 1, {2: 3})),
+        Changed("apply-1", "tolls", None, {1: 0}, (1,), (), None),
     ]
     assert found.used == {"apply-1": TableUse(5, {"cold": 2}, 20, 1.0, "x")}
     assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"
