@@ -315,6 +315,7 @@ def test_files_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         print(f"\n{report}")
 
 
+@pytest.mark.long
 def test_streaming_dataframe_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = soak(tmp_path, "stream", kills=max(1, KILLS // 3), longest=3.0)
     with capsys.disabled():

@@ -443,6 +443,7 @@ class Slow:
         self.sink.deliver(delivery)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_limit_that_is_broken_is_seen_and_the_rows_are_right_all_the_same(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -101,10 +101,13 @@ def judged(
     return [example for each in verdict.to_json()["outputs"].values() for example in each["examples"]]
 
 
-CASES = [  # of long epochs in `make unit` too: they take a second
-    pytest.param(case, marks=() if case[0] == 3 else pytest.mark.thorough)
-    for case in itertools.product(range(4), Profile)
-]
+WHERE = (
+    pytest.mark.thorough,
+    pytest.mark.long,
+    pytest.mark.long,
+    (),
+)  # of long epochs in `make unit` too: they take a second
+CASES = [pytest.param(case, marks=WHERE[case[0]]) for case in itertools.product(range(4), Profile)]
 
 
 @pytest.mark.parametrize("case", CASES)

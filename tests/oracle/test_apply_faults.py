@@ -261,7 +261,7 @@ def moments(steps: list[str], epoch: int) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("epoch", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_restart_after_every_step_of_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
     def die() -> None:
         raise Died

@@ -45,7 +45,7 @@ def held(query: Stream, strategy: str) -> dict[str, list[list[str]]]:
     return {o.name: [s.names for s in o.schemas] for o in operators if o.state is not State.NONE}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_every_strategy_holds_the_same_columns() -> None:
     for seed in range(150):
         depth = (3, 4, 5, 6)

@@ -78,6 +78,7 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
             other.start(hr.sinks.memory(), checkpoint=checkpoint)
 
 
+@pytest.mark.long
 def test_collect_by_ranges_and_by_a_plan_with_shares(spark: Any, tmp_path: Path) -> None:
     query = band(spark, tmp_path)
     assert difference(reference(query), query.collect(slots=5)) is None

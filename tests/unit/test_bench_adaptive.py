@@ -135,7 +135,7 @@ def test_the_static_table_is_a_policy():
     assert rules.elastic == "off" and not rules.hot
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_two_of_the_cases_from_beginning_to_end(tmp_path: Path):
     found = [adaptive.run(replace(OPTIONS, only=name)) for name in ("diffusion", "elasticity")]
     assert all(grid.rows for each in found for grid in each.grids)

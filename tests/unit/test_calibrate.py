@@ -112,7 +112,7 @@ def totals(numbers: Iterator[tuple[float, float]]) -> tuple[float, float]:
     [
         pytest.param(figure_8, "subquery", marks=pytest.mark.thorough),
         *(pytest.param(q, "subquery", marks=pytest.mark.long) for q in QUERIES if q is not figure_8),
-        pytest.param(figure_8, "operator", marks=pytest.mark.thorough),
+        pytest.param(figure_8, "operator", marks=pytest.mark.long),
     ],
 )
 def test_predicted_tuples_sent_and_state_are_what_a_run_finds(
