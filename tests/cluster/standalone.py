@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -37,13 +36,6 @@ def environment(folder: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager
@@ -77,7 +69,11 @@ def alive_workers(web_port: int) -> int:
 
 
 def log_of(folder: Path) -> str:
-    return "\n".join(re.sub(r"\x1b\[\d+m", "", p.read_text(errors="replace"))[-1500:] for p in folder.glob("*.log"))
+    return "\n".join(plain(path)[-1500:] for path in folder.glob("*.log"))
+
+
+def plain(log: Path) -> str:
+    return re.sub(r"\x1b\[\d+m", "", log.read_text(errors="replace"))
 
 
 @dataclass(frozen=True)
@@ -88,23 +84,40 @@ class Cluster:
 
 
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+STARTED = re.compile(r"Starting Spark master at (\S+).*started at http://127\.0\.0\.1:(\d+)", re.DOTALL)
+
+
+def within_patience(folder: Path, seconds: float = 60) -> Iterator[None]:
+    """Looks once more every 0.2 s, until nobody asks; what the servers wrote is the error of who waits too long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        yield
+        assert time.monotonic() < deadline, f"the cluster did not come:\n{log_of(folder)}"
+        time.sleep(0.2)
+
+
+def started(folder: Path) -> tuple[str, int]:
+    """The master's address and the port of its page. It takes what ports it finds free: a port chosen here, before it
+    binds, can be taken by another process meanwhile."""
+    for _ in within_patience(folder):
+        if found := STARTED.search(plain(folder / "master.log")):
+            return found[1], int(found[2])
+    raise AssertionError("not reached")
 
 
 @contextlib.contextmanager
 def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[Cluster]:
     """A master and two workers, once both are registered."""
-    port, web = free_port(), free_port()
-    url = f"spark://127.0.0.1:{port}"
-    place = ["--host", "127.0.0.1", "--webui-port"]
+    place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     sizes = ["--cores", "1", "--memory", "1g"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(daemon(folder, "master", MASTER, *place, str(web), "--port", str(port), env=env))
+        stack.enter_context(daemon(folder, "master", MASTER, *place, env=env))
+        url, web = started(folder)
         workers = []
         for number in range(2):
-            arguments = [WORKER, *place, "0", *sizes, "--work-dir", str(folder / f"work-{number}"), url]
+            arguments = [WORKER, *place, *sizes, "--work-dir", str(folder / f"work-{number}"), url]
             workers.append(stack.enter_context(daemon(folder, f"worker-{number}", *arguments, env=env)))
-        deadline = time.monotonic() + 60
-        while alive_workers(web) < 2:
-            assert time.monotonic() < deadline, f"the workers did not come:\n{log_of(folder)}"
-            time.sleep(0.2)
+        for _ in within_patience(folder):
+            if alive_workers(web) == 2:
+                break
         yield Cluster(url, web, tuple(workers))
