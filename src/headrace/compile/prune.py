@@ -23,9 +23,9 @@ from headrace.plan.columns import Names, before, names_of, narrow
 Held = dict[tuple[str, int], Names]  # by operator and input
 
 
-def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.PhysicalPlan:
-    """The narrowed plan; its stateful operators hold what they hold in the plan `like`, if that is given."""
-    held = _held(plan, _held_in(like) if like else {})
+def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
+    """The narrowed plan; inputs of operators hold what is given for them, which must be enough."""
+    held = _held(plan, given or {})
     edges = tuple(
         replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
         for e in plan.edges
@@ -35,8 +35,15 @@ def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.Physica
     return replace(plan, sources=sources, operators=operators, edges=edges)
 
 
-def _held_in(plan: p.PhysicalPlan) -> Held:
+def held_in(plan: p.PhysicalPlan) -> Held:
     return {(o.name, side): names_of(schema.names) for o in plan.operators for side, schema in enumerate(o.schemas)}
+
+
+def lacking(plan: p.PhysicalPlan, given: Held) -> Held:
+    """What is read of inputs beyond the columns that are given for them, where something is."""
+    held = _held(plan, given)
+    needed = {(name, side): plan.by_name[name].needs(side, _live(plan, name, held)) for name, side in given}
+    return {place: names - given[place] for place, names in needed.items() if not names <= given[place]}
 
 
 def _held(plan: p.PhysicalPlan, given: Held) -> Held:

@@ -83,6 +83,9 @@ class Driver:
     files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
+    waiting: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # result: what the newest outbox calls it, if it does
 
     def __post_init__(self) -> None:
         self.query = identity.fingerprint(self.query, self.plan)
@@ -163,7 +166,7 @@ class Driver:
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
         if self.store.last is not None:
-            self._deliverer.deliver(self.store.last)
+            self._deliverer.deliver(self.store.last, self.waiting)
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
