@@ -30,7 +30,10 @@ def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
         replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
         for e in plan.edges
     )
-    sources = tuple(replace(s, read=narrow(s.schema, _live(plan, s.name, held))) for s in plan.sources)
+    sources = tuple(
+        replace(s, read=narrow(s.schema, _live(plan, s.name, held)), needed=_live(plan, s.name, held, hashed=False))
+        for s in plan.sources
+    )
     operators = tuple(_narrowed(plan, o, held) for o in plan.operators)
     return replace(plan, sources=sources, operators=operators, edges=edges)
 
@@ -73,12 +76,12 @@ def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
     return found
 
 
-def _live(plan: p.PhysicalPlan, producer: str, held: Held) -> Names:
-    """What is read of a producer's results, wherever they go."""
+def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = True) -> Names:
+    """What is read of a producer's results, wherever they go; hashed: also what only says to which group a tuple goes."""
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
         target = plan.by_name.get(edge.target)
-        whole = target is None or target.takes_whole  # a result, or hashed whole
+        whole = target is None or (hashed and target.takes_whole)  # a result, or hashed whole
         found |= before(edge.steps, names_of(edge.schema.names) if whole else held[edge.target, edge.input])
     return found
 

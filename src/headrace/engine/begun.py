@@ -7,23 +7,21 @@ with those that it began with. Of later columns the ones stay that the query nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import pyarrow as pa
 
-from headrace import expressions
-from headrace.plan.columns import names_of, paths
 from headrace.query import nodes
-from headrace.sources import raw_names
+from headrace.query.naming import named_in
 from headrace.types import TS
 
 
 def as_begun(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> tuple[list[nodes.Node], list[str]]:
     """The query over those columns, and what is to be said of it; graph: the query that the state was made by."""
     known = {node["name"]: [name for name, _ in node["schema"]] for node in graph if node["operator"] == "source"}
-    named = frozenset(_named(roots))
+    named = named_in(roots)
     made: dict[int, nodes.Node] = {}
     said: list[str] = []
     for name, source in nodes.named_sources(*roots).items():
@@ -45,7 +43,7 @@ def _kept(source: nodes.Source, known: Sequence[str], named: frozenset[str]) -> 
 
 def _narrowed(source: nodes.Source, names: Sequence[str]) -> nodes.Source:
     schema = pa.schema([source.schema.field(name) for name in names])
-    raw = pa.schema([source.raw_schema.field(name) for name in raw_names(schema, source)])
+    raw = pa.schema([source.raw_schema.field(source.time if name == TS else name) for name in names])
     return replace(source, schema_=schema, raw_schema=raw)
 
 
@@ -69,41 +67,3 @@ def _made(value: Any, made: Mapping[int, nodes.Node]) -> Any:
         found = tuple(made[id(each)] for each in value)
         return value if all(one is two for one, two in zip(found, value, strict=True)) else found
     return value
-
-
-def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
-    """Every name of a column that the query has in it, however it is prefixed; in lower case."""
-    for node in nodes.walk(*roots):
-        yield from _unprefixed(_names(node))
-        if isinstance(node, nodes.Splitting):
-            yield from _named([node.body.root])
-
-
-def _names(node: nodes.Node) -> Iterator[str]:
-    texts: list[str] = []
-    match node:
-        case nodes.Map():
-            texts = [expression.sql for _, expression in node.columns]
-        case nodes.Filter():
-            texts = [node.predicate.sql]
-        case nodes.Case():
-            texts = [predicate.sql for predicate in node.predicates]
-        case nodes.Join():
-            texts = [node.on.sql]
-        case nodes.Aggregation():
-            texts = [function.sql for _, function in node.functions]
-        case nodes.Splitting():
-            yield from names_of(node.rule.by or ())
-            rules = (node.rule.route, node.rule.broadcast)
-            texts = [rule.sql for rule in rules if isinstance(rule, expressions.Expression)]
-    yield from names_of(getattr(node, "by", ()))
-    yield from (part for sql in texts for path in paths(sql) for part in path)
-
-
-def _unprefixed(names: Iterator[str]) -> Iterator[str]:
-    for name in names:
-        yield name
-        while name.startswith(("l_", "r_")):
-            name = name[2:]
-            yield name
-    yield TS
