@@ -29,11 +29,11 @@ from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing.checking import check_processor
-from headrace.testing.tables import table_stream
+from headrace.testing.tables import arrow_table, table_stream
 
 CACHE = 64 << 20  # bytes that tables may take in place
 
-__all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
+__all__ = ["LocalRun", "arrow_table", "check_processor", "run_locally", "table_stream"]
 
 
 class LocalRun:
