@@ -228,7 +228,9 @@ def _static(df: Any, what: str) -> DataFrame:
     if not isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
         raise QueryTypeError(f"{what}; found {named(df)}")
     if df.isStreaming:
-        raise QueryTypeError(f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream")
+        raise QueryTypeError(
+            f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream"
+        )
     return df
 
 
@@ -237,7 +239,9 @@ def collected(df: DataFrame) -> pa.Table:
     try:
         return df.toArrow()
     except Exception as error:  # Spark's own, or py4j's around it
-        raise SourceError(f"Spark could not read it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}") from None
+        raise SourceError(
+            f"Spark could not read it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
+        ) from None
 
 
 def _reads(leaf: Any) -> str:

@@ -56,9 +56,7 @@ def without(tuples: pa.Table, known: pa.Table) -> pa.Table:
     return tuples.take(row_numbers(rows))
 
 
-def versions_of(
-    roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None
-) -> Versions:
+def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None) -> Versions:
     """The versions that are given, one for each epoch and perhaps one more for the end; or what the tables hold now."""
     named = nodes.named_tables(*roots)
     if given is None:
