@@ -17,6 +17,7 @@ SHARED = {
     "headrace.reference.splitting": "itself",
     "headrace.reference.tables": "itself",
     "headrace.reference.tuples": "itself",
+    "headrace.reference.versions": "itself",
     "headrace.reference.windows": "itself",
     "headrace.arrow": "a limit of Arrow, for the hash",
     "headrace.loops": "of arrow: rows by number",

@@ -21,7 +21,8 @@ def cut(
     roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
 ) -> p.PhysicalPlan:
     """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
-    cutter = _Cutter(nodes.named_sources(*roots), at_every_operator)
+    tables = {id(table): name for name, table in nodes.named_tables(*roots).items()}
+    cutter = _Cutter(nodes.named_sources(*roots), tables, at_every_operator)
     for index, root in enumerate(roots):
         cutter.add_result(f"result-{index}", root, ordered=bool(ordered and ordered[index]))
     return cutter.plan()
@@ -30,6 +31,7 @@ def cut(
 @dataclass
 class _Cutter:
     sources: dict[str, nodes.Source]
+    tables: dict[int, str]  # their names, by id
     at_every_operator: bool
     operators: list[Operator] = field(default_factory=list)
     edges: list[p.Edge] = field(default_factory=list)
@@ -66,8 +68,8 @@ class _Cutter:
             case nodes.Union():
                 flows = [flow for stream in node.streams for flow in self.flows(stream)]
                 return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
-            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split():
-                step, flows = _step(node), self.flows(node.input)
+            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split() | nodes.TableJoin():
+                step, flows = self._step(node), self.flows(node.input)
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
                 return [flow.then(step, node.schema) for flow in flows]
@@ -75,6 +77,13 @@ class _Cutter:
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
                 return [PLANNERS[type(node)](node, self)]
+
+    def _step(self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split | nodes.TableJoin) -> p.Step:
+        if not isinstance(node, nodes.TableJoin):
+            return _step(node)
+        name = self.tables[id(node.table)]
+        text = f"{'left ' if node.keep else ''}join table {name} on {' '.join(node.on.text.split())}"
+        return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text)
 
     def name(self, kind: str) -> str:
         """A name that no source has."""

@@ -93,6 +93,7 @@ def collect(
             store,
             {"result-0": result, **aside},
             Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
+            tables=nodes.named_tables(root),
         )
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
@@ -152,6 +153,7 @@ def start(
         raise QueryTypeError(f"once must be True or False; found {once!r}")
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
+    nodes.named_tables(*roots)
     spark = _spark(sources)
     ordered = [wants_order(sink) for _, sink in results]
     check_strategy(strategy)
@@ -196,7 +198,17 @@ def start(
             engine.check_parts_reach(spark.sparkContext, sink)
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
-        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
+        tables = nodes.named_tables(*roots)
+        driver = Driver(
+            physical,
+            _fingerprint(roots, ordered, order),
+            store,
+            outlets,
+            settings,
+            files,
+            places=places,
+            tables=tables,
+        )
         run = Run(
             SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
         )

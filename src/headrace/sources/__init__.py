@@ -98,12 +98,13 @@ def check_schema(found: pa.Schema, source: Described, wanted: Sequence[str] | No
         if field.name not in found.names:
             continue
         now = found.field(field.name).type
-        if not _same_kind(now, field):
+        if not same_kind(now, field):
             msg = f"column {field.name!r} of {label} changed its type from {field.type} to {now}; build the query again"
             raise SourceError(msg)
 
 
-def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
+def same_kind(now: pa.DataType, field: pa.Field) -> bool:
+    """Whether values of a type are what a column of a stream is made of."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
     except QueryTypeError:  # a type that no stream carries
@@ -112,13 +113,14 @@ def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
 
 def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:
     try:
-        return _plain(raw.column(name), kind)
+        return plain(raw.column(name), kind)
     except pa.ArrowInvalid as error:
         msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
         raise SourceError(msg) from None
 
 
-def _plain(column: Any, kind: pa.DataType) -> Any:
+def plain(column: Any, kind: pa.DataType) -> Any:
+    """A column in the type that streams carry it in."""
     if column.type == kind:
         return column
     if pa.types.is_timestamp(kind) and kind.tz and not getattr(column.type, "tz", None):

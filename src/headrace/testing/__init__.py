@@ -29,11 +29,11 @@ from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing.checking import check_processor
-from headrace.testing.tables import table_stream
+from headrace.testing.tables import arrow_table, table_stream
 
 CACHE = 64 << 20  # bytes that tables may take in place
 
-__all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
+__all__ = ["LocalRun", "arrow_table", "check_processor", "run_locally", "table_stream"]
 
 
 class LocalRun:
@@ -91,7 +91,8 @@ class LocalRun:
             json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
         )
         try:
-            self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
+            outlets, tables = {**self.sinks, **self.late}, nodes.named_tables(*roots)
+            self.driver = Driver(self.plan, fingerprint, self.store, outlets, settings, tables=tables)
             self.driver.deliver_again()
         except BaseException:
             self.store.close()
@@ -115,6 +116,10 @@ class LocalRun:
                 windows[index].append(Window(source, table.slice(start, stop - start)))
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
         self.driver.run(Position("local"), execute, final=final, idle=idle)
+
+    def refresh(self, table: str) -> int:
+        """Read a table again, for the epochs to come; the number of its version."""
+        return self.driver.versions.renew(table)
 
     def end(self) -> None:
         self.epoch(final=True)
