@@ -74,7 +74,8 @@ class _Cutter:
             case nodes.Output():
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
-                return [PLANNERS[type(node)](node, self)]
+                found = PLANNERS[type(node)](node, self)
+                return [found] if isinstance(found, Flow) else found
 
     def name(self, kind: str) -> str:
         """A name that no source has."""

@@ -85,6 +85,8 @@ class Driver:
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
 
     def __post_init__(self) -> None:
+        if self.settings.best_effort:
+            watermarks.check_best_effort(self.plan)
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
