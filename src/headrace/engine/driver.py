@@ -88,6 +88,8 @@ class Driver:
     tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
 
     def __post_init__(self) -> None:
+        if self.settings.best_effort:
+            watermarks.check_best_effort(self.plan)
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
