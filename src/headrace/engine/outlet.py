@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.control.load import HeavyKey
-from headrace.engine.aside import Aside, Walk
+from headrace.engine.aside import FULL, Aside, Walk
 from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
 from headrace.engine.reports import TaskReport
@@ -42,7 +42,6 @@ Heavy = list[HeavyKey]
 
 FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
 HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
-FULL = 1_000_000  # tuples that a task gathers before it writes them
 
 
 class Outlet:
@@ -77,15 +76,17 @@ class Outlet:
         self.aside.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[Any, tuple[Written, Heavy]] = {}
+        shared: dict[int, dict[Any, tuple[Written, Heavy]]] = {}  # by piece: edges with the same steps have the same
         edges = self.epoch.plan.leaving(producer, output)
         walk = Walk(self.aside, table, edges)
         for edge in edges:
-            found = walk.along(edge)
-            rows = going_somewhere(found)
-            self.work.passed(edge.name, table.num_rows, rows)
-            if rows:
-                yield from self._send(edge, found, shared)
+            passed = 0
+            for number, found in enumerate(walk.along(edge)):
+                rows = going_somewhere(found)
+                passed += rows
+                if rows:
+                    yield from self._send(edge, found, shared.setdefault(number, {}))
+            self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
