@@ -89,14 +89,15 @@ class Stream:
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
 
+        how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
         With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
         without one, with nulls.
         """
         if isinstance(other, Table):
             return self._join_table(other, on, how, within=within, last=last)
         right = _node(other, "join")
-        if how != "inner":
-            raise QueryError(f"headrace joins are inner joins; found how={how!r}; leave it out")
+        if how not in nodes.KEPT:
+            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT))}; found {how!r}")
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
@@ -104,7 +105,12 @@ class Stream:
         if within is not None:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
-            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2))
+            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2, how))
+        if how != "inner":
+            raise QueryError(
+                f"a join over count windows is an inner join; found how={how!r}; leave it out,"
+                " or give a time window: within='60 seconds'"
+            )
         n1, n2 = (count_of_tuples(n, "last") for n in _pair(last, "last"))
         return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
 

@@ -281,13 +281,16 @@ class Maker:
             other = self.filter(other, parts)
         return (part, other) if self.pick((True, False)) else (other, part)
 
-    def time_join(self, part: Part, parts: list[Part]) -> Part:
+    def time_join(self, part: Part, parts: list[Part], how: str = "inner") -> Part:
         left, right = self.sides(part, parts)
         within = self.pick(["2 seconds", "5 seconds", "0.25 seconds", ("1 second", "3 seconds")])
         if isinstance(within, str) and self.pick((False, True)):
             within = (within, self.pick(["0.001 milliseconds", "1 second", "4 seconds"]))
-        joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within)
+        joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within, how=how)
         return self.small_enough(Part(joined, _joined_inexact(joined, left, right)), part)
+
+    def outer_join(self, part: Part, parts: list[Part]) -> Part:
+        return self.time_join(part, parts, how=self.pick(("left", "right", "full")))
 
     def count_join(self, part: Part, parts: list[Part]) -> Part:
         left, right = (side.exact() for side in self.sides(part, parts))
@@ -495,7 +498,7 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
 
 STATELESS = ("map", "filter", "case", "union")
 TABLES = ("table_join",)
-JOINS = ("time_join", "time_join", "count_join")
+JOINS = ("time_join", "time_join", "count_join", "outer_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
 ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
 SPLITS = ("apply", "each")

@@ -76,7 +76,8 @@ class _Cutter:
             case nodes.Output():
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
-                return [PLANNERS[type(node)](node, self)]
+                found = PLANNERS[type(node)](node, self)
+                return [found] if isinstance(found, Flow) else found
 
     def _step(self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split | nodes.TableJoin) -> p.Step:
         if not isinstance(node, nodes.TableJoin):

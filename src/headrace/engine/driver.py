@@ -32,7 +32,7 @@ from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
-from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.engine.figures import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.inplace import InPlace
 from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
@@ -88,6 +88,8 @@ class Driver:
     tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
 
     def __post_init__(self) -> None:
+        if self.settings.best_effort:
+            watermarks.check_best_effort(self.plan)
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
@@ -195,20 +197,20 @@ class Driver:
         idle: Sequence[str],
         taken: Mapping[str, Sequence[File]],
     ) -> None:
-        begun, watch = time.time(), [time.monotonic()]
+        begun, watch = time.time(), [_now()]
         epoch = self._epoch(final=final, idle=idle)
         reports = agreed(epoch, execute)
-        watch.append(time.monotonic())
+        watch.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, _bytes(taken))
         self.store.commit(manifest)
         self.versions.committed(manifest)
         used = self.kept.accept(reports)
-        watch.append(time.monotonic())
+        watch.append(_now())
         for name, files in taken.items():
             self.ledgers[name].accept(ledgers[name], files)
         took = self._deliverer.deliver(manifest)
-        watch.append(time.monotonic())
+        watch.append(_now())
         self.store.clean()
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
@@ -224,16 +226,18 @@ class Driver:
         manifest: Manifest,
         epoch: Epoch,
         reports: Sequence[Report],
-        watch: Sequence[float],
+        watch: Sequence[tuple[float, float]],
         took: Mapping[str, float],
     ) -> EpochRecord:
-        executed, commit, delivery = (after - before for before, after in pairwise(watch))
+        clock, processor = zip(*watch, strict=True)
+        executed, commit, delivery = (after - before for before, after in pairwise(clock))
         found = figures(last, manifest, total(report.work for report in reports), self._substreams)
         found["results"] = {n: replace(each, seconds=took.get(n)) for n, each in found["results"].items()}
         return EpochRecord(
             epoch.number,
-            seconds=watch[-1] - watch[0],
+            seconds=clock[-1] - clock[0],
             phases=phases_of(reports, epoch.slots, executed, commit, delivery),
+            driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(processor))),
             slots=slots_of(reports, epoch.slots),
             table_use=self.progress.table_use,
             progress=self.progress,
@@ -308,6 +312,11 @@ class Driver:
             decisions=[decision.to_json() for decision in decisions],
             closed=len(epoch.ended) == len(self.plan.sources),
         )
+
+
+def _now() -> tuple[float, float]:
+    """By the clock, and of this process by the processor."""
+    return time.monotonic(), time.process_time()
 
 
 def versions(plan: p.PhysicalPlan) -> dict[str, str]:

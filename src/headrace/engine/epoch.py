@@ -49,6 +49,7 @@ class Merge:
     inputs: tuple[int, ...]
     blocks: tuple[Block, ...]
     table: str | None = None  # of a keyed table, and of no input
+    also: tuple[tuple[str, int], ...] = ()  # other operators' inputs that hold the same blocks
 
 
 @dataclass(frozen=True)
@@ -224,4 +225,5 @@ def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> Non
         else:
             assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
-        report.merged(operator.name, merge.inputs, (b.name for b in merge.blocks), block, merge.table)
+        for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):
+            report.merged(name, inputs, (b.name for b in merge.blocks), block, merge.table)

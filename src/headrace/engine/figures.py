@@ -37,6 +37,15 @@ class Phases:
 
 
 @dataclass(frozen=True)
+class DriverFigures:
+    """Processor seconds of this process, all its threads."""
+
+    planning: float  # while tasks run, too
+    commit: float
+    delivery: float
+
+
+@dataclass(frozen=True)
 class SourceFigures:
     delivered: int  # = accepted + late + rejected
     accepted: int
@@ -79,6 +88,7 @@ class EpochRecord:
     epoch: int
     seconds: float | None = None
     phases: Phases | None = None
+    driver: DriverFigures | None = None
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
     operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
     splits: Mapping[str, SplitFigures] = field(default_factory=dict)

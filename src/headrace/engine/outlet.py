@@ -26,12 +26,13 @@ from headrace.engine.work import Began
 from headrace.engine.writing import (
     Task,
     Written,
+    tuple_numbers,
     write_grouped,
     write_out,
 )
 from headrace.kernels.split import going_somewhere
 from headrace.operators.base import Appended, Arranged, Operator
-from headrace.routing import Adapts
+from headrace.routing import NUMBER, Adapts
 from headrace.routing.hashing import hashes
 from headrace.types import shown
 
@@ -54,13 +55,19 @@ class Outlet:
         self.aside = Aside(epoch, task, report)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
+        self._numbered, self._most = 0, 0  # numbers that tuples have got; the most tuples of a table on one edge
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         if table.num_rows:
-            self.work.out[producer] += table.num_rows
+            if self._is_result(producer, output):
+                self.work.out[producer] += table.num_rows
             self._gathered.setdefault((producer, output), []).append(table)
             self._rows += table.num_rows
             self._bytes += table.nbytes
+
+    def _is_result(self, producer: str, output: int) -> bool:
+        operator = self.epoch.plan.by_name.get(producer)
+        return operator is None or operator.is_result(output)
 
     def flush_full(self) -> Iterator[Message]:
         if self._rows >= FULL or self._bytes >= arrow.PIECE:
@@ -88,6 +95,7 @@ class Outlet:
                     yield from self._send(edge, found, shared.setdefault(number, {}))
             self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
+        self._numbered, self._most = self._numbered + self._most, 0
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
@@ -124,6 +132,8 @@ class Outlet:
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
         if key not in shared:
             held = operator.as_state(edge.input, table, edge.schema.names)
+            if operator.groupings[edge.input].numbered:
+                held = self._with_numbers(held)
             shared[key] = (
                 write_grouped(self.epoch, self.task, operator, edge.input, held),
                 heavy_keys(operator, edge, held),
@@ -147,6 +157,12 @@ class Outlet:
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, head))
+
+    def _with_numbers(self, held: pa.Table) -> pa.Table:
+        """Along every edge that has the same steps a tuple has the same number."""
+        self._most = max(self._most, held.num_rows)
+        numbers = tuple_numbers(self.epoch, self.task, self._numbered, held.num_rows)
+        return held.append_column(NUMBER, pa.array(numbers))
 
     def _by_value(self, edge: p.Edge, operator: Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:

@@ -35,6 +35,7 @@ from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.engine.splitters import Taken
+from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -157,6 +158,8 @@ def start(
     spark = _spark(sources)
     ordered = [wants_order(sink) for _, sink in results]
     check_strategy(strategy)
+    if order == "best-effort":
+        check_best_effort(compile_query(roots, ordered, strategy))
     keep_failed = check_errors(errors)
     if late is not None:
         _check_sink(late, "late")

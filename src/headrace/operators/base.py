@@ -200,6 +200,10 @@ class Operator(ABC):
     def watermark(self, inputs: Sequence[int]) -> int:
         """No result below it will follow, when none follows of the inputs below theirs."""
 
+    def watermark_of(self, output: int, inputs: Sequence[int]) -> int:
+        """That of one of its outputs; those whose outputs have times of their own say so."""
+        return self.watermark(inputs)
+
     @abstractmethod
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
@@ -213,6 +217,11 @@ class Operator(ABC):
     @abstractmethod
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
+
+    @property
+    def only_exact(self) -> bool:
+        """Whether best effort would make results of it that are wrong, instead of fewer."""
+        return False
 
     # --- its state -----------------------------------------------------------------------------------------------------
 
@@ -262,6 +271,10 @@ class Operator(ABC):
     @abstractmethod
     def relays(self) -> bool:
         """Whether it puts out its inputs, each as an output of its own."""
+
+    def is_result(self, output: int) -> bool:
+        """Whether an output is one of results, and not what it only tells another part of itself."""
+        return True
 
     def put_out(self, output: int) -> pa.Schema:
         """The schema of one of its outputs; those that have several of different kinds say so."""

@@ -218,17 +218,35 @@ class Join(Pairing):
 
 @dataclass(frozen=True, eq=False)
 class TimeJoin(Join):
-    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two."""
+    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two.
+
+    A tuple of a kept side that is in no pair comes too, with nulls, once none can come; its `ts` is its own.
+    """
 
     w1: int
     w2: int
+    how: str = "inner"  # or left, right, full: which sides are kept
+
+    @property
+    def kept(self) -> str:
+        """The sides whose tuples come without a partner, too."""
+        return KEPT[self.how]
 
     @property
     def words(self) -> str:
-        return f"join on {_flat(self.on.text)} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+        return time_join_words(self.how, self.on.text, self.w1, self.w2)
 
     def describe(self) -> dict[str, Any]:
-        return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2]}
+        how = {} if self.how == "inner" else {"how": self.how}  # state of earlier versions has no word of it
+        return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2], **how}
+
+
+KEPT = {"inner": "", "left": "l", "right": "r", "full": "lr"}
+
+
+def time_join_words(how: str, on: str, w1: int, w2: int) -> str:
+    kind = "join" if how == "inner" else f"{how} join"
+    return f"{kind} on {_flat(on)} within {format_duration(w1)}, {format_duration(w2)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -390,7 +390,7 @@ def _step(node: Step, tuples: pa.Table) -> pa.Table:
 def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
     match node:
         case nodes.TimeJoin():
-            return time_join(node, inputs[0].table, inputs[1].table)
+            return time_join(node, inputs[0], inputs[1])
         case nodes.CountJoin():
             return count_join(node, inputs[0], inputs[1])
         case nodes.TimeAggregate():
