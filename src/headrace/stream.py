@@ -81,7 +81,7 @@ class Stream:
 
     def join(
         self,
-        other: Stream,
+        other: Stream | Table,
         on: str,
         within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
@@ -89,8 +89,12 @@ class Stream:
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
 
-        how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls
+        how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
+        With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
+        without one, with nulls.
         """
+        if isinstance(other, Table):
+            return self._join_table(other, on, how, within=within, last=last)
         right = _node(other, "join")
         if how not in nodes.KEPT:
             raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT))}; found {how!r}")
@@ -109,6 +113,17 @@ class Stream:
             )
         n1, n2 = (count_of_tuples(n, "last") for n in _pair(last, "last"))
         return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
+
+    def _join_table(self, table: Table, on: str, how: str, **windows: Any) -> Stream:
+        for window, given in windows.items():
+            if given is not None:
+                raise QueryError(
+                    f"a table has no time, so a join with it has no window; found {window}={given!r}; leave it out"
+                )
+        if how not in ("inner", "left"):
+            raise QueryError(f"a join with a table takes how='inner' or how='left'; found {how!r}")
+        predicate = expressions.join_predicate(on, self.schema, table.schema)
+        return Stream(nodes.TableJoin(self._node, table._table, predicate, how == "left"))
 
     def aggregate(
         self,
@@ -285,6 +300,30 @@ class Stream:
         return tuple(by)
 
 
+class Table:
+    """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
+
+    def __init__(self, table: nodes.Table) -> None:
+        self._table = table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def __repr__(self) -> str:
+        return printable(f"Table({', '.join(self.columns)}) {self._table.origin.place}", lines=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a stream can do and a table cannot."""
+        if name.startswith("_") or name not in vars(Stream):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise NoSuchVerb(f"{name} is for streams, and a table is none; join a stream with it: s.join(table, on=...)")
+
+
 class Substreams:
     """A stream that was split: what is said here runs on every substream alone. Immutable."""
 
@@ -377,6 +416,8 @@ def _node(stream: Stream, what: str) -> nodes.Node:
 
 def _instead(given: Any) -> str:
     """How to get a stream from what was given."""
+    if isinstance(given, Table):
+        return "a table is joined: s.join(table, on=...)"
     if kind_of(given) == "pyspark DataFrame":
         return "wrap it: headrace.stream(df, time=...)"
     return instead_of_dataframe(given)

@@ -15,6 +15,7 @@ from headrace import plan as p
 from headrace.engine.places import Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
+from headrace.kernels.lookup import kept, look_up
 from headrace.kernels.split import split
 from headrace.kernels.stateless import Failed, run_step
 from headrace.types import SUBSTREAM
@@ -54,13 +55,21 @@ class Aside:
 
         last: what goes nowhere may stay among the tuples of a split, since whoever writes them leaves it out.
         """
-        keep = self.epoch.keep_failed and not p.is_pushed(step)  # a pushed one is part of a join's predicate
+        keep = self.epoch.keep_failed and p.may_fail(step)
         if isinstance(step, p.SplitStep):
             found = split(table, step, keep=keep)
             self.report.split(step.name, found.counts, found.largest)
             return found.marked if last and not step.replicate else found.tuples, found.failed
+        if isinstance(step, p.TableStep):
+            return self._beside_table(table, step), ()
         tuples, failed = run_step(table, step, keep=keep)
         return tuples, [failed] if failed else []
+
+    def _beside_table(self, table: pa.Table, step: p.TableStep) -> pa.Table:
+        """The tuples with the rows of a table, in the version of this epoch; a predicate that fails stops the run."""
+        block = self.epoch.tables[step.table].block
+        found = [*look_up(table, kept(step, self.task.reader.open(block).table, block.checksum))]
+        return pa.concat_tables(found) if found else step.schema.empty_table()
 
     def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:
         """Steps in an operator of their own."""

@@ -36,7 +36,7 @@ from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
-from headrace.state.manifest import OperatorState
+from headrace.state.manifest import OperatorState, TableVersion
 
 Marks = npt.NDArray[np.bool_]
 
@@ -65,6 +65,7 @@ class Epoch:
     layouts: Mapping[str, Layout]
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)  # that streams are joined with, by name
     largest: Mapping[str, int] = field(default_factory=dict)  # by split, of all epochs before: the largest `ts`
     renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)  # operator, table: groups
     ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
@@ -85,7 +86,8 @@ class Epoch:
     @cached_property
     def live(self) -> frozenset[str]:
         """Names of the blocks that this epoch begins with."""
-        return frozenset(block.name for state in self.state.values() for block in state.blocks)
+        state = [block.name for state in self.state.values() for block in state.blocks]
+        return frozenset([*state, *(version.block.name for version in self.tables.values())])
 
 
 @dataclass(frozen=True)

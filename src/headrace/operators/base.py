@@ -132,6 +132,9 @@ class Operator(ABC):
     schema: pa.Schema
     groupings: tuple[Grouping, ...]  # of its inputs
     follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+    does: Mapping[str, Any] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )  # as the query says it
 
     state: ClassVar[State]
 

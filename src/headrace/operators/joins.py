@@ -21,7 +21,7 @@ from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join
 from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
 from headrace.operators.placing import Placement, holds
-from headrace.plan.columns import Names, names_of, narrow, paths
+from headrace.plan.columns import Names, names_of, narrow, side_of
 from headrace.plan.figures import Figures
 from headrace.processor import StateTable
 from headrace.routing import (
@@ -146,7 +146,7 @@ class JoinOperator(Appended):
         me = "lr"[side]
         passed = names_of(column for out, of, column in self.columns if of == me and out.lower() in live)
         ranks = names_of(name for name in self.schemas[side].names if name.startswith("__"))
-        return passed | ranks | frozenset(path[1] for path in paths(self.sql) if path[0] == me and path[1:])
+        return passed | ranks | side_of(self.sql, me)
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         columns = tuple(column for column in self.columns if column[0].lower() in live)

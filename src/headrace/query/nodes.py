@@ -202,14 +202,11 @@ class Pairing(Node):
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
         """(name in the result, side, name on that side) of every column behind `ts`."""
-        sides = (self.left.schema.names, self.right.schema.names)
-        visible = join_columns(*([name for name in names if name != SUBSTREAM] for names in sides))
-        return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in sides[0] else visible
+        return _paired_columns(self.left.schema, self.right.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        sides = {"l": self.left.schema, "r": self.right.schema}
-        return pa.schema([(TS, TS_TYPE), *((n, sides[side].field(c).type) for n, side, c in self.columns)])
+        return _paired_schema(self.columns, self.left.schema, self.right.schema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +308,75 @@ class AsOf(Pairing):
 def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
     limit = "" if within is None else f" within {format_duration(within)}"
     return f"{'left ' if keep else ''}asof by {', '.join(by) or 'nothing'}{limit}"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows without time, read as a whole, version after version. `origin` is the engine's own handle; no node: a table is no
+    stream.
+    """
+
+    name: str | None
+    schema: pa.Schema
+    refresh: int | None  # microseconds after which it is read again
+    origin: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if TS in (name.lower() for name in self.schema.names):
+            raise QueryError(
+                "a table has no event time, so it cannot have a column 'ts'; rename it; found"
+                f" {', '.join(self.schema.names)}; rows that count from some time on are a stream: s.asof(changes, by=[...])"
+            )
+        check_names(self.schema.names)
+
+
+@dataclass(frozen=True, eq=False)
+class TableJoin(Node):
+    """Each tuple with all rows of the table for which `on` is true; `ts` is the tuple's.
+
+    keep: tuples without such a row come too, once, with nulls.
+    """
+
+    input: Node
+    table: Table
+    on: expressions.Predicate
+    keep: bool
+
+    def __post_init__(self) -> None:
+        named_tables(self)
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """(name in the result, side, name on that side) of every column behind `ts`."""
+        return _paired_columns(self.input.schema, self.table.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _paired_schema(self.columns, self.input.schema, self.table.schema)
+
+    @property
+    def words(self) -> str:
+        return f"{'left ' if self.keep else ''}join table {self.table.name or '(unnamed)'} on {_flat(self.on.text)}"
+
+    def describe(self) -> dict[str, Any]:
+        how = "left" if self.keep else "inner"
+        named = {"table": self.table.name, "schema": describe(self.table.schema)}
+        return {"operator": "table", **named, "on": self.on.sql, "how": how}
+
+
+def _paired_columns(left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str, str], ...]:
+    visible = join_columns(*([name for name in side.names if name != SUBSTREAM] for side in (left, right)))
+    return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in left.names else visible
+
+
+def _paired_schema(columns: Iterable[tuple[str, str, str]], left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    sides = {"l": left, "r": right}
+    return pa.schema([(TS, TS_TYPE), *((name, sides[side].field(column).type) for name, side, column in columns)])
 
 
 def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
@@ -673,6 +739,23 @@ def named_sources(*roots: Node) -> dict[str, Source]:
         if name in named:
             raise QueryError(f"two sources are called {name!r}; give each its own name=")
         named[name] = source
+    return named
+
+
+def named_tables(*roots: Node) -> dict[str, Table]:
+    """The tables by name, those that are joined on substreams included; one without a name is called after its place."""
+    found: dict[int, Table] = {}
+    for node in walk(*roots):
+        inside = walk(node.body.root) if isinstance(node, Splitting) else ()
+        for each in (*inside, node):
+            if isinstance(each, TableJoin):
+                found.setdefault(id(each.table), each.table)
+    named: dict[str, Table] = {}
+    for index, table in enumerate(found.values(), start=1):
+        name = table.name or f"table-{index}"
+        if name in named:
+            raise QueryError(f"two tables are called {name!r}; give each its own name=")
+        named[name] = table
     return named
 
 

@@ -77,6 +77,16 @@ def _keys_or_none(tuples: pa.Table, by: Sequence[str]) -> list[Key | None]:
     return [None if without else key for without, key in zip(missing, keys_of(tuples, by), strict=True)]
 
 
+def table_join(node: nodes.TableJoin, tuples: pa.Table, rows: pa.Table) -> pa.Table:
+    """Every tuple meets every row; with `keep`, one that meets none comes once, with nulls."""
+    whole = np.full(tuples.num_rows, rows.num_rows)
+    l_rows, r_rows = _matches(node.on, tuples, rows, _pairs(np.zeros_like(whole), whole))
+    alone = np.setdiff1d(np.arange(tuples.num_rows), l_rows) if node.keep else row_numbers([])
+    l_rows = np.concatenate([l_rows, alone])
+    r_taken = rows.take(pa.array([*r_rows.tolist(), *[None] * len(alone)], pa.int64()))
+    return _joined(node, times_of(tuples)[l_rows], tuples.take(l_rows), r_taken)
+
+
 # --- joins --------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +175,7 @@ def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
     return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
 
 
-def _joined(node: nodes.Pairing, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+def _joined(node: nodes.Pairing | nodes.TableJoin, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
     sides = {"l": left, "r": right}
     columns = [sides[side][name] for _, side, name in node.columns]
     return pa.table([timestamps(times), *columns], names=node.schema.names)
