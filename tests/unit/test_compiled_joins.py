@@ -244,5 +244,5 @@ def test_one_loop_is_compiled_for_arrays_of_one_chunk_and_of_several(compile_alw
     for left, right in ((whole, whole), (parts, whole), (whole, parts), (parts, parts)):
         _check(left, right, on)
     _, operator = _join(whole, whole, on, within="1 second")
-    kernel = native._compiled(native._generate(operator.on.native, 0))
+    kernel = native._compiled(native._generate(operator.on.native.source(plain=True), 0))
     assert len(kernel.signatures) == 1

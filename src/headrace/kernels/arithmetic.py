@@ -46,7 +46,7 @@ NAMES: dict[str, Any] = {
     "log2": np.log2,
     "log10": math.log10,
     "power": math.pow,
-    "fmod": math.fmod,
+    "fmod": np.fmod,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,

@@ -92,7 +92,7 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     worth = compiled is not None and native.WORTH_COMPILING <= pairs < most
     fitted = native.fit(compiled, left, right) if compiled and worth else None
-    if fitted:
+    if fitted and fitted.compiles(strip.moving):
         sides = (left, right)
         places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
         reach = native.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)

@@ -8,6 +8,7 @@ writes row numbers. Of some pairs the loop does not know what DuckDB would say; 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba.core.errors import NumbaError
 
 from headrace import duck
 from headrace.arrow import Numbers
@@ -25,6 +27,8 @@ from headrace.expressions.native import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Co
 from headrace.expressions.values import form
 from headrace.kernels import arithmetic
 from headrace.kernels.evaluate import attempt
+
+_log = logging.getLogger(__name__)
 
 WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
 ROOM = 1 << 20  # row numbers written before they are handed on
@@ -88,6 +92,22 @@ class Fitted:
 
     source: Source
     values: tuple[Any, ...]
+
+    def kernel(self, moving: int) -> Any:
+        return _compiled(_generate(self.source, moving))
+
+    def compiles(self, moving: int) -> bool:
+        """Whether the compiler takes the source: it is tried on no pair. What it does not take DuckDB still does."""
+        none, no_pairs = (
+            _fixed(np.empty(0, np.int64)),
+            (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)),
+        )
+        try:
+            self.kernel(moving)(0, none, none, none, none, 0, 0, *self.values, *no_pairs, np.empty(0, np.bool_))
+        except NumbaError as error:
+            _log.warning("a predicate is not compiled, and is left to DuckDB, which is slower: %s", error)
+            return False
+        return True
 
 
 def fit(native: Native, left: pa.Table, right: pa.Table) -> Fitted | None:
@@ -210,7 +230,7 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def loop(fitted: Fitted, reach: Reach) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.bool_]]]:
     """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so."""
-    kernel = _compiled(_generate(fitted.source, reach.moving))
+    kernel = fitted.kernel(reach.moving)
     widest = int((reach.last - reach.first).max(initial=0))
     room = max(ROOM, widest)
     mask = np.empty(widest, np.uint8)
