@@ -296,6 +296,11 @@ class Operator(ABC):
         """Itself on one line; None: it is part of another."""
 
     @property
+    def meets(self) -> str | None:
+        """How it finds the pairs that it looks for; None: it looks for none."""
+        return None
+
+    @property
     @abstractmethod
     def owner(self) -> str:
         """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""
