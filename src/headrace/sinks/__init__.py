@@ -7,15 +7,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TextIO, overload
 
 import pyarrow as pa
 
+from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
 from headrace.screen import printable
-from headrace.sinks.base import AnySink, Delivery, Part, PartSink, Publication, Sink, is_sink, takes_parts, wants_order
+from headrace.sinks.base import (
+    AnySink,
+    Delivery,
+    Part,
+    PartSink,
+    Publication,
+    Sink,
+    is_sink,
+    takes_parts,
+    tell,
+    wants_order,
+)
+from headrace.sinks.database import database_table
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.types import shown
@@ -37,6 +50,23 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool 
         msg = "parquet(parts=True) cannot be ordered: each task writes what it has, and nobody sees all; leave out one"
         raise QueryError(msg)
     return ParquetParts(folder) if parts else ParquetFiles(folder, ordered)
+
+
+def database(
+    url: str,
+    table: str,
+    *,
+    key: Sequence[str] | None = None,
+    ordered: bool = False,
+    wait: Duration = "5 minutes",
+) -> Sink:
+    """A table of PostgreSQL (`postgresql://user@host/database`), SQLite (`sqlite:///file.db`) or DuckDB (`duckdb:///file`).
+
+    Rows and the number of their epoch are committed together, so every result is there exactly once. The table is made, or
+    its columns are checked. With `key`, a list of columns, a row takes the place of the one with the same key; within an
+    epoch the last counts. While the database is away the run waits, so long.
+    """
+    return database_table(url, table, key, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
 
 
 def memory(*, ordered: bool = False) -> Memory:
@@ -131,10 +161,12 @@ __all__ = [
     "Publication",
     "Sink",
     "console",
+    "database",
     "foreach",
     "is_sink",
     "memory",
     "parquet",
     "takes_parts",
+    "tell",
     "wants_order",
 ]
