@@ -18,6 +18,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import adbc_driver_postgresql.dbapi  # noqa: F401  # all that a run imports is there before the fork
+import deltalake
+import pandas as pd  # noqa: F401
+import pyiceberg.catalog.sql
+import pyiceberg.table
+
 from headrace.sinks import Delivery
 from headrace.testing import LocalRun, table_stream
 from tests.patience import PATIENCE
@@ -41,7 +47,7 @@ def work(kind: str, place: str, name: str, folder: str, seed: int, kill: Kill, t
     sink = watched(Store(kind, place, name).sink(), steps, told)
     if broken:
         sink._is_new = lambda *_: True  # keeps no record of what it has
-    run = LocalRun(table_stream(rows(0), name="events").map("k", "v"), Path(folder), sink=sink)
+    run = LocalRun(table_stream(rows(0), name="events"), Path(folder), sink=sink)
     random_ = random.Random(seed)
     while True:
         last = run.store.last
@@ -76,8 +82,26 @@ def watched(sink: Any, steps: Steps, told: Connection) -> Any:
         steps()
 
     sink.deliver = delivering
-    sink.database.transaction = _stepping(sink.database.transaction, steps)
+    if hasattr(sink, "database"):
+        sink.database.transaction = _stepping(sink.database.transaction, steps)
+    else:
+        sink._prepare = _after(sink._prepare, steps)
+        _step_around_the_commit(steps)
     return sink
+
+
+def _step_around_the_commit(steps: Steps) -> None:
+    """Of a lake: when the rows are in files, and when the log or the catalog has them."""
+    deltalake.write_deltalake = _after(deltalake.write_deltalake, steps)
+    commit = pyiceberg.table.Transaction.commit_transaction
+
+    def stepping(self: Any) -> Any:
+        steps()
+        found = commit(self)
+        steps()
+        return found
+
+    pyiceberg.table.Transaction.commit_transaction = stepping  # type: ignore[method-assign]
 
 
 def _stepping(transaction: Callable[[], Any], steps: Steps) -> Callable[[], Any]:
@@ -94,8 +118,8 @@ def _stepping(transaction: Callable[[], Any], steps: Steps) -> Callable[[], Any]
 
 
 def _after(method: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
-    def stepping(*given: Any) -> Any:
-        found = method(*given)
+    def stepping(*given: Any, **named: Any) -> Any:
+        found = method(*given, **named)
         steps()
         return found
 

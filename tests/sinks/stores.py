@@ -15,7 +15,8 @@ from headrace import sinks
 
 FILES = ("sqlite", "duckdb")
 DATABASES = (*FILES, "postgres")
-KINDS = DATABASES
+LAKES = ("delta", "iceberg")
+KINDS = (*DATABASES, *LAKES)
 
 
 class Store:
@@ -33,7 +34,30 @@ class Store:
         return Path(self.place, f"file.{self.kind}")
 
     def sink(self, **options: Any) -> Any:
+        if self.kind == "delta":
+            return sinks.delta(f"{self.place}/{self.name}", **options)
+        if self.kind == "iceberg":
+            return sinks.iceberg(f"tests.{self.name}", catalog=self.catalog, **options)
         return sinks.database(self.url, self.name, **options)
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.place}/catalog.db",
+            "warehouse": f"file://{self.place}/warehouse",
+        }
+
+    def arrow(self) -> pa.Table:
+        """Of a lake, by its own reader."""
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            return DeltaTable(f"{self.place}/{self.name}").to_pyarrow_table()
+        from pyiceberg.catalog import load_catalog
+
+        with closing(load_catalog("default", **self.catalog)) as catalog:
+            return catalog.load_table(f"tests.{self.name}").scan().to_arrow()
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """By a driver's own connection, committed."""
@@ -65,6 +89,8 @@ class Store:
 
     def values(self) -> list[int]:
         """Of the column v, in order; none before there is a table."""
+        if self.kind in LAKES:
+            return sorted(self.arrow()["v"].to_pylist())
         return sorted(v for (v,) in self.table("v"))
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Literal, TextIO, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from headrace.sinks.base import (
     wants_order,
 )
 from headrace.sinks.database import database_table
+from headrace.sinks.delta import DeltaTable
+from headrace.sinks.iceberg import IcebergTable
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.types import shown
@@ -67,6 +69,48 @@ def database(
     epoch the last counts. While the database is away the run waits, so long.
     """
     return database_table(url, table, key, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+
+
+def delta(
+    uri: str | os.PathLike[str],
+    *,
+    ordered: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    wait: Duration = "5 minutes",
+) -> Sink:
+    """A Delta table, of a folder or of a store that `deltalake` knows (`s3://...`, with `storage_options`).
+
+    Each epoch is one commit, which its log knows by the epoch, so every result is there exactly once. The table is made, or
+    its columns are checked. While it cannot be reached the run waits, so long.
+    """
+    return DeltaTable(_place(uri), storage_options, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+
+
+def iceberg(
+    table: str,
+    *,
+    catalog: str | Mapping[str, str] | Any = None,
+    ordered: bool = False,
+    wait: Duration = "5 minutes",
+) -> Sink:
+    """An Iceberg table, as `namespace.table` of a catalog: its properties, its name in PyIceberg's settings, or a `Catalog`.
+
+    Each epoch is one commit, which the table's properties know, so every result is there exactly once. Namespace and table
+    are made, or its columns are checked. While the catalog cannot be reached the run waits, so long.
+    """
+    if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
+        raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
+    return IcebergTable(table, catalog, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+
+
+def _place(uri: str | os.PathLike[str]) -> str:
+    """A store's address as it is; a folder of this machine as a whole path."""
+    if isinstance(uri, str) and "://" in uri and not uri.startswith("file:"):
+        return uri
+    folder = given_path(uri, "the Delta table")
+    if folder.exists() and not folder.is_dir():
+        raise QueryError(f"the Delta table cannot be at {str(folder)!r}: that is a file; give a folder")
+    return str(folder.absolute())
 
 
 def memory(*, ordered: bool = False) -> Memory:
@@ -162,7 +206,9 @@ __all__ = [
     "Sink",
     "console",
     "database",
+    "delta",
     "foreach",
+    "iceberg",
     "is_sink",
     "memory",
     "parquet",

@@ -24,8 +24,8 @@ from headrace.sinks.databases.base import Column, Database, Session, Table, list
 from headrace.sinks.databases.duck import Duck
 from headrace.sinks.databases.postgres import Postgres
 from headrace.sinks.databases.sqlite import Sqlite
+from headrace.sinks.marks import other_results, times_of
 from headrace.sinks.waiting import Away, Patience
-from headrace.types import TS
 
 EPOCHS = "headrace_epochs"
 SCHEMES = "postgresql://user@host/database, sqlite:///file.db or duckdb:///file.duckdb"
@@ -89,15 +89,8 @@ class DatabaseTable:
             f"SELECT epoch, rows, times FROM {epochs} WHERE query = $1 AND result = $2 AND target = $3", *name
         )
         if found != [said]:
-            raise self._other_results(delivery, found[0][0])
+            raise other_results(f"table {self.table} of {self.database}", delivery, found[0][0])
         return False
-
-    def _other_results(self, delivery: Delivery, epoch: int) -> QueryError:
-        return QueryError(
-            f"table {self.table} of {self.database} holds other results of this query, up to epoch {epoch}, and epoch"
-            f" {delivery.epoch} comes now, as after a checkpoint was restored from a backup; give the results another table,"
-            f" or remove what was written since, and its line in {EPOCHS}"
-        )
 
     # --- tables --------------------------------------------------------------------------------------------------------
 
@@ -219,11 +212,3 @@ def last_of_each(table: pa.Table, key: Sequence[str]) -> pa.Table:
     numbered = table.select(list(key)).append_column(place, pa.array(range(table.num_rows), pa.int64()))
     last = numbered.group_by(list(key)).aggregate([(place, "max")]).column(f"{place}_max")
     return table.take(last.take(pc.sort_indices(last)))
-
-
-def times_of(table: pa.Table) -> str:
-    """Of the rows of an epoch, in a form that no version of a library changes: with their number, what they are known by."""
-    if TS not in table.column_names or not table.num_rows:
-        return ""
-    found = pc.min_max(table.column(TS).cast(pa.int64())).as_py()
-    return f"{found['min']}..{found['max']}"

@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.databases.base import Column, Rows, Table, listed, upsert
 from headrace.sinks.extras import library
+from headrace.sinks.secrets import longest_first, without
 from headrace.sinks.waiting import Away
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
@@ -104,7 +105,7 @@ class Postgres:
             yield
         except self._driver.Error as error:
             answers = self._rolled_back()
-            text = self._without_secrets(f"{self._shown}: {str(error).strip()}")
+            text = without(self._secrets, f"{self._shown}: {str(error).strip()}")
             if not answers or AWAY.fullmatch(error.sqlstate or ""):
                 raise Away(text) from None
             raise SinkError(text) from None
@@ -126,11 +127,6 @@ class Postgres:
             self.close()
             return False
         return True
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -217,7 +213,7 @@ def _taken_apart(url: str) -> tuple[str, str, list[str]]:
     user, _, password = login.partition(":")
     given = [each.partition("=")[::2] for each in parts.query.split("&") if each]
     hidden = {password, *(value for name, value in given if name in SECRET)}
-    secrets = sorted({text for each in hidden if each for text in (each, unquote(each))}, key=len, reverse=True)
+    secrets = longest_first(hidden)
     limits = {name: value for name, value in WITHOUT_END.items() if name not in dict(given)}
     whole = urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, urlencode(limits)]))))
     shown = urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host, query=""))
