@@ -71,6 +71,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
             n: replace(o, cpu=0.0) for n, o in told.operators.items()
         }
         assert len(told.slots) == slots and told.phases is not None
+        assert told.driver is not None and told.driver.planning > 0 and told.driver.commit > 0
         assert sum(s.out for s in told.slots) == sum(o.out for o in told.operators.values())
         assert told.progress.epoch == epoch and told.progress.last is not None
         assert told.progress.last.tuples_in == sum(s.delivered for s in told.sources.values())

@@ -74,6 +74,7 @@ Benchmark = StrEnum(
         "latency",
         "growth",
         "strategies",
+        "tables",
         "processors",
         "split",
         "state",
@@ -653,7 +654,8 @@ def bench(
     Every system and round runs in a process of its own; answers are compared before anything is ranked.
 
     processors is a user's own code with state, beside Spark's transformWithState, and without Flink. split is how fast
-    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it.
+    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it. tables is
+    points beside a table of zones, outer joins and sessions, beside Spark's own.
 
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.

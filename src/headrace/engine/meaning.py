@@ -87,6 +87,9 @@ def _step(step: p.Step, needed: Names) -> Json:
         return {"split": rule.describe(), "name": step.name, "words": step.text}
     if isinstance(step, p.FilterStep):
         return {"filter": step.sql, "words": step.text}
+    if isinstance(step, p.TableStep):
+        joined = [list(column) for column in step.columns if column[0].lower() in needed]
+        return {"table": step.table, "on": step.on.sql, "keep": step.keep, "columns": joined, "words": step.text}
     columns = [[n, sql] for n, sql in step.columns if n.lower() in needed or column_of(sql) is None]
     return {"map": columns, "words": step.text}
 

@@ -34,6 +34,7 @@ from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.engine.splitters import Taken
+from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -42,7 +43,7 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.screen import printable
-from headrace.sinks import AnySink, is_sink, takes_parts, wants_order
+from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.files import FilesOrigin
 from headrace.state import caches
 from headrace.state.folder import keep_to_ourselves
@@ -92,6 +93,7 @@ def collect(
             store,
             {"result-0": result, **aside},
             Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
+            tables=nodes.named_tables(root),
         )
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
@@ -151,9 +153,12 @@ def start(
         raise QueryTypeError(f"once must be True or False; found {once!r}")
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
+    nodes.named_tables(*roots)
     spark = _spark(sources)
     ordered = [wants_order(sink) for _, sink in results]
     check_strategy(strategy)
+    if order == "best-effort":
+        check_best_effort(compile_query(roots, ordered, strategy))
     keep_failed = check_errors(errors)
     if late is not None:
         _check_sink(late, "late")
@@ -198,7 +203,17 @@ def start(
             engine.check_parts_reach(spark.sparkContext, sink)
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
-        driver = Driver(physical, begun.query, store, outlets, settings, files, places=places, waiting=begun.waiting)
+        driver = Driver(
+            physical,
+            begun.query,
+            store,
+            outlets,
+            settings,
+            files,
+            places=places,
+            tables=nodes.named_tables(*roots),
+            waiting=begun.waiting,
+        )
         run = Run(
             SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
         )
@@ -207,6 +222,7 @@ def start(
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
         _log.info("a run %s with %s slots; checkpoint %s", begins, count, printable(str(folder)))
     except BaseException:
+        tell([sink for _, sink in results] + ([late] if late is not None else []), "close")
         store.close()
         raise
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed

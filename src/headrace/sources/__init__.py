@@ -98,7 +98,7 @@ def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None
         raise SourceError(msg)
     for name in needed:
         field, now = source.raw_schema.field(name), found.field(name).type
-        if not _same_kind(now, field):
+        if not same_kind(now, field):
             msg = f"column {name!r} of {label} changed its type from {field.type} to {now}; build the query again"
             raise SourceError(msg)
 
@@ -106,10 +106,11 @@ def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None
 def fitting(found: pa.Schema, source: Described, schema: pa.Schema) -> list[str]:
     """The columns that are taken of what was found, as the source calls them."""
     there = [name for name in raw_names(schema, source) if found.names.count(name) == 1]
-    return [name for name in there if _same_kind(found.field(name).type, source.raw_schema.field(name))]
+    return [name for name in there if same_kind(found.field(name).type, source.raw_schema.field(name))]
 
 
-def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
+def same_kind(now: pa.DataType, field: pa.Field) -> bool:
+    """Whether values of a type are what a column of a stream is made of."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
     except QueryTypeError:  # a type that no stream carries
@@ -118,13 +119,14 @@ def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
 
 def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:
     try:
-        return _plain(raw.column(name), kind)
+        return plain(raw.column(name), kind)
     except pa.ArrowInvalid as error:
         msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
         raise SourceError(msg) from None
 
 
-def _plain(column: Any, kind: pa.DataType) -> Any:
+def plain(column: Any, kind: pa.DataType) -> Any:
+    """A column in the type that streams carry it in."""
     if column.type == kind:
         return column
     if pa.types.is_timestamp(kind) and kind.tz and not getattr(column.type, "tz", None):

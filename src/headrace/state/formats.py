@@ -5,7 +5,8 @@
     3   blocks were described by objects; how epochs came by their tables was not counted. What lies in its blocks is read as
         it is (`blocks`, `tables`): offsets of groups of eight bytes each, rows of tables with `__substream` and `__at` in full
     4   of a table it was not known how many rows of an epoch are live: what older epochs wrote goes by bases alone
-    5   a query was known by its nodes alone, not by what each operator and result means: it is gone on with unchanged
+    5   without tables beside streams; a query was known by its nodes alone, not by what each operator and result means: it is gone
+        on with unchanged
     6   this one
 
 Invariant: whatever is committed has the present format. State of formats 3 to 5 is gone on with, and is of format 6 from
@@ -47,6 +48,10 @@ def _later_than_4(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "operators": {name: _with_ages(operator) for name, operator in operators.items()}}
 
 
+def _later_than_5(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "tables": {}}
+
+
 def _with_ages(operator: Any) -> Any:
     if not isinstance(operator, dict) or not isinstance(tables := operator.get("tables"), dict):
         return operator
@@ -66,4 +71,8 @@ def _rows_of_blocks(tree: Any) -> Any:
     return {name: _rows_of_blocks(item) for name, item in tree.items()}
 
 
-_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _later_than_3, 4: _later_than_4, 5: dict}
+_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    3: _later_than_3,
+    4: _later_than_4,
+    5: _later_than_5,
+}

@@ -28,11 +28,11 @@ from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing.checking import check_processor
-from headrace.testing.tables import table_stream
+from headrace.testing.tables import arrow_table, table_stream
 
 CACHE = 64 << 20  # bytes that tables may take in place
 
-__all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
+__all__ = ["LocalRun", "arrow_table", "check_processor", "run_locally", "table_stream"]
 
 
 class LocalRun:
@@ -96,7 +96,15 @@ class LocalRun:
         )
         outlets = {**self.sinks, **self.late}
         try:
-            self.driver = Driver(self.plan, begun.query, self.store, outlets, settings, waiting=begun.waiting)
+            self.driver = Driver(
+                self.plan,
+                begun.query,
+                self.store,
+                outlets,
+                settings,
+                tables=nodes.named_tables(*begun.roots),
+                waiting=begun.waiting,
+            )
             self.driver.deliver_again()
         except BaseException:
             self.store.close()
@@ -121,6 +129,10 @@ class LocalRun:
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
         self.driver.run(Position("local"), execute, final=final, idle=idle)
 
+    def refresh(self, table: str) -> int:
+        """Read a table again, for the epochs to come; the number of its version."""
+        return self.driver.versions.renew(table)
+
     def end(self) -> None:
         self.epoch(final=True)
 
@@ -129,6 +141,7 @@ class LocalRun:
         return self.schemas[result].empty_table() if found is None else found
 
     def close(self) -> None:
+        self.driver._deliverer.close()
         self.driver.kept.remove()
         self.store.close()
 
