@@ -109,6 +109,19 @@ def test_steps_behind_the_last_state_may_change(state: str, tail: str, tmp_path:
     assert found.num_rows and difference(emitted(after, 2, None), found) is None
 
 
+def test_a_table_may_come_behind_the_last_state_and_go(tmp_path: Path) -> None:
+    (tmp_path / "zones").mkdir()
+    pq.write_table(pa.table({"z": [0, 1, 1], "zone": ["a", "b", "c"]}), tmp_path / "zones" / "0.parquet")
+    zones = hr.table(tmp_path / "zones", name="zones")
+    plain, joined = (counted(stream()).map(x="CAST(x AS BIGINT)") for _ in range(2))
+    joined = joined.join(zones, on="l.x % 3 = r.z")
+    run_on(LocalRun(plain, tmp_path / "state"), [0])
+    found = run_on(LocalRun(joined, tmp_path / "state", slots=2), [1, 2])
+    assert found.num_rows and difference(emitted(joined, 1, 3), found) is None
+    run = LocalRun(plain, tmp_path / "state")
+    assert difference(emitted(plain, 3, None), run_on(run, [3], end=True)) is None
+
+
 def test_what_changed_is_said_and_stands_in_the_manifest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run_on(LocalRun(counted(stream()), tmp_path), [0])
     caplog.set_level(logging.WARNING)

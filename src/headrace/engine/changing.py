@@ -216,7 +216,7 @@ def _words(edges: Sequence[Json]) -> str:
 
 
 def _verb(step: Json) -> str:
-    return next(verb for verb in ("map", "filter", "split") if verb in step)
+    return next(verb for verb in ("map", "filter", "split", "table") if verb in step)
 
 
 # --- the state as the new query calls it --------------------------------------------------------------------------------
