@@ -242,18 +242,18 @@ def test_rows_that_wait_go_to_the_sink_of_a_result_that_is_made_otherwise_now(tm
 
 def test_rows_that_wait_do_not_fit_a_result_of_other_columns(tmp_path: Path) -> None:
     before, after = (TAILS[tail](counted(stream())) for tail in ("as it is", "map"))
-    last = undelivered(before, tmp_path).store.last.number
+    last = undelivered(before, tmp_path / "one").store.last.number
     with pytest.raises(
         QueryChanged, match=rf"result-0 has other columns now, and its rows of epoch {last} may not have"
     ):
-        LocalRun(after, tmp_path)
+        LocalRun(after, tmp_path / "one")
     whole = stream()
     two = [TAILS[tail](STATES["none"](whole)) for tail in ("filter", "as it is")]
     undelivered(two, tmp_path / "two")
     with pytest.raises(QueryChanged, match="result-1 is no longer a result"):
         LocalRun(two[:1], tmp_path / "two")
-    run_on(LocalRun(before, tmp_path), [])  # as the error says: it delivers them
-    run = LocalRun(after, tmp_path)
+    run_on(LocalRun(before, tmp_path / "one"), [])  # as the error says: it delivers them
+    run = LocalRun(after, tmp_path / "one")
     assert not run_on(run, []).num_rows, "they are delivered, and not of these columns"
 
 
