@@ -40,6 +40,7 @@ SHARED = {
     "headrace.given": "words for errors",
     "headrace.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
+    "headrace.query.naming": "which columns the user named; what a source may do without",
     "headrace.types": "which types a stream carries, and which of them hold doubles",
     "headrace.screen": "how names are shown",
     "headrace.values": "order of values in plain Python, and rows as text; not used by the engine",

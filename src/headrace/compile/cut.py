@@ -7,8 +7,9 @@ the latest stage among its producers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
@@ -38,6 +39,7 @@ class _Cutter:
     results: list[str] = field(default_factory=list)
     done: dict[int, list[Flow]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    does: Mapping[str, Any] = field(default_factory=dict)  # of the node that is being planned
 
     def plan(self) -> p.PhysicalPlan:
         return p.PhysicalPlan(
@@ -76,8 +78,15 @@ class _Cutter:
             case nodes.Output():
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
-                found = PLANNERS[type(node)](node, self)
-                return [found] if isinstance(found, Flow) else found
+                return self._planned(node)
+
+    def _planned(self, node: nodes.Node) -> list[Flow]:
+        """Its operators know what the query says of it; its inputs come first, so that none of theirs is taken for its own."""
+        for child in node.inputs:
+            self.flows(child)
+        self.does = node.describe()
+        found = PLANNERS[type(node)](node, self)
+        return [found] if isinstance(found, Flow) else found
 
     def _step(self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split | nodes.TableJoin) -> p.Step:
         if not isinstance(node, nodes.TableJoin):
@@ -98,7 +107,7 @@ class _Cutter:
             self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
     def add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
-        self.operators.append(operator)
+        self.operators.append(replace(operator, does=self.does))
         for side, flows in enumerate(inputs):
             self._connect(flows, operator.name, side)
         return Flow(operator.name, 0, operator.stage, (), operator.schema)
@@ -113,6 +122,7 @@ class _Cutter:
         operator = OrderOperator(
             self.name("order"), stage_after(flows), (root.schema,), root.schema, (HashGrouping(()),)
         )
+        self.does = {"operator": "order"}
         return self.add(operator, flows)
 
 

@@ -23,14 +23,17 @@ from headrace.plan.columns import Names, before, behind_tables, names_of, narrow
 Held = dict[tuple[str, int], Names]  # by operator and input
 
 
-def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.PhysicalPlan:
-    """The narrowed plan; its stateful operators hold what they hold in the plan `like`, if that is given."""
-    held = _held(plan, _held_in(like) if like else {})
+def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
+    """The narrowed plan; inputs of operators hold what is given for them, which must be enough."""
+    held = _held(plan, given or {})
     edges = tuple(
         replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
         for e in _with_tables_narrowed(plan, held)
     )
-    sources = tuple(replace(s, read=narrow(s.schema, _live(plan, s.name, held))) for s in plan.sources)
+    sources = tuple(
+        replace(s, read=narrow(s.schema, _live(plan, s.name, held)), needed=_live(plan, s.name, held, hashed=False))
+        for s in plan.sources
+    )
     operators = tuple(_narrowed(plan, o, held) for o in plan.operators)
     return replace(plan, sources=sources, operators=operators, edges=edges)
 
@@ -44,8 +47,15 @@ def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
     return [replace(edge, steps=narrowed(edge.steps, live)) if live else edge for edge in plan.edges]
 
 
-def _held_in(plan: p.PhysicalPlan) -> Held:
+def held_in(plan: p.PhysicalPlan) -> Held:
     return {(o.name, side): names_of(schema.names) for o in plan.operators for side, schema in enumerate(o.schemas)}
+
+
+def lacking(plan: p.PhysicalPlan, given: Held) -> Held:
+    """What is read of inputs beyond the columns that are given for them, where something is."""
+    held = _held(plan, given)
+    needed = {(name, side): plan.by_name[name].needs(side, _live(plan, name, held)) for name, side in given}
+    return {place: names - given[place] for place, names in needed.items() if not names <= given[place]}
 
 
 def _held(plan: p.PhysicalPlan, given: Held) -> Held:
@@ -75,17 +85,17 @@ def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
     return found
 
 
-def _live(plan: p.PhysicalPlan, producer: str, held: Held) -> Names:
-    """What is read of a producer's results, wherever they go."""
+def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = True) -> Names:
+    """What is read of a producer's results, wherever they go; hashed: also what only says to which group a tuple goes."""
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
-        found |= before(edge.steps, _read_at_end(plan, edge, held))
+        found |= before(edge.steps, _read_at_end(plan, edge, held, hashed=hashed))
     return found
 
 
-def _read_at_end(plan: p.PhysicalPlan, edge: p.Edge, held: Held) -> Names:
+def _read_at_end(plan: p.PhysicalPlan, edge: p.Edge, held: Held, *, hashed: bool = True) -> Names:
     target = plan.by_name.get(edge.target)
-    whole = target is None or target.takes_whole  # a result, or hashed whole
+    whole = target is None or (hashed and target.takes_whole)  # a result, or hashed whole
     return names_of(edge.schema.names) if whole else held[edge.target, edge.input]
 
 

@@ -154,6 +154,10 @@ class _Named:
     def time(self) -> str:
         return self.source.time
 
+    def needs(self, name: str) -> bool:
+        """A sample of what a run will refuse is none; of what it does without, that of the others is enough."""
+        return name == "ts"
+
 
 def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]:
     origin = source.origin

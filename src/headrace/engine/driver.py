@@ -86,6 +86,9 @@ class Driver:
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
     tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
+    waiting: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # result: what the newest outbox calls it, if it does
 
     def __post_init__(self) -> None:
         if self.settings.best_effort:
@@ -170,7 +173,7 @@ class Driver:
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
         if self.store.last is not None:
-            self._deliverer.deliver(self.store.last)
+            self._deliverer.deliver(self.store.last, self.waiting)
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 

@@ -132,6 +132,9 @@ class Operator(ABC):
     schema: pa.Schema
     groupings: tuple[Grouping, ...]  # of its inputs
     follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+    does: Mapping[str, Any] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )  # as the query says it
 
     state: ClassVar[State]
 
@@ -212,6 +215,11 @@ class Operator(ABC):
     @abstractmethod
     def longest_window(self) -> int | None:
         """Microseconds of event time that it looks back, if that is a time."""
+
+    @property
+    def looks_back(self) -> int | None:
+        """How much older than a result what it depends on can be; None: any amount."""
+        return self.longest_window
 
     @property
     @abstractmethod

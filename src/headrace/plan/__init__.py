@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.expressions import Expression, Predicate
 from headrace.processor import Function
-from headrace.types import SUBSTREAM
+from headrace.types import SUBSTREAM, TS
 
 if TYPE_CHECKING:
     from headrace.operators.base import Operator
@@ -133,6 +133,13 @@ class SourceInput:
     idle: int | None
     ahead: int | None
     read: pa.Schema  # the columns of it that anything is made of
+    needed: frozenset[str] | None = (
+        None  # of these, in lower case: those without which the answer is another; None: all
+    )
+
+    def needs(self, name: str) -> bool:
+        """Whether a column must be there as it was declared; of any other what fits is taken, and null where nothing does."""
+        return self.needed is None or name == TS or name.lower() in self.needed
 
     def reads(self, *, whole: bool) -> pa.Schema:
         """The columns that tuples of it have: late ones are shown as they came, so who keeps those reads all."""

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError, SourceError
 from headrace.limits import MOST_TICKS
 from headrace.query import nodes
+from headrace.query.naming import read_by
 from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
@@ -229,33 +230,48 @@ def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Ta
 
 def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
     """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
-    named = nodes.named_sources(*roots)
-    cut = [_bounded(named)] if epochs is None else [_by_name(epoch, named) for epoch in epochs]
-    return {id(s): [_tuples(epoch[n], s, n) for epoch in cut if n in epoch] for n, s in named.items()}
+    named, read = nodes.named_sources(*roots), read_by(roots)
+    if epochs is None:
+        return {id(s): [_all_of(s, name, read)] for name, s in named.items()}
+    cut = [_by_name(epoch, named) for epoch in epochs]
+    return {id(s): [_tuples(epoch[n], s, n, read) for epoch in cut if n in epoch] for n, s in named.items()}
 
 
-def _tuples(delivered: pa.Table, source: nodes.Source, name: str) -> pa.Table:
-    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's."""
-    names = [source.time if column == TS else column for column in source.schema.names]
-    if sorted(names) != sorted(delivered.column_names):
-        msg = f"the schema of {name} changed: it has {', '.join(delivered.column_names)}, the query was built for {', '.join(names)}"
-        raise SourceError(msg)
-    try:
-        delivered.validate(full=True)
-        return delivered.select(names).rename_columns(source.schema.names).cast(source.schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
+def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
+    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's.
+
+    A column that the query does not read may be missing, or be of another type: there is nothing in it then.
+    """
+    columns = []
+    for field in source.schema:
+        raw = source.time if field.name == TS else field.name
+        if delivered.column_names.count(raw) == 1:
+            there = delivered.column(raw)
+            try:
+                there.validate(full=True)
+                columns.append(there.cast(field.type))
+                continue
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                problem = f"{name} delivers what its stream does not hold: {error}"
+        else:
+            there = ", ".join(delivered.column_names)
+            problem = f"the schema of {name} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
+        if field.name == TS or field.name.lower() in read:
+            raise SourceError(problem)
+        columns.append(pa.nulls(delivered.num_rows, field.type))
+    return pa.table(columns, schema=source.schema)
 
 
-def _bounded(named: Mapping[str, nodes.Source]) -> dict[str, pa.Table]:
-    for name, source in named.items():
-        if not source.origin.bounded:
-            msg = (
-                f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
-                " epochs=[...], or build the query on a bounded source"
-            )
-            raise QueryError(msg)
-    return {name: source.origin.table() for name, source in named.items()}
+def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
+    origin = source.origin
+    if not origin.bounded:
+        msg = (
+            f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
+            " epochs=[...], or build the query on a bounded source"
+        )
+        raise QueryError(msg)
+    tables = origin.tables() if hasattr(origin, "tables") else [origin.table()]
+    return pa.concat_tables([source.schema.empty_table(), *(_tuples(table, source, name, read) for table in tables)])
 
 
 def _by_name(epoch: Epoch, named: Mapping[str, nodes.Source]) -> Mapping[str, pa.Table]:

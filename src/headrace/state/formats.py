@@ -5,7 +5,8 @@
     3   blocks were described by objects; how epochs came by their tables was not counted. What lies in its blocks is read as
         it is (`blocks`, `tables`): offsets of groups of eight bytes each, rows of tables with `__substream` and `__at` in full
     4   of a table it was not known how many rows of an epoch are live: what older epochs wrote goes by bases alone
-    5   without tables beside streams
+    5   without tables beside streams; a query was known by its nodes alone, not by what each operator and result means: it is gone
+        on with unchanged
     6   this one
 
 Invariant: whatever is committed has the present format. State of formats 3 to 5 is gone on with, and is of format 6 from
