@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from headrace import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.engine import versions
-from headrace.errors import DataError, QueryError, QueryTypeError, SourceError
+from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
 from headrace.kernels import lookup, native, near
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.tables import folder_table
+from headrace.state.blocks import block_name, write_block
 from headrace.stream import Stream, Table, node_of
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
 
@@ -399,6 +401,17 @@ def test_the_version_is_told_with_every_epoch(run: Run) -> None:
     run.run.driver.listeners.close()
     assert [(r.versions["zones"].version, r.versions["zones"].rows) for r in told] == [(1, 2), (2, 3)]
     assert told[-1].to_json()["versions"]["zones"]["version"] == 2
+
+
+def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
+    """As a manifest would say that somebody edited."""
+    run.zones(0)
+    known = run.run.driver.versions._tables["zones"]
+    assert known.known is not None
+    other = write_block(run.run.store.storage, block_name(1, 0, 0, 0), points(0), None, None, None)
+    known.known = replace(known.known, block=other)
+    with pytest.raises(CorruptState, match=r"is no version of table zones: it has no \['zone'\]"):
+        run.zones(0)
 
 
 # --- folders -----------------------------------------------------------------------------------------------------------
