@@ -315,7 +315,7 @@ class Table:
         return list(self.schema.names)
 
     def __repr__(self) -> str:
-        return printable(f"Table({', '.join(self.columns)}) {self._table.origin.place}", lines=True)
+        return printable(f"Table {self._table.words}", lines=True)
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""

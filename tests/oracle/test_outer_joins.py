@@ -22,7 +22,7 @@ from headrace.operators import joins, outer_join
 from headrace.reference import reference
 from headrace.state import runs
 from headrace.stream import Stream, node_of
-from headrace.testing import table_stream
+from headrace.testing import run_locally, table_stream
 
 from .driving import Driven, drive, driven, random_layouts
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
@@ -383,3 +383,12 @@ def test_a_broken_one_is_seen(canary: Any, monkeypatch: pytest.MonkeyPatch) -> N
         return difference(expected, drive(case.query, arrived, seed, end=False)) is not None
 
     assert any(wrong(seed) for seed in range(80))
+
+
+def test_tuples_that_come_by_two_ways_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """Branches of one stream, united again: each tuple is one."""
+    rows = make_table(1, 80)
+    small, _, large = table_stream(rows, name="a").case("x < 10", "x < 30")
+    other = table_stream(rows.slice(0, 20), name="b")
+    query = small.union(large).join(other, on="l.k = r.k and l.x > r.x", within="1 second", how="left")
+    same(reference(query), run_locally(query, tmp_path / "state", slots=2))

@@ -92,7 +92,7 @@ class _Cutter:
         if not isinstance(node, nodes.TableJoin):
             return _step(node)
         name = self.tables[id(node.table)]
-        text = f"{'left ' if node.keep else ''}join table {name} on {' '.join(node.on.text.split())}"
+        text = nodes.table_words(name, node.on.text, node.keep)
         return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text)
 
     def name(self, kind: str) -> str:

@@ -50,6 +50,7 @@ class Comparison:
     lost: dict[str, str] = field(default_factory=dict)  # operator or source of the state: why
     added: dict[str, str] = field(default_factory=dict)  # operator or source of the query: what it is
     impossible: list[str] = field(default_factory=list)  # whatever is done with operators
+    shorter: list[str] = field(default_factory=list)  # sources that may be less late: only where state is carried over
     said: list[str] = field(default_factory=list)  # free changes
     altered: dict[str, bool] = field(default_factory=dict)  # results that are made otherwise: whether of other columns
 
@@ -57,7 +58,7 @@ class Comparison:
     def continues(self) -> bool:
         """Whether a run may simply go on with the state."""
         added = [name for name in self.added if kind_of(name) != ORDER]
-        return not (self.lost or added or self.impossible)
+        return not (self.lost or added or self.impossible or self.shorter)
 
     @property
     def same_names(self) -> bool:
@@ -65,8 +66,6 @@ class Comparison:
 
     def listed(self) -> Iterator[str]:
         """For people, one line for each operator and source."""
-        for line in self.impossible:
-            yield f"impossible: {line}"
         for name, why in self.lost.items():
             yield f"lost: {name}: {why}"
         for name, old in self.kept.items():
@@ -133,9 +132,11 @@ def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
             found.impossible.append(f"source {name}: {different}")
         if now["lateness"] < source["lateness"]:
             was, is_ = source["lateness"], now["lateness"]
-            found.impossible.append(f"source {name}: lateness was {was}, is {is_}: it can only become longer")
+            found.shorter.append(
+                f"source {name}: lateness was {was}, is {is_}: while state goes on it can only become longer"
+            )
         for key in ("lateness", "idle", "ahead"):
-            if now[key] != source[key]:
+            if now[key] != source[key] and not (key == "lateness" and now[key] < source[key]):
                 found.said.append(f"source {name}: {key} was {source[key]}, is {now[key]}")
     for name in after.sources:
         if name not in before.sources:
@@ -305,7 +306,7 @@ def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool
         raise QueryChanged(refused(found))
     waiting = _waiting(last, found, delivered=store.all_delivered)
     store.adopt(renamed(last, found, compile_query(over, ordered), new))
-    held = _held(found.kept, last.query)
+    held = held_by(found.kept, last.query)
     return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting)
 
 
@@ -340,7 +341,7 @@ def _unfit(
     last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
-    had, held = last.query["held"], _held(kept, last.query)
+    had, held = last.query["held"], held_by(kept, last.query)
     found = {}
     for (name, side), columns in lacking(roots, ordered, held).items():
         there, wanted = ", ".join(had[kept[name]][side]), ", ".join(sorted(columns))
@@ -355,14 +356,15 @@ def _unfit(
 
 def refused(found: Comparison) -> str:
     """What a query does to a state that it cannot simply go on with."""
-    lines = "".join(f"\n  {line}" for line in found.listed())
+    impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
+    lines = "".join(f"\n  {line}" for line in (*impossible, *found.listed()))
     return (
         f"the state belongs to another query:{lines}\n{RATHER_NEW}; or take along what is kept, into a new checkpoint"
         " folder: headrace migrate CHECKPOINT FILE --to NEW"
     )
 
 
-def _held(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
+def held_by(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
     held = query["held"]
     return {(n, side): names_of(columns) for n, o in kept.items() if o in held for side, columns in enumerate(held[o])}
 

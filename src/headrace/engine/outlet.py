@@ -9,6 +9,7 @@ share one block. What an operator of the same stage wants, whose slots are share
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.control.load import HeavyKey
-from headrace.engine.aside import Aside, Walk
+from headrace.engine.aside import FULL, Aside, Walk
 from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
 from headrace.engine.reports import TaskReport
@@ -43,7 +44,14 @@ Heavy = list[HeavyKey]
 
 FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
 HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
-FULL = 1_000_000  # tuples that a task gathers before it writes them
+
+
+@dataclass
+class _Shared:
+    """What edges have in common of one piece of a table: blocks that are the same, and by steps the first number of tuples."""
+
+    blocks: dict[Any, tuple[Written, Heavy]] = field(default_factory=dict)
+    numbers: dict[tuple[p.Step, ...], int] = field(default_factory=dict)
 
 
 class Outlet:
@@ -56,7 +64,7 @@ class Outlet:
         self.aside = Aside(epoch, task, report)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
-        self._numbered, self._most = 0, 0  # numbers that tuples have got; the most tuples of a table on one edge
+        self._numbered = 0  # numbers that tuples have got
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         if table.num_rows:
@@ -84,17 +92,18 @@ class Outlet:
         self.aside.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[Any, tuple[Written, Heavy]] = {}
+        shared: dict[int, _Shared] = {}  # by piece: edges with the same steps have the same
         edges = self.epoch.plan.leaving(producer, output)
         walk = Walk(self.aside, table, edges)
         for edge in edges:
-            found = walk.along(edge)
-            rows = going_somewhere(found)
-            self.work.passed(edge.name, table.num_rows, rows)
-            if rows:
-                yield from self._send(edge, found, shared)
+            passed = 0
+            for number, found in enumerate(walk.along(edge)):
+                rows = going_somewhere(found)
+                passed += rows
+                if rows:
+                    yield from self._send(edge, found, shared.setdefault(number, _Shared()))
+            self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
-        self._numbered, self._most = self._numbered + self._most, 0
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
@@ -114,7 +123,7 @@ class Outlet:
 
     # --- one edge --------------------------------------------------------------------------------------------------
 
-    def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]) -> Iterator[Message]:
+    def _send(self, edge: p.Edge, table: pa.Table, shared: _Shared) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             self.report.result(edge.target, write_out(self.epoch, self.task, edge.target, table))
@@ -124,20 +133,18 @@ class Outlet:
             sent = operator.as_sent(edge.input, table.select(edge.schema.names))
             yield from self._by_value(edge, operator, sent)
 
-    def _by_reference(
-        self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]
-    ) -> Iterator[Message]:
+    def _by_reference(self, edge: p.Edge, operator: Appended, table: pa.Table, shared: _Shared) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
-        if key not in shared:
+        if key not in shared.blocks:
             held = operator.as_state(edge.input, table, edge.schema.names)
             if operator.groupings[edge.input].numbered:
-                held = self._with_numbers(held)
-            shared[key] = (
+                held = self._with_numbers(held, shared.numbers.setdefault(edge.steps, self._numbered))
+            shared.blocks[key] = (
                 write_grouped(self.epoch, self.task, operator, edge.input, held),
                 heavy_keys(operator, edge, held),
             )
-        written, heavy = shared[key]
+        written, heavy = shared.blocks[key]
         block = written.block
         if not block.rows:
             return
@@ -157,11 +164,10 @@ class Outlet:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, head))
 
-    def _with_numbers(self, held: pa.Table) -> pa.Table:
-        """Along every edge that has the same steps a tuple has the same number."""
-        self._most = max(self._most, held.num_rows)
-        numbers = tuple_numbers(self.epoch, self.task, self._numbered, held.num_rows)
-        return held.append_column(NUMBER, pa.array(numbers))
+    def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:
+        """Along every edge that has the same steps a tuple has the same number; along others no tuple has it."""
+        self._numbered = max(self._numbered, first + held.num_rows)
+        return held.append_column(NUMBER, pa.array(tuple_numbers(self.epoch, self.task, first, held.num_rows)))
 
     def _by_value(self, edge: p.Edge, operator: Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:

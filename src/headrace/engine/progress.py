@@ -90,6 +90,7 @@ class Progress:
     tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
     table_use: dict[str, TableUse] = field(default_factory=dict)  # in the last epoch, by operator
     versions: dict[str, VersionFigures] = field(default_factory=dict)  # of tables that streams are joined with, by name
+    joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
     backlog: int | None = None
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
@@ -106,6 +107,7 @@ class Progress:
         self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
         self.results = dict.fromkeys(plan.results, 0)
         self._substreams = substreams_of(plan)
+        self.joins = {operator.name: operator.meets for operator in plan.operators if operator.meets}
         if last is not None:
             self.restore(last, before)
 

@@ -29,13 +29,13 @@ from headrace.expressions.predicates import Near, Predicate
 from headrace.kernels import native, near
 from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import expand_ranges
+from headrace.kernels.pairs import expand_ranges, pieces
 from headrace.plan import TableStep
 from headrace.plan.columns import side_of
 from headrace.routing.hashing import Hashes, hash_rows
 from headrace.routing.ranges import as_numbers
 
-MANY = 50_000_000  # pairs that DuckDB is given at a time: they may all be results
+MANY = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
 MOST_KEPT = 32  # steps whose tables stay in the process
 ROW = "__row"
 
@@ -55,7 +55,7 @@ class Kept:
         """Rows by the hash of their key, and the hashes; a null meets nothing."""
         keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
         valid = _valid(self.rows, names)
-        hashed = hash_rows(arrow.take(self.rows.select(names), valid), names, [key.type for key in keys])
+        hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
         order = np.argsort(hashed, kind="stable")
         return valid[order], hashed[order]
 
@@ -101,7 +101,8 @@ def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
     met = np.zeros(tuples.num_rows, bool)
     for l, r in _true_pairs(tuples, table) if tuples.num_rows and table.rows.num_rows else ():
         met[l] = True
-        yield joined(step, arrow.take(tuples, l), arrow.take(table.rows, r))
+        for some in pieces(tuples, table.rows, len(l)):
+            yield joined(step, arrow.take(tuples, l[some]), arrow.take(table.rows, r[some]))
     if step.keep and not met.all():
         yield joined(step, arrow.take(tuples, np.flatnonzero(~met)), None)
 
@@ -137,7 +138,7 @@ def _of_one_key(tuples: pa.Table, table: Kept) -> Pairs:
     if not len(order):
         return
     valid = _valid(tuples, names)
-    asked = hash_rows(arrow.take(tuples.select(names), valid), names, [key.type for key in keys])
+    asked = hash_rows(_some(tuples, names, valid), names, [key.type for key in keys])
     some, first, last = equal_ranges(asked, hashed)
     for i, j in expand_ranges(first, last):
         yield valid[some[i]], order[j]
@@ -171,6 +172,11 @@ def _used(rows: pa.Table, sql: str, side: str) -> pa.Table:
     return rows.select([name for name in rows.column_names if name.lower() in used] or rows.column_names[:1])
 
 
+def _some(rows: pa.Table, names: Sequence[str], numbers: Numbers) -> pa.Table:
+    """These rows, in ascending order, of columns that may be named twice."""
+    return rows if len(numbers) == rows.num_rows else arrow.take(rows.select(list(dict.fromkeys(names))), numbers)
+
+
 def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
     """Numbers of the rows without a null in these columns."""
     found = np.ones(rows.num_rows, bool)
@@ -194,7 +200,7 @@ def along(part: Near, side: str, rows: pa.Table) -> Along | None:
     point = part.point[0] == side
     names = part.point[1:] if point else part.interval
     valid = _valid(rows, names)
-    some = rows if len(valid) == rows.num_rows else arrow.take(rows.select(list(dict.fromkeys(names))), valid)
+    some = _some(rows, names, valid)
     values = [as_numbers(some.column(name)).astype(np.float64) for name in names]  # slack is for what this rounds
     if not all(np.isfinite(each).all() for each in values):
         return None

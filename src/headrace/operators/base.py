@@ -217,6 +217,11 @@ class Operator(ABC):
         """Microseconds of event time that it looks back, if that is a time."""
 
     @property
+    def looks_back(self) -> int | None:
+        """How much older than a result what it depends on can be; None: any amount."""
+        return self.longest_window
+
+    @property
     @abstractmethod
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
@@ -289,6 +294,11 @@ class Operator(ABC):
     @abstractmethod
     def words(self) -> str | None:
         """Itself on one line; None: it is part of another."""
+
+    @property
+    def meets(self) -> str | None:
+        """How it finds the pairs that it looks for; None: it looks for none."""
+        return None
 
     @property
     @abstractmethod

@@ -329,6 +329,11 @@ class Table:
             )
         check_names(self.schema.names)
 
+    @property
+    def words(self) -> str:
+        again = "" if self.refresh is None else f", read again every {format_duration(self.refresh)}"
+        return f"({_columns(self.schema)}) of {self.origin.place}{again}"
+
 
 @dataclass(frozen=True, eq=False)
 class TableJoin(Node):
@@ -361,12 +366,16 @@ class TableJoin(Node):
 
     @property
     def words(self) -> str:
-        return f"{'left ' if self.keep else ''}join table {self.table.name or '(unnamed)'} on {_flat(self.on.text)}"
+        return table_words(self.table.name or "", self.on.text, self.keep)
 
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
         named = {"table": self.table.name, "schema": describe(self.table.schema)}
         return {"operator": "table", **named, "on": self.on.sql, "how": how}
+
+
+def table_words(name: str, on: str, keep: bool) -> str:
+    return f"{'left ' if keep else ''}join {f'table {name}' if name else 'a table'} on {_flat(on)}"
 
 
 def _paired_columns(left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str, str], ...]:
@@ -785,14 +794,19 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
 
 def show(*roots: Node) -> list[str]:
     """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
-    names = {id(source): name for name, source in named_sources(*roots).items()}
+    names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
 
 def show_body(node: Splitting) -> str:
     """What runs on every substream, down to the sources."""
-    names = {id(source): name for name, source in named_sources(node).items()}
-    return "\n".join(_outline(node.body.root, names, {id(node.body.leaf): node}))
+    return "\n".join(_outline(node.body.root, _names(node), {id(node.body.leaf): node}))
+
+
+def _names(*roots: Node) -> dict[int, str]:
+    """Of sources and tables, by their ids."""
+    found: list[tuple[str, Source | Table]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
+    return {id(each): name for name, each in found}
 
 
 def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting], depth: int = 0) -> Iterator[str]:
@@ -807,6 +821,8 @@ def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting
             words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
     if words:
         yield "  " * depth + words
+    if isinstance(node, TableJoin):
+        yield f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}"
     for child in below:
         yield from _outline(child, names, split, depth + bool(words))
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Self
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
-from headrace.state.folder import FOLDERS
+from headrace.state.folder import ENDED, FOLDERS
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
 from headrace.state.storage import Lease, Storage, is_temporary, open_storage
 from headrace.state.syncing import SyncFailed
@@ -351,8 +351,8 @@ _INTACT = "The epoch before is intact: repair the disk or make room, then start 
 
 
 def _heard(number: int) -> str:
-    return f"ended: epoch {number} was told"
+    return f"{ENDED}epoch {number} was told"
 
 
 def _delivered(number: int) -> str:
-    return f"ended: epoch {number} was delivered"
+    return f"{ENDED}epoch {number} was delivered"
