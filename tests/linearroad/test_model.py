@@ -12,9 +12,10 @@ from headrace_linearroad.rating.model import Model, fitted
 LINE = Model(fixed=0.15, shared=0.5e-6, alone=0.1e-6, unsteady=1.0, cores=2)
 
 
-def epochs(model: Model, sizes: list[int]) -> list[dict[str, Any]]:
+def epochs(model: Model, sizes: list[int], at: float = 1.0) -> list[dict[str, Any]]:
     return [
         {
+            "at": at,
             "tuples": n,
             "seconds": model.fixed + n * (model.shared + model.alone),
             "phases": {"reading": 0.02 + n * model.shared / 4, "operators": 0.03 + n * model.shared * 3 / 4},
@@ -36,7 +37,7 @@ def worst(model: Model, cores: int, expressways: float, speed: float = 1700) -> 
 
 
 def test_a_line_is_found_again() -> None:
-    cold = [{"tuples": 10**9, "seconds": 1.0, "phases": {"reading": 0.1, "operators": 0.2}}] * 5
+    cold = [{"at": 1.0, "tuples": 10**9, "seconds": 1.0, "phases": {"reading": 0.1, "operators": 0.2}}] * 5
     trial = {"epochs": [*cold, *epochs(LINE, list(range(100_000, 2_000_000, 90_000)))]}
     found = fitted([trial, {"given_up": "nothing of it is known"}], 2)
     assert found is not None
@@ -50,6 +51,16 @@ def test_what_is_said_to_hold_holds_when_it_is_played_through(cores: int, fixed:
     said = model.bears(cores)
     assert worst(model, cores, 0.98 * said) <= 5
     assert worst(model, cores, 1.3 * said) > 5
+
+
+def test_a_warm_up_counts_where_all_rated_epochs_are_alike() -> None:
+    slow = Model(0.3, 1e-6, 1e-6, 1.0, 2)
+    before = epochs(slow, [100_000] * 5 + list(range(1_000_000, 2_000_000, 50_000)), at=-1.0)
+    found = fitted([{"epochs": [*before, *epochs(slow, [800_000] * 20)]}], 2)
+    assert found is not None and found.shared == pytest.approx(1e-6)
+    rated = epochs(LINE, [800_000, 1_600_000] * 20)
+    found = fitted([{"epochs": [*before, *rated]}], 2)
+    assert found is not None and found.shared == pytest.approx(LINE.shared)
 
 
 def test_more_cores_divide_only_what_they_can() -> None:

@@ -273,7 +273,7 @@ def test_a_start_that_is_refused_does_not_make_an_epoch_come_again(tmp_path: Pat
     run.epoch(rows(0))
     run.driver.end(None)
     with pytest.raises(QueryChanged):
-        LocalRun(table_stream(rows(0).slice(0, 0), name="a").filter("x > 2"), tmp_path / "state")
+        LocalRun(table_stream(rows(0).slice(0, 0), name="b").filter("x > 1"), tmp_path / "state")
     run = LocalRun(stream, tmp_path / "state")
     assert run.store.all_heard
     run.close()

@@ -101,6 +101,7 @@ class _Describer:
             members=tuple(operator.name for operator in group),
             numbers=numbers,
             rejected=tuple(_beside(option, taken.numbers, numbers, slots) for option in rejected),
+            meets=tuple(for_people(operator.meets) for operator in group if operator.meets),
         )
 
     def _name_of(self, producer: str) -> str:

@@ -4,7 +4,7 @@
     outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
     delivery    results to their sinks                progress   what people see of it
     figures     what an epoch did                     listening  who is told
-    inplace     which tables in place can be trusted
+    inplace     which tables in place can be trusted  versions   of tables that streams are joined with
 
 Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
 stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
@@ -41,9 +41,11 @@ from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
 from headrace.engine.sizes import substreams_of
+from headrace.engine.versions import Versions
 from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
+from headrace.query import nodes
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
 from headrace.sources.files import FilesOrigin
@@ -83,8 +85,14 @@ class Driver:
     files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
+    tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
+    waiting: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # result: what the newest outbox calls it, if it does
 
     def __post_init__(self) -> None:
+        if self.settings.best_effort:
+            watermarks.check_best_effort(self.plan)
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
@@ -93,6 +101,7 @@ class Driver:
             identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
+        self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
         self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
@@ -135,6 +144,7 @@ class Driver:
     def end(self, error: BaseException | None) -> None:
         """Give the state back: nothing is committed any more, and who listens hears what ended it."""
         self.store.revoke()
+        self.versions.end()
         self._deliverer.close()
         self.kept.remove()
         if error is not None:
@@ -169,7 +179,7 @@ class Driver:
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
         if self.store.last is not None:
-            self._deliverer.deliver(self.store.last)
+            self._deliverer.deliver(self.store.last, self.waiting)
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
@@ -203,6 +213,7 @@ class Driver:
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, _bytes(taken))
         self.store.commit(manifest)
+        self.versions.committed(manifest)
         used = self.kept.accept(reports)
         watch.append(_now())
         for name, files in taken.items():
@@ -252,17 +263,19 @@ class Driver:
         """Everything that the tasks of the next epoch must know."""
         last, slots, given = self.store.last, self.control.active, self.settings
         groups = last.groups if last else groups_for(self.plan, slots, given.limit or 0, given.groups)
+        number = last.number + 1 if last else 0
         clocks = {s.name: watermarks.Clock.of(last.sources[s.name] if last else None) for s in self.plan.sources}
         state = dict(last.operators) if last else {}
         return Epoch(
             plan=self.plan,
-            number=last.number + 1 if last else 0,
+            number=number,
             folder=self.store.storage.uri,
             slots=slots,
             groups=groups,
             clocks={name: replace(clock, idle=True) if name in idle else clock for name, clock in clocks.items()},
             layouts=self.adapting.layouts(groups, state),
             state=state,
+            tables=self.versions.of_epoch(number),
             largest=last.splits if last else {},
             merges=merges_of(self.plan, state, slots, last.number) if last else (),
             renewals=renewals_of(self.plan, state, last.number, groups) if last else {},
@@ -298,6 +311,7 @@ class Driver:
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
+            tables=dict(epoch.tables),
             splits=found.splits,
             operators=found.operators,
             outbox=found.outbox,

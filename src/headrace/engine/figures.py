@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headrace.engine.progress import Progress, SplitFigures, known_watermark, plain, split_figures
+from headrace.engine.progress import (
+    Progress,
+    SplitFigures,
+    VersionFigures,
+    known_watermark,
+    plain,
+    split_figures,
+    versions_of,
+)
 from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import TableSize, sizes
 from headrace.engine.work import Work, WorkSoFar, between
@@ -90,6 +98,9 @@ class EpochRecord:
     table_use: Mapping[str, TableUse] = field(
         default_factory=dict
     )  # by operator: tables found in place, and built from blocks
+    versions: Mapping[str, VersionFigures] = field(
+        default_factory=dict
+    )  # of tables that streams are joined with: what the epoch used
     slots: Sequence[SlotFigures] = ()
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
@@ -122,6 +133,7 @@ def figures(
         "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
         "splits": split_figures(work.split),
         "tables": sizes(after, before, substreams),
+        "versions": versions_of(after),
         "results": {name: ResultFigures(count, None) for name, count in rows.items()},
         "decisions": tuple(after.decisions),
     }
