@@ -365,7 +365,7 @@ def test_a_server_that_is_away_for_a_minute(server: postgres.Server, a_store: MA
 
 def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE):
     store = a_store("postgres")
-    short, stopped = begun(store, wait="0.3 seconds"), begun(store, wait="1 hour")
+    short, stopped = begun(store, patience="0.3 seconds"), begun(store, patience="1 hour")
     server.stop("immediate")
     try:
         with pytest.raises(SinkError, match=r"is away \(it was waited for, .* seconds\): "):
@@ -385,7 +385,7 @@ def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE
 def test_a_file_that_another_writes_to(a_store: MAKE, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite, "BUSY", 0.0)
     store = a_store("sqlite")
-    sink = begun(store, wait="1 minute")
+    sink = begun(store, patience="1 minute")
     other = sqlite3.connect(store.file, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(0.5, other.rollback).start()
