@@ -30,14 +30,15 @@ from headrace.errors import (
 from headrace.given import named
 from headrace.limits import check_slots
 from headrace.processor import Processor, StateTable
+from headrace.query import nodes
 from headrace.query.nodes import Source
 from headrace.reference import reference
-from headrace.stream import Stream
+from headrace.stream import Stream, Table
 from headrace.types import stream_schema
 from headrace.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,7 @@ __all__ = [
     "StateMismatch",
     "StateTable",
     "Stream",
+    "Table",
     "WorkloadError",
     "WriterConflict",
     "__version__",
@@ -75,6 +77,7 @@ __all__ = [
     "sinks",
     "start",
     "stream",
+    "table",
 ]
 
 
@@ -119,6 +122,37 @@ def files(
         raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
     origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, checked_schema(schema), checked_order(order))
     return _source(origin, origin.schema(), time, lateness, idle, ahead, name)
+
+
+def table(
+    source: DataFrame | str | os.PathLike[str] | Callable[[], DataFrame],
+    refresh: Duration | None = None,
+    name: str | None = None,
+) -> Table:
+    """Rows without time, to join streams with: `s.join(table, on=...)`, any predicate, no window.
+
+    source: a static DataFrame, a folder of columnar files, or a function that returns a static DataFrame.
+    refresh: read it again that often, such as "10 minutes"; by default with every start. Not of a DataFrame, which keeps the
+        list of files that it was made with.
+    """
+    from headrace.sources.tables import folder_table, table_schema
+
+    if name is not None and not isinstance(name, str):
+        raise QueryTypeError(f"name must be text, what to call the table; found {named(name)}")
+    every = None if refresh is None else parse_duration(refresh, "refresh")
+    found: Any
+    if isinstance(source, str | os.PathLike):
+        found = folder_table(source)
+    else:
+        from headrace.engine import spark
+
+        found = spark.FunctionTable(source) if callable(source) else spark.DataFrameTable(source)
+    if every is not None and not found.renewable:
+        raise QueryError(
+            "a DataFrame keeps the list of files that it was made with, so reading it again finds nothing new;"
+            f" found refresh={refresh!r}; give hr.table the folder, or a function that returns the DataFrame"
+        )
+    return Table(nodes.Table(name, table_schema(found.schema()), every, found))
 
 
 def _source(

@@ -81,16 +81,23 @@ class Stream:
 
     def join(
         self,
-        other: Stream,
+        other: Stream | Table,
         on: str,
         within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
         how: str = "inner",
     ) -> Stream:
-        """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows."""
+        """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
+
+        how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
+        With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
+        without one, with nulls.
+        """
+        if isinstance(other, Table):
+            return self._join_table(other, on, how, within=within, last=last)
         right = _node(other, "join")
-        if how != "inner":
-            raise QueryError(f"headrace joins are inner joins; found how={how!r}; leave it out")
+        if how not in nodes.KEPT:
+            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT))}; found {how!r}")
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
@@ -98,9 +105,25 @@ class Stream:
         if within is not None:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
-            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2))
+            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2, how))
+        if how != "inner":
+            raise QueryError(
+                f"a join over count windows is an inner join; found how={how!r}; leave it out,"
+                " or give a time window: within='60 seconds'"
+            )
         n1, n2 = (count_of_tuples(n, "last") for n in _pair(last, "last"))
         return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
+
+    def _join_table(self, table: Table, on: str, how: str, **windows: Any) -> Stream:
+        for window, given in windows.items():
+            if given is not None:
+                raise QueryError(
+                    f"a table has no time, so a join with it has no window; found {window}={given!r}; leave it out"
+                )
+        if how not in ("inner", "left"):
+            raise QueryError(f"a join with a table takes how='inner' or how='left'; found {how!r}")
+        predicate = expressions.join_predicate(on, self.schema, table.schema)
+        return Stream(nodes.TableJoin(self._node, table._table, predicate, how == "left"))
 
     def aggregate(
         self,
@@ -277,6 +300,30 @@ class Stream:
         return tuple(by)
 
 
+class Table:
+    """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
+
+    def __init__(self, table: nodes.Table) -> None:
+        self._table = table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def __repr__(self) -> str:
+        return printable(f"Table {self._table.words}", lines=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a stream can do and a table cannot."""
+        if name.startswith("_") or name not in vars(Stream):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise NoSuchVerb(f"{name} is for streams, and a table is none; join a stream with it: s.join(table, on=...)")
+
+
 class Substreams:
     """A stream that was split: what is said here runs on every substream alone. Immutable."""
 
@@ -369,6 +416,8 @@ def _node(stream: Stream, what: str) -> nodes.Node:
 
 def _instead(given: Any) -> str:
     """How to get a stream from what was given."""
+    if isinstance(given, Table):
+        return "a table is joined: s.join(table, on=...)"
     if kind_of(given) == "pyspark DataFrame":
         return "wrap it: headrace.stream(df, time=...)"
     return instead_of_dataframe(given)

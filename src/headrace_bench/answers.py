@@ -21,12 +21,14 @@ import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from headrace_bench.task import Case, Query
-from headrace_bench.workload import CLOSING
+from headrace_bench.workload import CLOSING, ZONES
 
 MOST_PAIRS = 5e10  # that DuckDB may look at for an expected answer
 COLUMNS = {
     "join": ["l_payload", "r_payload"],
     "aggregate": ["window_start", "key", "n", "mean"],
+    "session": ["window_start", "window_end", "key", "n", "mean"],
+    "table": ["payload", "zone"],
     "figure-8": ["window_start", "part", "pairs", "most"],
     "count": ["ts", "key", "n"],
     "sessions": ["key", "began", "last", "n"],
@@ -50,7 +52,8 @@ def answer_in(folder: Path, query: Query) -> Answer:
 def answer_of(tables: Iterable[pa.Table], query: Query) -> Answer:
     rows, total = 0, 0
     for table in tables:
-        kept = table.filter(pc.not_equal(table["key"], CLOSING)) if "key" in COLUMNS[query.kind] else table
+        who = next((name for name in ("key", "payload", "l_payload") if name in COLUMNS[query.kind]), None)
+        kept = table.filter(pc.not_equal(table[who], CLOSING)) if who else table
         rows += kept.num_rows
         total += int(_hashes([kept[name] for name in COLUMNS[query.kind]]).sum(dtype=np.uint64))
     return Answer(rows, f"{total % 2**64:016x}")
@@ -67,6 +70,8 @@ def _words(column: pa.ChunkedArray) -> Words:
     """64 bits that stand for a value."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    if column.null_count:
+        column = pc.fill_null(column, CLOSING)  # which no answer has
     return np.ascontiguousarray(column.to_numpy()).view(np.uint64)
 
 
@@ -87,7 +92,7 @@ def expected(case: Case, folder: Path) -> Answer | None:
         connection.execute("set threads = 2; set TimeZone = 'UTC'; set enable_progress_bar = false")
         for side in streams.sides if query.kind == "split" else ():
             connection.register(side, scan(folder / side))
-        return answer_of((connection.sql(text).to_arrow_table() for text in _questions(case, folder)), query)
+        return answer_of((connection.sql(text).to_arrow_table() for text in questions(case, folder)), query)
 
 
 def scan(folder: Path) -> dataset.Dataset:
@@ -96,10 +101,14 @@ def scan(folder: Path) -> dataset.Dataset:
     return dataset.dataset([str(file) for file in files], format=files[0].suffix.lstrip("."))
 
 
-def _questions(case: Case, folder: Path) -> Iterator[str]:
+def questions(case: Case, folder: Path) -> Iterator[str]:
     query, sides = case.query, [folder / side for side in case.streams.sides]
     if query.kind == "aggregate":
         yield _aggregate(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "session":
+        yield _session(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "table":
+        yield _with_table(query, f"read_parquet('{sides[0]}/*.parquet')", f"read_parquet('{folder / ZONES}/*.parquet')")
     elif query.kind == "count":
         yield _count(f"read_parquet('{sides[0]}/*.parquet')")
     elif query.kind == "sessions":
@@ -124,7 +133,28 @@ def _join(query: Query, left: str, right: str) -> str:
     if not query.equality:  # else DuckDB would build on the time, which most pairs satisfy
         within = f"case when l.ts is not null then {within} else false end"
     conditions = " and ".join(filter(None, (query.on, within, query.ranges)))
-    return f"select l.payload l_payload, r.payload r_payload from {left} l join {right} r on {conditions}"
+    return f"select l.payload l_payload, r.payload r_payload from {left} l {query.how} join {right} r on {conditions}"
+
+
+def _with_table(query: Query, stream: str, table: str) -> str:
+    placed = ", ".join(f"{sql} {name}" for name, sql in query.places.items())
+    return (
+        f"select payload, zone from (select payload, {placed} from {stream}) l {query.how} join {table} r on {query.on}"
+    )
+
+
+def _session(query: Query, stream: str) -> str:
+    """A tuple that its key's last tuple precedes by more than the gap begins one."""
+    return f"""
+        with marked as (
+            select key, ts, x, coalesce(ts - lag(ts) over of_key > interval {query.gap} seconds, true) begins
+            from {stream} window of_key as (partition by key order by ts)
+        ), numbered as (
+            select key, ts, x, sum(begins::int) over (partition by key order by ts rows unbounded preceding) number
+            from marked
+        )
+        select min(ts) window_start, max(ts) window_end, key, count(*) n, avg(x) mean from numbered group by key, number
+    """
 
 
 def _aggregate(query: Query, stream: str) -> str:

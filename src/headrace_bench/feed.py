@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace_bench import workload
+from headrace_bench.answers import COLUMNS, questions
 from headrace_bench.running import points_in, process, scratch
 from headrace_bench.systems import System
 from headrace_bench.task import Case
@@ -101,6 +102,8 @@ def _begin(staged: Path, shown: Path, streams: Streams) -> None:
     for side in streams.sides:
         (shown / side).mkdir(parents=True)
         (staged / side / _name(0)).rename(shown / side / _name(0))
+    if streams.zones:
+        (staged / workload.ZONES).rename(shown / workload.ZONES)
 
 
 def _feed(staged: Path, shown: Path, streams: Streams) -> Floats:
@@ -126,7 +129,7 @@ def appear(staged: Path, shown: Path, names: Sequence[Sequence[Path]], seconds: 
 
 def _latency(case: Case, shown: Path, out: Path, arrivals: Floats) -> Latency | None:
     """Ages of the results that belong to the measured time."""
-    ages = [_ages(case, table, arrivals, at) for at, table in _visible(out)]
+    ages = [_ages(case, table, arrivals, at) for at, table in _visible(out, COLUMNS[case.query.kind])]
     found = np.concatenate(ages) if ages else np.zeros(0)
     expected = len(_ages(case, _expected(case, shown), arrivals, 0.0))
     if not len(found):
@@ -138,22 +141,25 @@ def _latency(case: Case, shown: Path, out: Path, arrivals: Floats) -> Latency | 
 def _ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
     """Seconds from the arrival of the later tuple, for results with both tuples before the tail and one after warm-up."""
     streams = case.streams
-    left = table["l_payload"].to_numpy() // streams.rows
-    right = table["r_payload"].to_numpy() // streams.rows - streams.epochs
-    later = np.maximum(left, right)
+    if case.query.kind == "table":
+        later = table["payload"].to_numpy() // streams.rows
+    else:
+        left = table["l_payload"].to_numpy() // streams.rows
+        right = table["r_payload"].to_numpy() // streams.rows - streams.epochs
+        later = np.maximum(left, right)
     tail = round(TAIL / streams.seconds)
     kept = (later >= case.warm) & (later < streams.epochs - tail)
     return np.asarray(at - arrivals[later[kept]], np.float64)
 
 
-def _visible(out: Path) -> Iterator[tuple[float, pa.Table]]:
+def _visible(out: Path, columns: list[str]) -> Iterator[tuple[float, pa.Table]]:
     """Every result file, and when it became visible."""
     log = out / "_spark_metadata"
     times = dict(_logged(log)) if log.is_dir() else {}
     for path in sorted(out.glob("*")):
         if path.is_file() and not path.name.startswith(("_", ".")) and (not log.is_dir() or path.name in times):
             at = times.get(path.name, path.stat().st_ctime)
-            yield at, pq.read_table(path, columns=["l_payload", "r_payload"], partitioning=None)
+            yield at, pq.read_table(path, columns=columns, partitioning=None)
 
 
 def _logged(log: Path) -> Iterator[tuple[str, float]]:
@@ -168,12 +174,7 @@ def _logged(log: Path) -> Iterator[tuple[str, float]]:
 
 
 def _expected(case: Case, shown: Path) -> pa.Table:
-    """All pairs, by DuckDB."""
-    left, right = (f"read_parquet('{shown / side}/*.parquet')" for side in case.streams.sides)
-    reach = f"interval {case.query.within} seconds"
-    on = f"{case.query.on} and r.ts between l.ts - {reach} and l.ts + {reach}"
+    """All results, by DuckDB."""
     with duckdb.connect() as connection:
-        connection.execute("set threads = 2")
-        return connection.sql(
-            f"select l.payload l_payload, r.payload r_payload from {left} l join {right} r on {on}"
-        ).to_arrow_table()
+        connection.execute("set threads = 2; set TimeZone = 'UTC'")
+        return pa.concat_tables(connection.sql(text).to_arrow_table() for text in questions(case, shown))

@@ -21,6 +21,7 @@ from headrace_bench import (
     split,
     state,
     strategies,
+    tables,
     theta,
 )
 from headrace_bench.options import Options
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "growth": growth.run,
     "strategies": strategies.run,
     "processors": processors.run,
+    "tables": tables.run,
     "split": split.run,
     "state": state.run,
     "adaptive": adaptive.run,

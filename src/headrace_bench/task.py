@@ -14,10 +14,15 @@ PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own cod
 
 @dataclass(frozen=True)
 class Query:
-    """A join of two streams (`on`, `within`), an aggregate of one (`window`, `every`), both, or a processor; in seconds."""
+    """A join of two streams (`on`, `within`) or of one with a table, an aggregate of one (`window`, `every`), both, or a processor;
+    in seconds."""
 
-    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; count, sessions and split: processors
+    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; table; session; count, sessions and split: processors
     on: str = ""
+    how: str = "inner"
+    places: dict[str, str] = field(
+        default_factory=dict
+    )  # of a join with a table: columns that the stream gets before it
     equality: bool = True  # whether `on` has one
     within: int = 0
     window: int = 0

@@ -23,6 +23,7 @@ START = 1_700_000_000 * SECOND
 CLOSING = -1  # key of the tuples that only move the watermark
 Values = dict[str, npt.NDArray[Any]]
 AREA = 10_000.0  # x and y are below
+ZONES = "zones"  # the folder of the table beside a stream
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Streams:
     reach: float | None = None  # of theta streams: mean length of the interval [x, z]
     seed: int = 7
     hot: float = 0.0  # share of all tuples that are on key 0, beside those that are there anyway
+    zones: int = 0  # rows of a table beside the streams: boxes, and circles as large, of which a point is in one
 
     @property
     def rows(self) -> int:
@@ -56,7 +58,8 @@ class Streams:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("ts", "key", "payload", "x") + (("y", "z") if self.reach is not None else ())
+        more = ("y", "z") if self.reach is not None else ("y",) if self.zones else ()
+        return ("ts", "key", "payload", "x", *more)
 
     def tables(self, side: str) -> Iterator[pa.Table]:
         """A stream, file by file."""
@@ -79,9 +82,31 @@ class Streams:
             values["x"] = rng.random(rows) * AREA
             values["y"] = rng.random(rows) * AREA
             values["z"] = values["x"] + rng.random(rows) * 2 * self.reach
+        if self.zones:
+            values["y"] = np.floor(rng.random(rows) * AREA * 8) / 8
         if self.hot:
             values["key"] = np.where(rng.random(rows) < self.hot, 0, values["key"])
         return _arrow(values)
+
+    def table(self) -> pa.Table:
+        """The zones: a box [x0, x1] by [y0, y1], and a place in degrees with a radius in kilometres."""
+        rng = np.random.default_rng([self.seed, len(self.sides)])
+        side = AREA / np.sqrt(self.zones)
+        x, y = (rng.random(self.zones) * AREA for _ in range(2))
+        width, height = (side * (0.5 + rng.random(self.zones)) for _ in range(2))
+        degree = AREA / 10  # the area is ten degrees wide
+        return pa.table(
+            {
+                "zone": np.arange(self.zones),
+                "x0": x,
+                "x1": x + width,
+                "y0": y,
+                "y1": y + height,
+                "zone_lat": 40 + x / degree,
+                "zone_lon": y / degree,
+                "radius": 111.2 * width / degree / np.sqrt(np.pi),
+            }
+        )
 
     def _closing(self, number: int) -> pa.Table:
         ts = START + round((self.epochs * self.seconds + self.gap * (1 + number)) * SECOND)
@@ -101,6 +126,9 @@ def write(streams: Streams, folder: Path) -> None:
         (folder / side).mkdir(parents=True)
         for epoch, table in enumerate(streams.tables(side)):
             write_file(table, folder / side / f"part-{epoch:05d}.parquet")
+    if streams.zones:
+        (folder / ZONES).mkdir()
+        write_file(streams.table(), folder / ZONES / "part-00000.parquet")
 
 
 def write_file(table: pa.Table, path: Path) -> None:

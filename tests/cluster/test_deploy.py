@@ -259,6 +259,7 @@ def kill_machine(worker: subprocess.Popen[bytes]) -> list[str]:
     return commands
 
 
+@pytest.mark.long
 def test_a_machine_that_dies_in_mid_run_changes_nothing(place: Cluster, tmp_path: Path) -> None:
     command = prepare(tmp_path, place.master)
     write(tmp_path, 0)

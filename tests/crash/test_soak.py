@@ -380,6 +380,7 @@ def soak_processors(folder: Path, kills: int, keys: int, longest: float) -> tupl
     return report, whys
 
 
+@pytest.mark.long
 def test_processors_survive_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report, _ = soak_processors(tmp_path, kills=2, keys=3000, longest=1.0)
     with capsys.disabled():
@@ -394,9 +395,8 @@ def test_processors_with_many_keys_survive_kills(tmp_path: Path, capsys: pytest.
     assert whys & {caches.MARKED, caches.STAMP}, "a worker was killed while it changed a table, or when it had"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)], ids=["SIGTERM", "SIGINT"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_script_ends_at_a_signal_and_the_next_goes_on(tmp_path: Path, number: signal.Signals):
     """The script knows nothing of signals: the epoch in progress is abandoned, or was committed; both are fine."""
     (tmp_path / "in").mkdir()

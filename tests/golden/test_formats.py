@@ -74,6 +74,7 @@ READ = [
     "3-parts",
     "4",
     "5",
+    "6",
 ]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
 
 

@@ -376,6 +376,18 @@ def a_page(tmp_path: Path, *trials: dict[str, Any]) -> str:
     return (tmp_path / "report.html").read_text()
 
 
+def test_the_page_says_what_more_cores_would_bring(tmp_path: Path) -> None:
+    sizes = range(100_000, 1_000_000, 30_000)
+    epochs = [
+        {"at": 1.0, "seconds": 0.1 + n * 6e-7, "tuples": n, "phases": {"reading": n * 1e-7, "operators": n * 4e-7}}
+        for n in sizes
+    ]
+    also = {"rows": {}, "state_bytes": 1, "tables": {}}
+    text = a_page(tmp_path, a_trial(64, epochs=[each | also for each in epochs]))
+    assert "2 would bear 931, 4 would bear 1,597, 8 would bear 2,484 expressways" in text
+    assert "would bear" not in a_page(tmp_path, a_trial(64))
+
+
 def test_the_page_says_what_holds_and_opens_without_a_network(tmp_path: Path) -> None:
     beside = {
         name: a_trial(2)[name] for name in ("rating", "expressways", "held", "given_up", "first_broken", "tuples")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
-from headrace.testing import table_stream
+from headrace.testing import arrow_table, table_stream
 from headrace.types import TS_TYPE
 
 from . import processing
@@ -190,6 +190,7 @@ class Maker:
     def __init__(self, r: random.Random, sources: list[Part]) -> None:
         self.r = r
         self.sources = sources
+        self.tables: list[Any] = []
         self.count = 0
 
     def pick(self, options: Any) -> Any:
@@ -280,19 +281,35 @@ class Maker:
             other = self.filter(other, parts)
         return (part, other) if self.pick((True, False)) else (other, part)
 
-    def time_join(self, part: Part, parts: list[Part]) -> Part:
+    def time_join(self, part: Part, parts: list[Part], how: str = "inner") -> Part:
         left, right = self.sides(part, parts)
         within = self.pick(["2 seconds", "5 seconds", "0.25 seconds", ("1 second", "3 seconds")])
         if isinstance(within, str) and self.pick((False, True)):
             within = (within, self.pick(["0.001 milliseconds", "1 second", "4 seconds"]))
-        joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within)
+        joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within, how=how)
         return self.small_enough(Part(joined, _joined_inexact(joined, left, right)), part)
+
+    def outer_join(self, part: Part, parts: list[Part]) -> Part:
+        return self.time_join(part, parts, how=self.pick(("left", "right", "full")))
 
     def count_join(self, part: Part, parts: list[Part]) -> Part:
         left, right = (side.exact() for side in self.sides(part, parts))
         last = self.pick([1, 2, 5, (3, 1), (1, 8), (20, 20), 1000])
         joined = left.stream.join(right.stream, on=self.predicate(left, right), last=last)
         return self.small_enough(Part(joined), part)
+
+    def table_join(self, part: Part, parts: list[Part]) -> Part:
+        """With a table of its own, or with one that was joined before."""
+        if not self.tables or self.pick((True, True, False)):
+            kind = {"small": self.pick((True, False)), "odd": self.pick((True, False))}
+            held = Changing(self.r.getrandbits(32), self.pick((0, 1, 4, 12, 30)), **kind)
+            self.tables.append(arrow_table(held, name=f"table {len(self.tables)}"))
+        table = self.pick(self.tables)
+        on = self.predicate(part, Part(table))
+        if "r.ts" in on:
+            on = "l.ts is not null"
+        joined = part.stream.join(table, on=on, how=self.pick(("inner", "left")))
+        return self.small_enough(Part(joined, _joined_inexact(joined, part, Part(table))), part)
 
     def small_enough(self, made: Part, instead: Part) -> Part:
         return made if reference(made.stream).num_rows <= MOST_RESULTS else self.filter(instead, [])
@@ -454,23 +471,38 @@ class EveryThird:
         return np.asarray(tuples["ts"].cast(pa.int64())) % 3 == 0
 
 
+class Changing:
+    """What a table holds: another content in every version, which is the first until somebody says otherwise."""
+
+    def __init__(self, seed: int, rows: int, **kind: bool) -> None:
+        self.seed, self.rows, self.kind, self.now = seed, rows, kind, 0
+
+    def __call__(self) -> pa.Table:
+        return self.version(self.now)
+
+    def version(self, number: int) -> pa.Table:
+        rows = self.rows + number % 3
+        return make_table(self.seed + number, rows, **self.kind).drop_columns(["ts"])  # type: ignore[arg-type]
+
+
 def _meet(one: pa.DataType, other: pa.DataType) -> bool:
     return one == other or all(map(T.is_integer, (one, other))) or all(map(T.is_floating, (one, other)))
 
 
 def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     node = node_of(joined)
-    assert isinstance(node, nodes.Join)
+    assert isinstance(node, nodes.Join | nodes.TableJoin)
     sides = {"l": left.inexact, "r": right.inexact}
     return frozenset(out for out, side, name in node.columns if name in sides[side])
 
 
 STATELESS = ("map", "filter", "case", "union")
-JOINS = ("time_join", "time_join", "count_join")
+TABLES = ("table_join",)
+JOINS = ("time_join", "time_join", "count_join", "outer_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-ALL = (*STATELESS, *JOINS, *AGGREGATES, "distinct", "asof")
+ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
 SPLITS = ("apply", "each")
-IN_EACH = (*STATELESS, *JOINS, *AGGREGATES, "distinct", "asof")
+IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
 
 
 def make_case(

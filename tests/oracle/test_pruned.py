@@ -63,5 +63,5 @@ def test_most_of_these_queries_drop_something(monkeypatch: pytest.MonkeyPatch) -
 def _drops(query: Stream, monkeypatch: pytest.MonkeyPatch) -> bool:
     found = held(query, "subquery")
     with monkeypatch.context() as without:
-        without.setattr("headrace.compile.prune", lambda plan, like=None: plan)
+        without.setattr("headrace.compile.prune", lambda plan, given=None: plan)
         return found != held(query, "subquery")

@@ -239,16 +239,15 @@ def test_structs_in_structs_on_spark(spark: Any):
 # --- schemas that change ----------------------------------------------------------------------------------------------------
 
 CHANGED = [
-    (lambda t: t.append_column("x", pa.array([1] * t.num_rows)), "new ['x']"),
     (lambda t: t.drop_columns(["v"]), "missing ['v']"),
-    (lambda t: t.rename_columns(["ts", "k", "w"]), "missing ['v'], new ['w']"),
+    (lambda t: t.rename_columns(["ts", "k", "w"]), "missing ['v'], which the query reads; there are ts, k, w"),
     (lambda t: t.set_column(2, "v", t["v"].cast(pa.float64())), "'v' of s changed its type from int64 to double"),
 ]
 
 
 def test_schema_changes_mid_stream(bench: Bench):
     """Each time: stop, nothing committed; a good file under the same name is read instead, and the run goes on."""
-    good = [tuples((number * SECOND, "a", number)) for number in range(5)]
+    good = [tuples((number * SECOND, "a", number)) for number in range(4)]
     put(bench.input, 0, good[0])
     with bench.start() as run:
         until(run, lambda p: p.epoch == 0)
@@ -262,7 +261,7 @@ def test_schema_changes_mid_stream(bench: Bench):
         put(bench.input, number, good[number])
         with bench.start() as run:
             until(run, lambda p, n=number: p.epoch == n)
-    assert bench.last().totals.delivered == 5
+    assert bench.last().totals.delivered == 4
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone"])
@@ -379,8 +378,8 @@ def test_a_checkpoint_belongs_to_one_query(bench: Bench):
     before = _contents(bench.checkpoint)
     with pytest.raises(QueryChanged, match=r"window was 10000000, is 20000000"):
         bench.start(lambda s: s.aggregate(by=["k"], window="20 seconds", n="count(*)", total="sum(v)"))
-    with pytest.raises(QueryChanged, match=r"lateness was 0, is 1000000"):
-        bench.start(lateness="1 second")
+    with pytest.raises(QueryChanged, match=r"what comes to it was \w+, is \w+, filter v > 1"):
+        bench.start(lambda s: counted(s.filter("v > 1")))
     assert _contents(bench.checkpoint) == before
     put(bench.input, 1, tuples((11 * SECOND, "a", 1)))
     with bench.start() as run:

@@ -153,6 +153,33 @@ def test_sessions_and_asof_stopped_and_started_with_other_slots(spark: Any, tmp_
         same(expected, found[name], query)
 
 
+def test_outer_joins_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path) -> None:
+    """A hot key and none, a predicate without an equality; tuples without a partner once none can come."""
+    tables = {name: make_table(number, 240, lateness=2 * SECOND) for number, name in enumerate("ab", start=40)}
+    a, b = (
+        hr.files(spark, parquet_files(tmp_path / n, t, 4), time="ts", lateness="2 seconds", name=n, files_per_epoch=1)
+        for n, t in tables.items()
+    )
+    within = ("0.5 seconds", "1 second")
+    results = {
+        "left": a.join(b, on="l.k = r.k and l.x < r.x", within=within, how="left"),
+        "right": a.join(b, on="l.s = r.s", within=within, how="right"),
+        "full": a.join(b, on="l.x <= r.x and r.x < l.x + 3", within=within, how="full"),
+        "each": a.split(3, by=["k"]).each(lambda t: t.join(t, on="l.x + 3 = r.x", within="2 seconds", how="full")),
+        "counted": a.join(b, on="l.k = r.k and l.s = r.s", within=within, how="left").aggregate(
+            by=["l_k"], window="3 seconds", n="count(*)", alone="count(*) FILTER (WHERE r_ts IS NULL)"
+        ),
+    }
+    with pytest.raises(hr.HeadraceError, match="best effort may miss a partner, and left join on"):
+        results["left"].start(hr.sinks.memory(), checkpoint=tmp_path / "no", order="best-effort")
+    assert not (tmp_path / "no").exists()
+    found = run_twice(results, tmp_path, 480)
+    for name, query in results.items():
+        expected = reference(query, epochs=[{n: tables[n] for n in named(query)}], end=False)
+        assert expected.num_rows > 10
+        same(expected, found[name], query)
+
+
 def named(query: Stream) -> list[str]:
     return list(nodes.named_sources(node_of(query)))
 

@@ -69,9 +69,8 @@ def left_by(script: str, folder) -> str:
     return "\n".join(line for line in done.stderr.splitlines() if any(word in line for word in TROUBLE))
 
 
-@pytest.mark.parametrize(
-    "script", [pytest.param(STOP, id="stop"), pytest.param(LEAVE, id="leave", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("script", [pytest.param(STOP, id="stop"), pytest.param(LEAVE, id="leave")])
 def test_nothing_is_reported_when_nothing_is_wrong(script, tmp_path):
     assert left_by(script, tmp_path) == ""
 

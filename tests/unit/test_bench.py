@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ from headrace_bench import (
     show,
     strategies,
     summary,
+    tables,
     theta,
     workload,
 )
@@ -146,6 +148,57 @@ def test_the_expected_aggregate_counts_a_tuple_in_every_window_that_holds_it(tmp
     )
     query = Query("aggregate", window=6, every=2)
     assert answers.expected(Case("", streams, query, 0), tmp_path) == answers.answer_of([table], query)
+
+
+def test_the_expected_sessions_end_where_the_next_tuple_is_more_than_a_gap_behind(tmp_path: Path):
+    streams = Streams(("clicks",), 20, 2, 5, 30, gap=100)
+    workload.write(streams, tmp_path)
+    found: dict[int, list[list[dict]]] = {}
+    for row in everything(streams, "clicks")[:-1]:
+        known = found.setdefault(row["key"], [])
+        if known and (row["ts"] - known[-1][-1]["ts"]).total_seconds() <= 1:
+            known[-1].append(row)
+        else:
+            known.append([row])
+    sessions = [each for known in found.values() for each in known]
+    assert len(sessions) > len(found) and max(map(len, sessions)) > 2
+    table = pa.table(
+        {
+            "window_start": pa.array([s[0]["ts"] for s in sessions], pa.timestamp("us", "UTC")),
+            "window_end": pa.array([s[-1]["ts"] for s in sessions], pa.timestamp("us", "UTC")),
+            "key": [s[0]["key"] for s in sessions],
+            "n": [len(s) for s in sessions],
+            "mean": [sum(row["x"] for row in s) / len(s) for s in sessions],
+        }
+    )
+    query = Query("session", gap=1)
+    assert answers.expected(Case("", streams, query, 0), tmp_path) == answers.answer_of([table], query)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("shape", tables.POINTS)
+def test_the_expected_zones_of_a_point_are_those_it_lies_in(shape: str, how: str, tmp_path: Path):
+    case = tables.points(shape, 1, warm=1, zones=40, how=how)
+    case = replace(case, streams=replace(case.streams, rate=400))
+    workload.write(case.streams, tmp_path)
+    found = []
+    for point in everything(case.streams, "points")[:-1]:
+        mine = [zone["zone"] for zone in case.streams.table().to_pylist() if inside(point, zone, shape)]
+        found += [(point["payload"], zone) for zone in mine or ([None] if how == "left" else [])]
+    matched = sum(zone is not None for _, zone in found)
+    assert 100 < matched < 800, "a point is in about one zone"
+    table = pa.table({"payload": [p for p, _ in found], "zone": pa.array([z for _, z in found], pa.int64())})
+    assert answers.expected(case, tmp_path) == answers.answer_of([table], case.query)
+
+
+def inside(point: dict, zone: dict, shape: str) -> bool:
+    if shape == "boxes":
+        return zone["x0"] <= point["x"] <= zone["x1"] and zone["y0"] <= point["y"] <= zone["y1"]
+    lat, lon, there, far = (
+        math.radians(v) for v in (40 + point["x"] / 1000, point["y"] / 1000, zone["zone_lat"], zone["zone_lon"])
+    )
+    cosine = math.sin(lat) * math.sin(there) + math.cos(lat) * math.cos(there) * math.cos(lon - far)
+    return 6371 * math.acos(min(1.0, cosine)) <= zone["radius"]
 
 
 def test_hidden_files_and_logs_of_a_sink_are_no_answer(tmp_path: Path):
@@ -273,7 +326,7 @@ def test_results_of_spark_become_visible_with_the_log_entry_that_names_them(tmp_
     for name in ("part-0.parquet", "part-1.parquet"):
         pq.write_table(pairs((1, 2)), tmp_path / name)
     (log / "0").write_text("v1\n" + json.dumps({"path": f"file://{tmp_path}/part-0.parquet"}))
-    assert [at for at, _ in feed._visible(tmp_path)] == [(log / "0").stat().st_ctime]
+    assert [at for at, _ in feed._visible(tmp_path, ["l_payload", "r_payload"])] == [(log / "0").stat().st_ctime]
 
 
 def test_the_highest_rate_is_found_by_doubling_and_halving(monkeypatch: pytest.MonkeyPatch):

@@ -148,7 +148,7 @@ def rising(table: pa.Table) -> pa.Table:
     return table.set_column(3, "x", table.column("ts").cast(pa.int64()).cast(pa.float64()))
 
 
-@pytest.mark.parametrize("change", [one_value, rising])
+@pytest.mark.parametrize("change", [one_value, pytest.param(rising, marks=pytest.mark.long)])
 @pytest.mark.thorough
 def test_ranges_that_would_not_spread_the_work_are_not_taken(
     change: Callable[[pa.Table], pa.Table], inputs: tuple[Input, Input], tmp_path: Path

@@ -377,10 +377,15 @@ Build = Callable[[Stream], object]
 TWINS = {"\u00e9": "x", "e\u0301": "k"}
 
 WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
-    "outer join": (
-        lambda s: s.join(s, on="true", within="1 second", how="left"),
+    "outer join over count windows": (
+        lambda s: s.join(s, on="true", last=5, how="left"),
         QueryError,
-        "inner joins; found how='left'",
+        "over count windows is an inner join; found how='left'",
+    ),
+    "join of an unknown kind": (
+        lambda s: s.join(s, on="true", within="1 second", how="outer"),
+        QueryError,
+        "join takes how='inner' or 'left' or 'right' or 'full'; found 'outer'",
     ),
     "join without window": (lambda s: s.join(s, on="true"), QueryError, "exactly one window"),
     "join with two windows": (

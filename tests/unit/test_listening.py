@@ -71,6 +71,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
             n: replace(o, cpu=0.0) for n, o in told.operators.items()
         }
         assert len(told.slots) == slots and told.phases is not None
+        assert told.driver is not None and told.driver.planning > 0 and told.driver.commit > 0
         assert sum(s.out for s in told.slots) == sum(o.out for o in told.operators.values())
         assert told.progress.epoch == epoch and told.progress.last is not None
         assert told.progress.last.tuples_in == sum(s.delivered for s in told.sources.values())
@@ -272,7 +273,7 @@ def test_a_start_that_is_refused_does_not_make_an_epoch_come_again(tmp_path: Pat
     run.epoch(rows(0))
     run.driver.end(None)
     with pytest.raises(QueryChanged):
-        LocalRun(table_stream(rows(0).slice(0, 0), name="a").filter("x > 2"), tmp_path / "state")
+        LocalRun(table_stream(rows(0).slice(0, 0), name="b").filter("x > 1"), tmp_path / "state")
     run = LocalRun(stream, tmp_path / "state")
     assert run.store.all_heard
     run.close()

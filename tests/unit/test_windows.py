@@ -534,26 +534,48 @@ def test_damage_in_a_column_that_nobody_reads_is_not_seen(tmp_path: Path, ending
             answer(asked, tmp_path / f"{keep_late}", [taken(path)], Splitters(1), keep_late=keep_late)
 
 
-CHANGES = {
-    "missing": (lambda t: t.drop_columns(["c7"]), r"missing \['c7'\], new nothing"),
-    "new": (lambda t: t.append_column("other", t["k"]), r"missing nothing, new \['other'\]"),
+CHANGES = {  # of a column: what is done to it, and what is said if it is read
+    "missing": (lambda t, c: t.drop_columns([c]), r"missing \['{}'\], which the query reads"),
     "type": (
-        lambda t: t.set_column(9, "c7", t["c7"].cast(pa.string())),
-        "column 'c7' of s changed its type from int64",
+        lambda t, c: t.set_column(t.column_names.index(c), c, t[c].cast(pa.string())),
+        "column '{}' of s changed its type from int64 to string",
     ),
-    "twice": (lambda t: t.append_column("c7", t["c7"]), r"columns of the same name: \['c7'\]"),
+    "type that no stream carries": (
+        lambda t, c: t.set_column(t.column_names.index(c), c, pa.nulls(t.num_rows)),
+        "column '{}' of s changed its type from int64 to null",
+    ),
+    "twice": (lambda t, c: t.append_column(c, t[c]), r"columns of the same name: \['{}'\]"),
+    "new": (lambda t, c: t.append_column(f"{c}-2", t[c]), ""),
+}
+UNREAD = {
+    "panes": (lambda s: s.aggregate(by=["k"], window="10 seconds", n="count(*)"), "c7"),
+    "tuples": (lambda s: s.aggregate(by=["k"], window="10 seconds", n="median(c1)"), "c7"),
+    "equality": (lambda s: s.join(s, on="l.k = r.k", within="5 seconds").map(a="l_c2"), "c7"),
+    "hashed": (lambda s: s.join(s, on="l.k < r.k", within="1 second").map(k="l_k"), "c7"),
+    "steps": (lambda s: s.filter("c1 > 7").map("k"), "c7"),
+    "sequence": (lambda s: s.aggregate(by=["k"], last=3, every=1, n="count(*)"), None),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
-def test_the_declared_schema_rules_also_where_nobody_reads(tmp_path: Path, change: str, ending: str):
-    table = wide(20, np.random.default_rng(13))
+@pytest.mark.parametrize(("change", "ending"), [*((name, ".arrow") for name in CHANGES), ("type", ".parquet")])
+def test_columns_that_nobody_reads_come_go_and_change(tmp_path: Path, change: str, ending: str):
+    """From the second file on; late tuples show what there is."""
+    tables = [wide(40, np.random.default_rng(seed)) for seed in (13, 14)]
     make, message = CHANGES[change]
-    path = write(tmp_path / f"a{ending}", make(table))
-    query = READS["two"][0](source_of(table))
-    with pytest.raises(SourceError, match=rf"{message}.*found in '.*a{ending}'"):
-        answer(query, tmp_path / "state", [taken(path)], Splitters(1), keep_late=False)
+    for name, (query, free) in UNREAD.items():
+        expected = hr.reference(query(source_of(pa.concat_tables(tables))))
+        files = [taken(write(tmp_path / f"{name}-0{ending}", tables[0]))]
+        if free or change == "new":
+            files.append(taken(write(tmp_path / f"{name}-1{ending}", make(tables[1], free or "c7"))))
+            for late in (False, True):
+                folder = tmp_path / f"{name}-{late}"
+                found, _ = answer(query(source_of(tables[0])), folder, files, Splitters(2), keep_late=late)
+                assert difference(expected, found) is None, (name, late)
+        if change != "new":
+            bad = taken(write(tmp_path / f"{name}-2{ending}", make(tables[1], "c7" if free is None else "k")))
+            words = message.format("c7" if free is None else "k")
+            with pytest.raises(SourceError, match=rf"{words}.*found in '.*{name}-2{ending}'"):
+                answer(query(source_of(tables[0])), tmp_path / name, [files[0], bad], Splitters(1), keep_late=False)
 
 
 def test_columns_in_another_order_and_encoding(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The command line: `headrace run`, `deploy`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `split`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `migrate`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `split`, `bench`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS
+from headrace.screen import printable
 from headrace.showing import streams
 from headrace.version import __version__
 
@@ -73,6 +74,7 @@ Benchmark = StrEnum(
         "latency",
         "growth",
         "strategies",
+        "tables",
         "processors",
         "split",
         "state",
@@ -367,6 +369,38 @@ def decisions(
 
 
 @app.command()
+def migrate(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            callback=a_path, help="Checkpoint of a run that was stopped; it is left as it is.", metavar="CHECKPOINT"
+        ),
+    ],
+    file: QueryFile,
+    to: Annotated[
+        Path,
+        typer.Option(
+            callback=a_path, metavar="NEW", help="Checkpoint folder to make; not there yet.", show_default=False
+        ),
+    ],
+    order: Ordering = Order.transparent,
+    traceback: Traceback = False,
+) -> None:
+    """Carry the state of a run over to a changed query.
+
+    Every operator whose meaning did not change goes on with its state in the new checkpoint; what was changed or added begins empty, and the report says from when on its results are complete. Start the new query with --checkpoint NEW. Killed at any time, this leaves the old checkpoint whole and no new one.
+    """
+    from headrace.engine.migrating import migrate as carry_over
+
+    with reporting(traceback):
+        with _query_of(file) as (roots, ordered, _):
+            done = carry_over(checkpoint, to, roots, ordered, order.value)
+        print(f"{to} goes on after epoch {done.epoch} of {checkpoint}")
+        for line in done.lines:
+            print(f"  {printable(line)}")
+
+
+@app.command()
 def calibrate(
     file: Annotated[
         Path, typer.Argument(callback=a_path, help="Python file that defines query(spark).", metavar="FILE")
@@ -620,7 +654,8 @@ def bench(
     Every system and round runs in a process of its own; answers are compared before anything is ranked.
 
     processors is a user's own code with state, beside Spark's transformWithState, and without Flink. split is how fast
-    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it.
+    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it. tables is
+    points beside a table of zones, outer joins and sessions, beside Spark's own.
 
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.

@@ -80,6 +80,7 @@ def _newest(record: EpochRecord) -> str:
         )
     lines += [f"  {name}: {words}" for name, words in live.splits(record.progress, record.splits)]
     lines += [f"  {name}: {words}" for name, words in live.tables(record.progress)]
+    lines += [f"  table {name}: {words}" for name, words in live.versions(record.versions)]
     return "\n".join(map(printable, lines))
 
 

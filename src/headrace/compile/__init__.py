@@ -23,7 +23,8 @@ from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, Draft, check_strategy
 from headrace.compile.normalise import normalise
-from headrace.compile.prune import prune
+from headrace.compile.prune import Held, held_in, prune
+from headrace.compile.prune import lacking as lacking_in
 from headrace.compile.route import Routers, route, routed
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
@@ -53,8 +54,10 @@ def _coalesce(draft: Draft) -> Draft:
 
 def _prune(draft: Draft) -> Draft:
     """State holds the same columns under every strategy."""
-    together = None if draft.strategy == "subquery" else prune(coalesce(cut(draft.roots, draft.ordered)))
-    return replace(draft, physical=prune(draft.physical, like=together))
+    if draft.strategy == "subquery":
+        return replace(draft, physical=prune(draft.physical, draft.held))
+    together = prune(coalesce(cut(draft.roots, draft.ordered)), draft.held)
+    return replace(draft, physical=prune(draft.physical, held_in(together)))
 
 
 PASSES: tuple[Callable[[Draft], Draft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
@@ -65,11 +68,20 @@ def compile_query(
     ordered: Sequence[bool] | None = None,
     strategy: str = "subquery",
     routers: Routers | None = None,
+    held: Held | None = None,
 ) -> p.PhysicalPlan:
-    """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence."""
-    draft = Draft(roots, ordered or [False] * len(roots), strategy)
+    """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence.
+
+    held: the columns that the state of operators has already, which are at least those that it would be given.
+    """
+    draft = Draft(roots, ordered or [False] * len(roots), strategy, held=held or {})
     found = reduce(lambda done, step: step(done), PASSES[:4], draft)
     return routed(found.physical, routers or {})
+
+
+def lacking(roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held) -> Held:
+    """What the query reads of operators' inputs beyond the columns that their state has."""
+    return lacking_in(coalesce(cut(normalise(roots), ordered)), held)
 
 
 def plan_of(
@@ -114,4 +126,4 @@ def grouped_like(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.PhysicalPlan:
     return replace(plan, operators=operators)
 
 
-__all__ = ["PASSES", "STRATEGIES", "check_strategy", "compile_query", "plan_of"]
+__all__ = ["PASSES", "STRATEGIES", "Held", "check_strategy", "compile_query", "lacking", "plan_of"]

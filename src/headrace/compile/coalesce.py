@@ -60,6 +60,10 @@ def _through(placed: Placement | None, edge: p.Edge) -> Placement | None:
             columns = placed.columns
             passed = [frozenset(new for new, sql in step.columns if _is_one_of(sql, names)) for names in columns]
             placed = Placement(placed.leader, tuple(passed), placed.types)
+        elif placed is not None and isinstance(step, p.TableStep):
+            mine = [(out, column) for out, side, column in step.columns if side == "l"]
+            named = [frozenset(out for out, column in mine if column in names) for names in placed.columns]
+            placed = Placement(placed.leader, tuple(named), placed.types)
     return placed
 
 

@@ -7,8 +7,9 @@ the latest stage among its producers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
@@ -21,7 +22,8 @@ def cut(
     roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
 ) -> p.PhysicalPlan:
     """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
-    cutter = _Cutter(nodes.named_sources(*roots), at_every_operator)
+    tables = {id(table): name for name, table in nodes.named_tables(*roots).items()}
+    cutter = _Cutter(nodes.named_sources(*roots), tables, at_every_operator)
     for index, root in enumerate(roots):
         cutter.add_result(f"result-{index}", root, ordered=bool(ordered and ordered[index]))
     return cutter.plan()
@@ -30,12 +32,14 @@ def cut(
 @dataclass
 class _Cutter:
     sources: dict[str, nodes.Source]
+    tables: dict[int, str]  # their names, by id
     at_every_operator: bool
     operators: list[Operator] = field(default_factory=list)
     edges: list[p.Edge] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     done: dict[int, list[Flow]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    does: Mapping[str, Any] = field(default_factory=dict)  # of the node that is being planned
 
     def plan(self) -> p.PhysicalPlan:
         return p.PhysicalPlan(
@@ -66,15 +70,30 @@ class _Cutter:
             case nodes.Union():
                 flows = [flow for stream in node.streams for flow in self.flows(stream)]
                 return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
-            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split():
-                step, flows = _step(node), self.flows(node.input)
+            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split() | nodes.TableJoin():
+                step, flows = self._step(node), self.flows(node.input)
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
                 return [flow.then(step, node.schema) for flow in flows]
             case nodes.Output():
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
-                return [PLANNERS[type(node)](node, self)]
+                return self._planned(node)
+
+    def _planned(self, node: nodes.Node) -> list[Flow]:
+        """Its operators know what the query says of it; its inputs come first, so that none of theirs is taken for its own."""
+        for child in node.inputs:
+            self.flows(child)
+        self.does = node.describe()
+        found = PLANNERS[type(node)](node, self)
+        return [found] if isinstance(found, Flow) else found
+
+    def _step(self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split | nodes.TableJoin) -> p.Step:
+        if not isinstance(node, nodes.TableJoin):
+            return _step(node)
+        name = self.tables[id(node.table)]
+        text = nodes.table_words(name, node.on.text, node.keep)
+        return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text)
 
     def name(self, kind: str) -> str:
         """A name that no source has."""
@@ -88,7 +107,7 @@ class _Cutter:
             self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
     def add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
-        self.operators.append(operator)
+        self.operators.append(replace(operator, does=self.does))
         for side, flows in enumerate(inputs):
             self._connect(flows, operator.name, side)
         return Flow(operator.name, 0, operator.stage, (), operator.schema)
@@ -103,6 +122,7 @@ class _Cutter:
         operator = OrderOperator(
             self.name("order"), stage_after(flows), (root.schema,), root.schema, (HashGrouping(()),)
         )
+        self.does = {"operator": "order"}
         return self.add(operator, flows)
 
 

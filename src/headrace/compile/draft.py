@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace import plan as p
+from headrace.compile.prune import Held
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -26,6 +27,7 @@ class Draft:
     figures: Figures | None = None
     costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
     confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery: its first slot, how many
+    held: Held = field(default_factory=dict)  # what a state that is there holds, by operator and input
     physical: p.PhysicalPlan = NOTHING
     plan: Plan | None = None
 

@@ -1,8 +1,8 @@
 """The query as it is better run, with the same meaning: conditions on one side of a time-window join go below it, and
 what runs on substreams becomes ordinary operators (`headrace.compile.substreams`).
 
-Never below a count-window join, whose windows count all tuples; and only conditions that cannot fail, since a tuple that
-meets nobody must not end a run. The join keeps its whole predicate.
+Never below a count-window join, whose windows count all tuples; never on a side whose tuples come without a partner, too;
+and only conditions that cannot fail, since a tuple that meets nobody must not end a run. The join keeps its whole predicate.
 """
 
 from __future__ import annotations
@@ -40,5 +40,7 @@ def _pushed(node: nodes.Node) -> nodes.Node:
         return node
     sides = {"l": node.left, "r": node.right}
     for side, condition in node.on.one_sided:
-        sides[side] = nodes.Filter(sides[side], condition, pushed=True)
-    return replace(node, left=sides["l"], right=sides["r"])
+        if side not in node.kept:
+            sides[side] = nodes.Filter(sides[side], condition, pushed=True)
+    changed = sides["l"] is not node.left or sides["r"] is not node.right
+    return replace(node, left=sides["l"], right=sides["r"]) if changed else node

@@ -1,7 +1,7 @@
 """Columns that nobody reads are dropped before the exchange, and so from state; those of a source are not even read.
 
 Invariant: what a query computes does not change, nor which of its expressions are evaluated on which tuples: only the
-end of an edge is narrowed, what a join puts out, and what is read of a source. Per input of an operator,
+end of an edge is narrowed, what a join puts out (one with a table, too), and what is read of a source. Per input of an operator,
 
     held  =  what the operator reads of its tuples  +  what is read of the results that come from them
              +  what the inputs hold that share its blocks (a self-join is written once)
@@ -18,25 +18,44 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.operators.base import Operator, State
-from headrace.plan.columns import Names, before, names_of, narrow
+from headrace.plan.columns import Names, before, behind_tables, names_of, narrow, narrowed
 
 Held = dict[tuple[str, int], Names]  # by operator and input
 
 
-def prune(plan: p.PhysicalPlan, like: p.PhysicalPlan | None = None) -> p.PhysicalPlan:
-    """The narrowed plan; its stateful operators hold what they hold in the plan `like`, if that is given."""
-    held = _held(plan, _held_in(like) if like else {})
+def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
+    """The narrowed plan; inputs of operators hold what is given for them, which must be enough."""
+    held = _held(plan, given or {})
     edges = tuple(
         replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
-        for e in plan.edges
+        for e in _with_tables_narrowed(plan, held)
     )
-    sources = tuple(replace(s, read=narrow(s.schema, _live(plan, s.name, held))) for s in plan.sources)
+    sources = tuple(
+        replace(s, read=narrow(s.schema, _live(plan, s.name, held)), needed=_live(plan, s.name, held, hashed=False))
+        for s in plan.sources
+    )
     operators = tuple(_narrowed(plan, o, held) for o in plan.operators)
     return replace(plan, sources=sources, operators=operators, edges=edges)
 
 
-def _held_in(plan: p.PhysicalPlan) -> Held:
+def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
+    """The edges, with joins of tables that put out what is read behind them on any edge: steps that are one stay one."""
+    live: dict[p.TableStep, Names] = {}
+    for edge in plan.edges:
+        for step, names in behind_tables(edge.steps, _read_at_end(plan, edge, held)):
+            live[step] = live.get(step, frozenset()) | names
+    return [replace(edge, steps=narrowed(edge.steps, live)) if live else edge for edge in plan.edges]
+
+
+def held_in(plan: p.PhysicalPlan) -> Held:
     return {(o.name, side): names_of(schema.names) for o in plan.operators for side, schema in enumerate(o.schemas)}
+
+
+def lacking(plan: p.PhysicalPlan, given: Held) -> Held:
+    """What is read of inputs beyond the columns that are given for them, where something is."""
+    held = _held(plan, given)
+    needed = {(name, side): plan.by_name[name].needs(side, _live(plan, name, held)) for name, side in given}
+    return {place: names - given[place] for place, names in needed.items() if not names <= given[place]}
 
 
 def _held(plan: p.PhysicalPlan, given: Held) -> Held:
@@ -66,14 +85,18 @@ def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
     return found
 
 
-def _live(plan: p.PhysicalPlan, producer: str, held: Held) -> Names:
-    """What is read of a producer's results, wherever they go."""
+def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = True) -> Names:
+    """What is read of a producer's results, wherever they go; hashed: also what only says to which group a tuple goes."""
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
-        target = plan.by_name.get(edge.target)
-        whole = target is None or target.takes_whole  # a result, or hashed whole
-        found |= before(edge.steps, names_of(edge.schema.names) if whole else held[edge.target, edge.input])
+        found |= before(edge.steps, _read_at_end(plan, edge, held, hashed=hashed))
     return found
+
+
+def _read_at_end(plan: p.PhysicalPlan, edge: p.Edge, held: Held, *, hashed: bool = True) -> Names:
+    target = plan.by_name.get(edge.target)
+    whole = target is None or (hashed and target.takes_whole)  # a result, or hashed whole
+    return names_of(edge.schema.names) if whole else held[edge.target, edge.input]
 
 
 def _narrowed(plan: p.PhysicalPlan, operator: Operator, held: Held) -> Operator:

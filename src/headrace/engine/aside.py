@@ -6,21 +6,26 @@ Invariant: a tuple that fails in a step is counted once for that step, however m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace import arrow
 from headrace import plan as p
 from headrace.engine.places import Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
+from headrace.kernels.lookup import kept, look_up
 from headrace.kernels.split import split
 from headrace.kernels.stateless import Failed, run_step
 from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
+
+
+FULL = 1_000_000  # tuples that are worked on together
 
 
 class Aside:
@@ -54,13 +59,24 @@ class Aside:
 
         last: what goes nowhere may stay among the tuples of a split, since whoever writes them leaves it out.
         """
-        keep = self.epoch.keep_failed and not p.is_pushed(step)  # a pushed one is part of a join's predicate
+        keep = self.epoch.keep_failed and p.may_fail(step)
         if isinstance(step, p.SplitStep):
             found = split(table, step, keep=keep)
             self.report.split(step.name, found.counts, found.largest)
             return found.marked if last and not step.replicate else found.tuples, found.failed
+        if isinstance(step, p.TableStep):
+            met = [*self.beside_table(table, step)]
+            return pa.concat_tables(met) if met else step.schema.empty_table(), ()
         tuples, failed = run_step(table, step, keep=keep)
         return tuples, [failed] if failed else []
+
+    def beside_table(self, table: pa.Table, step: p.TableStep) -> Iterator[pa.Table]:
+        """The tuples with the rows of a table, in the version of this epoch, as many at a time as are worked on together.
+
+        A predicate that fails stops the run.
+        """
+        block = self.epoch.tables[step.table].block
+        return _together(look_up(table, kept(step, self.task.reader.open(block).table, block.checksum)))
 
     def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:
         """Steps in an operator of their own."""
@@ -82,21 +98,35 @@ class Walk:
     def __init__(self, aside: Aside, table: pa.Table, edges: Iterable[p.Edge]) -> None:
         self.aside, self.epoch = aside, aside.epoch
         self._wanted = Counter(edge.steps[:depth] for edge in edges for depth in range(1, len(edge.steps) + 1))
-        self._done: dict[tuple[p.Step, ...], pa.Table] = {(): table}
+        self._done: dict[tuple[p.Step, ...], list[pa.Table]] = {(): [table]}
         self._failed: dict[tuple[Any, ...], Sequence[Failed]] = {}
 
-    def along(self, edge: p.Edge) -> pa.Table:
+    def along(self, edge: p.Edge) -> Iterator[pa.Table]:
+        """One table as a rule; several where a join with a table makes more of it than is worked on together."""
         begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
-        table = self._done[edge.steps[:begun]]
+        tables: Iterable[pa.Table] = self._done[edge.steps[:begun]]
+        failed: dict[tuple[Any, ...], list[Failed]] = {}
         for depth in range(begun, len(edge.steps)):
             again = self._wanted[edge.steps[: depth + 1]] > 1
-            last = depth + 1 == len(edge.steps) and not again
-            table, failed = self.aside.run_step(table, edge.steps[depth], last=last)
-            if failed:
-                self._keep(key_of(edge, depth), failed)
+            tables = self._stepped(tables, edge, depth, not again, failed)
             if again:
-                self._done[edge.steps[: depth + 1]] = table
-        return table
+                tables = self._done[edge.steps[: depth + 1]] = list(tables)
+        yield from tables
+        for key, found in failed.items():
+            self._keep(key, found)
+
+    def _stepped(
+        self, tables: Iterable[pa.Table], edge: p.Edge, depth: int, alone: bool, failed: dict[Any, list[Failed]]
+    ) -> Iterator[pa.Table]:
+        step, last = edge.steps[depth], alone and depth + 1 == len(edge.steps)
+        for table in tables:
+            if isinstance(step, p.TableStep):
+                yield from self.aside.beside_table(table, step)
+                continue
+            found, failing = self.aside.run_step(table, step, last=last)
+            if failing:
+                failed.setdefault(key_of(edge, depth), []).extend(failing)
+            yield found
 
     def _keep(self, key: tuple[Any, ...], failed: Sequence[Failed]) -> None:
         """Of a `case` the branch that asks most: who fails in an earlier one fails in it as well."""
@@ -107,6 +137,18 @@ class Walk:
         for key, found in self._failed.items():
             for failed in found:
                 self.aside.failed(self.epoch.places[key], failed)
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables put together until they are many rows or bytes."""
+    gathered: list[pa.Table] = []
+    for table in tables:
+        gathered.append(table)
+        if sum(t.num_rows for t in gathered) >= FULL or sum(t.nbytes for t in gathered) >= arrow.PIECE:
+            yield pa.concat_tables(gathered)
+            gathered = []
+    if gathered:
+        yield pa.concat_tables(gathered)
 
 
 def _rows(failed: Sequence[Failed]) -> int:

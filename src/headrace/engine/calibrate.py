@@ -28,6 +28,7 @@ from headrace.query import nodes
 from headrace.routing.ranges import as_numbers, even_bounds, range_of
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
+from headrace.sources.tables import ArrowTable, rows
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
@@ -75,13 +76,14 @@ def calibrate(
     sources = nodes.named_sources(*roots)
     sample = take_sample(sources, tuples)
     tell(f"sample: {sample.tuples:,} tuples of {', '.join(sources)}")
+    tables = _as_they_are(roots)
     found = Figures()
     few = min(slots, MOST_SLOTS)
     for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
         plan = compile_query(roots, ordered, strategy)
-        _measured(plan, sample, few)
+        _measured(plan, sample, few, tables)
         tell(f"measuring as {strategy}")
-        found = _joined(found, _figures(plan, sample, *_measured(plan, sample, few)))
+        found = _joined(found, _figures(plan, sample, *_measured(plan, sample, few, tables)))
     return found
 
 
@@ -90,9 +92,15 @@ def glance(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, 
     sample = replace(take_sample(nodes.named_sources(*roots), tuples), most_epochs=FEWEST_EPOCHS)
     plan = compile_query(roots, ordered)
     measured = _measured(
-        plan, sample, min(slots, MOST_SLOTS), keep_failed=True
+        plan, sample, min(slots, MOST_SLOTS), _as_they_are(roots), keep_failed=True
     )  # whether they stop it, the run decides
     return replace(_figures(plan, sample, *measured), costs={})
+
+
+def _as_they_are(roots: Sequence[nodes.Node]) -> dict[str, nodes.Table]:
+    """The tables, read once."""
+    named = nodes.named_tables(*roots)
+    return {n: replace(t, origin=ArrowTable(rows(t.origin, t.schema, n)), refresh=None) for n, t in named.items()}
 
 
 def _joined(first: Figures, second: Figures) -> Figures:
@@ -146,6 +154,10 @@ class _Named:
     def time(self) -> str:
         return self.source.time
 
+    def needs(self, name: str) -> bool:
+        """A sample of what a run will refuse is none; of what it does without, that of the others is enough."""
+        return name == "ts"
+
 
 def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]:
     origin = source.origin
@@ -178,14 +190,15 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 
 
 def _measured(
-    plan: p.PhysicalPlan, sample: Sample, slots: int, *, keep_failed: bool = False
+    plan: p.PhysicalPlan, sample: Sample, slots: int, tables: Mapping[str, nodes.Table], *, keep_failed: bool = False
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
         scratch.temporary("calibrate") as folder,
         StateStore.open(folder / "state", fsync=False) as store,
     ):
-        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, Settings(slots, keep_failed=keep_failed))
+        settings = Settings(slots, keep_failed=keep_failed)
+        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, settings, tables=tables)
         for number in range(sample.epochs):
             windows = [Window(name, part) for name, part in _part(sample, number)]
             _run(driver, store, windows)

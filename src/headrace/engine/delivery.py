@@ -39,32 +39,42 @@ class Deliverer:
         """The sinks that tasks write to, as they were given: what one opens to publish stays here and is not sent."""
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
-    def deliver(self, manifest: Manifest) -> dict[str, float]:
-        """Seconds that each sink took."""
+    def deliver(self, manifest: Manifest, waiting: Mapping[str, str | None] | None = None) -> dict[str, float]:
+        """Seconds that each sink took.
+
+        waiting: what the outbox calls a result, where the run that filled it called it otherwise; None: nothing is for it.
+        Its sink is told that name: it may have the rows already, under that.
+        """
         took = {}
         reader = BlockReader(self.store.storage)
         for result, sink in self.sinks.items():
-            held = [output.held for output in manifest.outbox if output.result == result]
-            name = (self.store.state_id, manifest.number, result)
+            called = (waiting or {}).get(result, result)
+            if called is None:
+                continue
+            held = [output.held for output in manifest.outbox if output.result == called]
+            name = (self.store.state_id, manifest.number, called)
             begun = time.monotonic()
             if takes_parts(sink):
-                self._publish(reader, sink, name, held)
+                self._publish(reader, sink, result, name, held)
             elif held:
-                table = pa.concat_tables(self._tables(reader, result, held))
+                table = pa.concat_tables(self._tables(reader, result, held))  # of the columns that the result has now
                 with self._careful(name):
                     sink.deliver(Delivery(*name, table))
             if held:
                 took[result] = time.monotonic() - begun
+        self.store.delivered = manifest.number
         return took
 
-    def _publish(self, reader: BlockReader, sink: PartSink, name: Name, held: Sequence[Block | Receipt]) -> None:
+    def _publish(
+        self, reader: BlockReader, sink: PartSink, result: str, name: Name, held: Sequence[Block | Receipt]
+    ) -> None:
         """Tell which parts count. Blocks are of a run before it was given this sink, and are written for it now."""
         receipts = []
         for each in held:
             if isinstance(each, Receipt):
                 receipts.append(each.said)
                 continue
-            (table,) = self._tables(reader, name[2], [each])
+            (table,) = self._tables(reader, result, [each])
             with self._careful(name):
                 again = Path(each.name).stem.partition("-")[2]  # the same name every time: it is the same part
                 receipts.append(plain(sink.write(Part(*name, again, table))))

@@ -4,7 +4,7 @@
     outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
     delivery    results to their sinks                progress   what people see of it
     figures     what an epoch did                     listening  who is told
-    inplace     which tables in place can be trusted
+    inplace     which tables in place can be trusted  versions   of tables that streams are joined with
 
 Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
 stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
@@ -32,7 +32,7 @@ from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
 from headrace.engine.epoch import Epoch
-from headrace.engine.figures import EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.engine.figures import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.inplace import InPlace
 from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
@@ -41,9 +41,11 @@ from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
 from headrace.engine.sizes import substreams_of
+from headrace.engine.versions import Versions
 from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
+from headrace.query import nodes
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
 from headrace.sources.files import FilesOrigin
@@ -83,8 +85,14 @@ class Driver:
     files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
+    tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
+    waiting: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # result: what the newest outbox calls it, if it does
 
     def __post_init__(self) -> None:
+        if self.settings.best_effort:
+            watermarks.check_best_effort(self.plan)
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
@@ -93,6 +101,7 @@ class Driver:
             identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.files)
             identity.check_places(last, self.places, self.files, self.settings.static)
+        self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
         self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
@@ -134,6 +143,7 @@ class Driver:
     def end(self, error: BaseException | None) -> None:
         """Give the state back: nothing is committed any more, and who listens hears what ended it."""
         self.store.revoke()
+        self.versions.end()
         self.kept.remove()
         if error is not None:
             self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
@@ -163,7 +173,7 @@ class Driver:
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
         if self.store.last is not None:
-            self._deliverer.deliver(self.store.last)
+            self._deliverer.deliver(self.store.last, self.waiting)
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
@@ -190,19 +200,20 @@ class Driver:
         idle: Sequence[str],
         taken: Mapping[str, Sequence[File]],
     ) -> None:
-        begun, watch = time.time(), [time.monotonic()]
+        begun, watch = time.time(), [_now()]
         epoch = self._epoch(final=final, idle=idle)
         reports = agreed(epoch, execute)
-        watch.append(time.monotonic())
+        watch.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, _bytes(taken))
         self.store.commit(manifest)
+        self.versions.committed(manifest)
         used = self.kept.accept(reports)
-        watch.append(time.monotonic())
+        watch.append(_now())
         for name, files in taken.items():
             self.ledgers[name].accept(ledgers[name], files)
         took = self._deliverer.deliver(manifest)
-        watch.append(time.monotonic())
+        watch.append(_now())
         self.store.clean()
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
@@ -218,16 +229,18 @@ class Driver:
         manifest: Manifest,
         epoch: Epoch,
         reports: Sequence[Report],
-        watch: Sequence[float],
+        watch: Sequence[tuple[float, float]],
         took: Mapping[str, float],
     ) -> EpochRecord:
-        executed, commit, delivery = (after - before for before, after in pairwise(watch))
+        clock, processor = zip(*watch, strict=True)
+        executed, commit, delivery = (after - before for before, after in pairwise(clock))
         found = figures(last, manifest, total(report.work for report in reports), self._substreams)
         found["results"] = {n: replace(each, seconds=took.get(n)) for n, each in found["results"].items()}
         return EpochRecord(
             epoch.number,
-            seconds=watch[-1] - watch[0],
+            seconds=clock[-1] - clock[0],
             phases=phases_of(reports, epoch.slots, executed, commit, delivery),
+            driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(processor))),
             slots=slots_of(reports, epoch.slots),
             table_use=self.progress.table_use,
             progress=self.progress,
@@ -244,17 +257,19 @@ class Driver:
         """Everything that the tasks of the next epoch must know."""
         last, slots, given = self.store.last, self.control.active, self.settings
         groups = last.groups if last else groups_for(self.plan, slots, given.limit or 0, given.groups)
+        number = last.number + 1 if last else 0
         clocks = {s.name: watermarks.Clock.of(last.sources[s.name] if last else None) for s in self.plan.sources}
         state = dict(last.operators) if last else {}
         return Epoch(
             plan=self.plan,
-            number=last.number + 1 if last else 0,
+            number=number,
             folder=self.store.storage.uri,
             slots=slots,
             groups=groups,
             clocks={name: replace(clock, idle=True) if name in idle else clock for name, clock in clocks.items()},
             layouts=self.adapting.layouts(groups, state),
             state=state,
+            tables=self.versions.of_epoch(number),
             largest=last.splits if last else {},
             merges=merges_of(self.plan, state, slots, last.number) if last else (),
             renewals=renewals_of(self.plan, state, last.number, groups) if last else {},
@@ -290,6 +305,7 @@ class Driver:
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
+            tables=dict(epoch.tables),
             splits=found.splits,
             operators=found.operators,
             outbox=found.outbox,
@@ -299,6 +315,11 @@ class Driver:
             decisions=[decision.to_json() for decision in decisions],
             closed=len(epoch.ended) == len(self.plan.sources),
         )
+
+
+def _now() -> tuple[float, float]:
+    """By the clock, and of this process by the processor."""
+    return time.monotonic(), time.process_time()
 
 
 def versions(plan: p.PhysicalPlan) -> dict[str, str]:

@@ -36,7 +36,7 @@ from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
-from headrace.state.manifest import OperatorState
+from headrace.state.manifest import OperatorState, TableVersion
 
 Marks = npt.NDArray[np.bool_]
 
@@ -49,6 +49,7 @@ class Merge:
     inputs: tuple[int, ...]
     blocks: tuple[Block, ...]
     table: str | None = None  # of a keyed table, and of no input
+    also: tuple[tuple[str, int], ...] = ()  # other operators' inputs that hold the same blocks
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Epoch:
     layouts: Mapping[str, Layout]
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)  # that streams are joined with, by name
     largest: Mapping[str, int] = field(default_factory=dict)  # by split, of all epochs before: the largest `ts`
     renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)  # operator, table: groups
     ended: tuple[str, ...] = ()  # sources that deliver nothing after this epoch
@@ -84,7 +86,8 @@ class Epoch:
     @cached_property
     def live(self) -> frozenset[str]:
         """Names of the blocks that this epoch begins with."""
-        return frozenset(block.name for state in self.state.values() for block in state.blocks)
+        state = [block.name for state in self.state.values() for block in state.blocks]
+        return frozenset([*state, *(version.block.name for version in self.tables.values())])
 
 
 @dataclass(frozen=True)
@@ -222,4 +225,5 @@ def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> Non
         else:
             assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
-        report.merged(operator.name, merge.inputs, (b.name for b in merge.blocks), block, merge.table)
+        for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):
+            report.merged(name, inputs, (b.name for b in merge.blocks), block, merge.table)

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headrace.engine.progress import Progress, SplitFigures, known_watermark, plain, split_figures
+from headrace.engine.progress import (
+    Progress,
+    SplitFigures,
+    VersionFigures,
+    known_watermark,
+    plain,
+    split_figures,
+    versions_of,
+)
 from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import TableSize, sizes
 from headrace.engine.work import Work, WorkSoFar, between
@@ -26,6 +34,15 @@ class Phases:
     operators: float
     commit: float  # the state is durable
     delivery: float  # sinks have the results
+
+
+@dataclass(frozen=True)
+class DriverFigures:
+    """Processor seconds of this process, all its threads."""
+
+    planning: float  # while tasks run, too
+    commit: float
+    delivery: float
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,7 @@ class EpochRecord:
     epoch: int
     seconds: float | None = None
     phases: Phases | None = None
+    driver: DriverFigures | None = None
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
     operators: Mapping[str, OperatorFigures] = field(default_factory=dict)
     splits: Mapping[str, SplitFigures] = field(default_factory=dict)
@@ -80,6 +98,9 @@ class EpochRecord:
     table_use: Mapping[str, TableUse] = field(
         default_factory=dict
     )  # by operator: tables found in place, and built from blocks
+    versions: Mapping[str, VersionFigures] = field(
+        default_factory=dict
+    )  # of tables that streams are joined with: what the epoch used
     slots: Sequence[SlotFigures] = ()
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
@@ -112,6 +133,7 @@ def figures(
         "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
         "splits": split_figures(work.split),
         "tables": sizes(after, before, substreams),
+        "versions": versions_of(after),
         "results": {name: ResultFigures(count, None) for name, count in rows.items()},
         "decisions": tuple(after.decisions),
     }

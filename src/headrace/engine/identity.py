@@ -27,17 +27,25 @@ CODE_CHANGED = "%s goes on with the state that other code or settings made: it w
 
 
 def fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
-    """What a user wrote, and how the compiler lays the state of it."""
-    return {**query, "grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
+    """What a user wrote, what that means, and how the compiler lays the state of it."""
+    return {**query, **laid(plan)}
+
+
+def laid(plan: p.PhysicalPlan) -> dict[str, Any]:
+    """How the state of a plan lies on the disk."""
+    return {"grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
 
 
 def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
-    if last.query != query:
-        changes = "; ".join(_changes(last.query, query))
-        msg = (
-            f"the state belongs to another query: {changes}; use a new checkpoint folder, or the query it was made for"
-        )
+    """The last manifest as `headrace.engine.changing` hands it on: what may change has been looked at there."""
+    if _lasting(last.query) != _lasting(query):
+        found = "; ".join(changes(last.query, query))
+        msg = f"the state belongs to another query: {found}; use a new checkpoint folder, or the query it was made for"
         raise QueryChanged(msg)
+
+
+def _lasting(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in query.items() if key != "changes"}
 
 
 def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
@@ -94,7 +102,7 @@ def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What differs between two fingerprints, for people."""
     found = _changed_operators(old["operators"], new["operators"])
     if not found and old.get("grouped") != new.get("grouped"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headrace import plan as p
 from headrace.engine.epoch import Merge
@@ -18,12 +19,26 @@ def merges_of(
     plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int, last: int
 ) -> tuple[tuple[Merge, ...], ...]:
     """What is merged in the epoch after `last`, dealt out to the slots."""
-    planned = [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
+    planned = _shared(
+        plan, [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
+    )
     for name, known in state.items():
         planned += [
             Merge(name, (), run, table) for table, each in known.tables.items() for run in bases.runs(each, last)
         ]
     return tuple(tuple(planned[slot::slots]) for slot in range(slots))
+
+
+def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
+    """Parts of one operator that hold the same blocks in the same groups merge them once."""
+    found: dict[object, Merge] = {}
+    for merge in merges:
+        operator = plan.by_name[merge.operator]
+        key = (operator.owner, merge.blocks, operator.groupings[merge.inputs[0]])
+        first = found.get(key)
+        also = tuple((merge.operator, side) for side in merge.inputs)
+        found[key] = replace(first, also=(*first.also, *also)) if first else merge
+    return list(found.values())
 
 
 def renewals_of(

@@ -9,6 +9,7 @@ share one block. What an operator of the same stage wants, whose slots are share
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace import plan as p
 from headrace.control.load import HeavyKey
-from headrace.engine.aside import Aside, Walk
+from headrace.engine.aside import FULL, Aside, Walk
 from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
 from headrace.engine.reports import TaskReport
@@ -26,12 +27,13 @@ from headrace.engine.work import Began
 from headrace.engine.writing import (
     Task,
     Written,
+    tuple_numbers,
     write_grouped,
     write_out,
 )
 from headrace.kernels.split import going_somewhere
 from headrace.operators.base import Appended, Arranged, Operator
-from headrace.routing import Adapts
+from headrace.routing import NUMBER, Adapts
 from headrace.routing.hashing import hashes
 from headrace.types import shown
 
@@ -42,7 +44,14 @@ Heavy = list[HeavyKey]
 
 FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
 HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
-FULL = 1_000_000  # tuples that a task gathers before it writes them
+
+
+@dataclass
+class _Shared:
+    """What edges have in common of one piece of a table: blocks that are the same, and by steps the first number of tuples."""
+
+    blocks: dict[Any, tuple[Written, Heavy]] = field(default_factory=dict)
+    numbers: dict[tuple[p.Step, ...], int] = field(default_factory=dict)
 
 
 class Outlet:
@@ -55,13 +64,19 @@ class Outlet:
         self.aside = Aside(epoch, task, report)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
+        self._numbered = 0  # numbers that tuples have got
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         if table.num_rows:
-            self.work.out[producer] += table.num_rows
+            if self._is_result(producer, output):
+                self.work.out[producer] += table.num_rows
             self._gathered.setdefault((producer, output), []).append(table)
             self._rows += table.num_rows
             self._bytes += table.nbytes
+
+    def _is_result(self, producer: str, output: int) -> bool:
+        operator = self.epoch.plan.by_name.get(producer)
+        return operator is None or operator.is_result(output)
 
     def flush_full(self) -> Iterator[Message]:
         if self._rows >= FULL or self._bytes >= arrow.PIECE:
@@ -77,15 +92,17 @@ class Outlet:
         self.aside.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[Any, tuple[Written, Heavy]] = {}
+        shared: dict[int, _Shared] = {}  # by piece: edges with the same steps have the same
         edges = self.epoch.plan.leaving(producer, output)
         walk = Walk(self.aside, table, edges)
         for edge in edges:
-            found = walk.along(edge)
-            rows = going_somewhere(found)
-            self.work.passed(edge.name, table.num_rows, rows)
-            if rows:
-                yield from self._send(edge, found, shared)
+            passed = 0
+            for number, found in enumerate(walk.along(edge)):
+                rows = going_somewhere(found)
+                passed += rows
+                if rows:
+                    yield from self._send(edge, found, shared.setdefault(number, _Shared()))
+            self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
@@ -106,7 +123,7 @@ class Outlet:
 
     # --- one edge --------------------------------------------------------------------------------------------------
 
-    def _send(self, edge: p.Edge, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]) -> Iterator[Message]:
+    def _send(self, edge: p.Edge, table: pa.Table, shared: _Shared) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             self.report.result(edge.target, write_out(self.epoch, self.task, edge.target, table))
@@ -116,18 +133,18 @@ class Outlet:
             sent = operator.as_sent(edge.input, table.select(edge.schema.names))
             yield from self._by_value(edge, operator, sent)
 
-    def _by_reference(
-        self, edge: p.Edge, operator: Appended, table: pa.Table, shared: dict[Any, tuple[Written, Heavy]]
-    ) -> Iterator[Message]:
+    def _by_reference(self, edge: p.Edge, operator: Appended, table: pa.Table, shared: _Shared) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
-        if key not in shared:
+        if key not in shared.blocks:
             held = operator.as_state(edge.input, table, edge.schema.names)
-            shared[key] = (
+            if operator.groupings[edge.input].numbered:
+                held = self._with_numbers(held, shared.numbers.setdefault(edge.steps, self._numbered))
+            shared.blocks[key] = (
                 write_grouped(self.epoch, self.task, operator, edge.input, held),
                 heavy_keys(operator, edge, held),
             )
-        written, heavy = shared[key]
+        written, heavy = shared.blocks[key]
         block = written.block
         if not block.rows:
             return
@@ -146,6 +163,11 @@ class Outlet:
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, head))
+
+    def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:
+        """Along every edge that has the same steps a tuple has the same number; along others no tuple has it."""
+        self._numbered = max(self._numbered, first + held.num_rows)
+        return held.append_column(NUMBER, pa.array(tuple_numbers(self.epoch, self.task, first, held.num_rows)))
 
     def _by_value(self, edge: p.Edge, operator: Operator, table: pa.Table) -> Iterator[Message]:
         if operator.stage == self.task.stage:

@@ -46,7 +46,7 @@ def on_edges(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], Place]:
     for edge in plan.edges:
         for depth, step in enumerate(edge.steps):
             key = key_of(edge, depth)
-            if key not in found and not p.is_pushed(step):
+            if key not in found and p.may_fail(step):
                 number = 1 + sum(known[0] == edge.producer for known in found)
                 name = f"{FAILED}{edge.producer}:{number}"
                 found[key] = Place(name, origin(plan, edge.producer), p.step_words(step), _before(plan, edge, depth))

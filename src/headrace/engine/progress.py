@@ -36,6 +36,21 @@ def split_figures(counts: Mapping[str, Sequence[int]]) -> dict[str, SplitFigures
 
 
 @dataclass(frozen=True)
+class VersionFigures:
+    """A table that streams are joined with."""
+
+    version: int  # how many contents it has had since the state began
+    rows: int
+    bytes: int
+    trouble: str | None = None  # why it could not be read when that was last tried; None: it could
+
+
+def versions_of(manifest: Manifest) -> dict[str, VersionFigures]:
+    """What an epoch used."""
+    return {name: VersionFigures(v.number, v.block.rows, v.block.bytes) for name, v in manifest.tables.items()}
+
+
+@dataclass(frozen=True)
 class EpochProgress:
     """What one epoch did."""
 
@@ -75,6 +90,7 @@ class Progress:
     tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
     table_use: dict[str, TableUse] = field(default_factory=dict)  # in the last epoch, by operator
     joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
+    versions: dict[str, VersionFigures] = field(default_factory=dict)  # of tables that streams are joined with, by name
     backlog: int | None = None
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
@@ -101,6 +117,7 @@ class Progress:
         self.epoch, self.closed = manifest.number, manifest.closed
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
         self.late, self.rejected = totals.late, totals.rejected
+        self.versions = versions_of(manifest)
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}

@@ -31,7 +31,7 @@ from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
 from headrace.engine.splitters import Taken
-from headrace.errors import EngineError, HeadraceError, StateMismatch
+from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
 from headrace.sources.ledger import File
@@ -99,7 +99,13 @@ class Run:
     def progress(self) -> Progress:
         """Totals since this state began, the last epoch, watermarks, state size, latency."""
         driver = self._driver
-        return replace(driver.progress, backlog=self._backlog(), running=driver.running, busy=driver.busy)
+        return replace(
+            driver.progress,
+            backlog=self._backlog(),
+            running=driver.running,
+            busy=driver.busy,
+            versions=driver.versions.figures or driver.progress.versions,
+        )
 
     @property
     def exception(self) -> BaseException | None:
@@ -167,6 +173,15 @@ class Run:
         """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
         with self._between_epochs():
             self._driver.adapting.set_slots(slots, self._driver.last)
+
+    def refresh(self, table: str) -> int:
+        """Read a table again, now: epochs that begin when this returns use it. Gives the number of its version.
+
+        One that cannot be read stays as it was, and says so in a warning and in `progress.versions`.
+        """
+        if not self.active:
+            raise QueryError("this run has ended, and reads no table any more; a new start reads it")
+        return self._driver.versions.renew(table)
 
     def __enter__(self) -> Run:
         return self
@@ -268,6 +283,7 @@ class Run:
         try:
             due, worked = time.monotonic(), False
             while not self._wake.is_set() and self._feed_goes_on():
+                self._driver.versions.look()
                 if time.monotonic() >= due:
                     due = time.monotonic() + self._interval / 1e6
                     with self._epoch() as wanted:

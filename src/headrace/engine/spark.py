@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, Taken, dealt, read_windows
 from headrace.engine.writing import Task
-from headrace.errors import EngineError, HeadraceError, QueryTypeError
+from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
@@ -187,6 +187,61 @@ class DataFrameOrigin:
 
     def head(self, rows: int) -> pa.Table:
         return self.df.limit(rows).toArrow()
+
+
+class DataFrameTable:
+    """A static DataFrame as a table beside streams: what it reads was decided when it was made."""
+
+    renewable = False
+
+    def __init__(self, df: DataFrame) -> None:
+        self._df = _static(df, "hr.table takes a static DataFrame, a folder or a function")
+        self.place = "a DataFrame"
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self._df.schema)
+
+    def table(self) -> pa.Table:
+        return collected(self._df)
+
+
+class FunctionTable:
+    """A function that returns a static DataFrame, asked whenever the table is read."""
+
+    renewable = True
+
+    def __init__(self, function: Callable[[], DataFrame]) -> None:
+        self._function = function
+        self.place = f"the function {getattr(function, '__name__', type(function).__name__)}"
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self._asked().schema)
+
+    def table(self) -> pa.Table:
+        return collected(self._asked())
+
+    def _asked(self) -> DataFrame:
+        return _static(self._function(), f"{self.place} that hr.table was given must return a static DataFrame")
+
+
+def _static(df: Any, what: str) -> DataFrame:
+    if not isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
+        raise QueryTypeError(f"{what}; found {named(df)}")
+    if df.isStreaming:
+        raise QueryTypeError(
+            f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream"
+        )
+    return df
+
+
+def collected(df: DataFrame) -> pa.Table:
+    """All rows of a DataFrame; that it cannot be read is said in one line."""
+    try:
+        return df.toArrow()
+    except Exception as error:  # Spark's own, or py4j's around it
+        raise SourceError(
+            f"Spark could not read it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
+        ) from None
 
 
 def _reads(leaf: Any) -> str:

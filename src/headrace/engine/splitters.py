@@ -20,7 +20,7 @@ from headrace import plan as p
 from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
-from headrace.sources import check_schema, raw_names
+from headrace.sources import check_schema, fitting
 from headrace.sources.cutting import Piece, cut, read_pieces
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
@@ -76,8 +76,9 @@ def read_windows(epoch: Epoch, portions: Iterable[Portion]) -> Iterator[Window]:
 
 def _columns(epoch: Epoch, source: p.SourceInput, path: str, found: pa.Schema) -> Sequence[str]:
     """What is read of a file that has this schema."""
+    wanted = source.reads(whole=epoch.keep_late)
     try:
-        check_schema(found, source)
+        check_schema(found, source, wanted)
     except SourceError as error:
         raise SourceError(f"{error}; found in {path!r}") from None
-    return raw_names(source.reads(whole=epoch.keep_late), source)
+    return fitting(found, source, wanted)

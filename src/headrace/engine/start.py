@@ -7,7 +7,6 @@ wrong is found before anything is written there.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -20,14 +19,14 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace import scratch, sinks
-from headrace.compile import check_strategy, compile_query, plan_of
+from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.control.splitting import Splitters
 from headrace.durations import Duration, parse_duration
-from headrace.engine import identity, places, plan_file, stored
+from headrace.engine import changing, identity, places, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
@@ -35,6 +34,7 @@ from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.engine.splitters import Taken
+from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
 from headrace.limits import MOST_SLOTS, check_slots
@@ -89,10 +89,11 @@ def collect(
         result = sinks.memory()
         driver = Driver(
             physical,
-            _fingerprint([root], [False], "transparent"),
+            changing.begin(store, [root], [False], "transparent").query,
             store,
             {"result-0": result, **aside},
             Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
+            tables=nodes.named_tables(root),
         )
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
@@ -152,9 +153,12 @@ def start(
         raise QueryTypeError(f"once must be True or False; found {once!r}")
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
+    nodes.named_tables(*roots)
     spark = _spark(sources)
     ordered = [wants_order(sink) for _, sink in results]
     check_strategy(strategy)
+    if order == "best-effort":
+        check_best_effort(compile_query(roots, ordered, strategy))
     keep_failed = check_errors(errors)
     if late is not None:
         _check_sink(late, "late")
@@ -174,7 +178,9 @@ def start(
     try:
         if store.last is not None:
             stored.check(store.last)
-        physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last)
+        begun = changing.begin(store, roots, ordered, order)
+        roots, sources = begun.roots, nodes.named_sources(*begun.roots)
+        physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)
         outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
         outlets |= _aside(physical, late, store.last)
         settings = Settings(
@@ -196,7 +202,17 @@ def start(
             engine.check_parts_reach(spark.sparkContext, sink)
         files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
-        driver = Driver(physical, _fingerprint(roots, ordered, order), store, outlets, settings, files, places=places)
+        driver = Driver(
+            physical,
+            begun.query,
+            store,
+            outlets,
+            settings,
+            files,
+            places=places,
+            tables=nodes.named_tables(*roots),
+            waiting=begun.waiting,
+        )
         run = Run(
             SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
         )
@@ -286,6 +302,7 @@ def compiled(
     slots: int,
     plan: Plan | None,
     last: Manifest | None,
+    held: Held | None = None,
 ) -> tuple[p.PhysicalPlan, Layouts | None, Plan]:
     """What the engine runs, the layouts that a given plan wants, and the plan as a user sees it."""
     if plan is not None:
@@ -302,7 +319,7 @@ def compiled(
         routers = {name: router for name, router in wanted if known[name].routed(router)}
     else:
         routers = _chosen(last, compile_query(roots, ordered, strategy))
-    physical = compile_query(roots, ordered, strategy, routers)
+    physical = compile_query(roots, ordered, strategy, routers, held)
     shown = with_routers(shown, routers)
     if strategy == "operator" and figures is not None:  # slots by share
         return *deploy(shown, roots, ordered), shown
@@ -328,11 +345,6 @@ def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
         pass
     return None
-
-
-def _fingerprint(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps({"operators": nodes.fingerprint(roots, ordered, order)}))
-    return found
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> Path:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
+from headrace.engine import meaning
 from headrace.engine.lying import Lying
 from headrace.engine.position import Position
 from headrace.engine.work import WorkSoFar
@@ -34,7 +35,7 @@ def check(last: Manifest) -> None:
     try:
         Position.from_json(last.position)
         _sources(last)
-        form.having(operators=form.items(form.having(operator=form.text)))(last.query, "query")
+        meaning.check(last.query)
         form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
         form.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)

@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace import plan as p
+from headrace.errors import QueryError
 from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Operator
 from headrace.state.manifest import SourceState
 
 Largest = dict[str, int]  # by split: the largest `ts` that was split
+Reached = Mapping[tuple[str, int], int]  # by producer and output: its watermark
 Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
 
 
@@ -117,12 +119,24 @@ def arrivals(clocks: Mapping[str, Clock]) -> dict[str, Clock]:
     }
 
 
-def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, Clock]) -> dict[str, int]:
-    """Watermark of every producer: sources and operators."""
-    found = {name: clock.watermark for name, clock in clocks.items()}
+def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, Clock]) -> Reached:
+    """Watermark of every producer, by its outputs: sources and operators."""
+    found = {(name, 0): clock.watermark for name, clock in clocks.items()}
     for operator in plan.operators:
-        found[operator.name] = operator.watermark(input_watermarks(plan, operator, found))
+        inputs = input_watermarks(plan, operator, found)
+        for output in {edge.output for edge in plan.edges if edge.producer == operator.name}:
+            found[operator.name, output] = operator.watermark_of(output, inputs)
     return found
+
+
+def check_best_effort(plan: p.PhysicalPlan) -> None:
+    """Refuse what best effort would make wrong."""
+    for operator in plan.operators:
+        if operator.only_exact:
+            raise QueryError(
+                f"best effort may miss a partner, and {operator.words} would say that there is none;"
+                ' leave out order="best-effort", or how=...'
+            )
 
 
 def furthest(plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Clock]) -> int:
@@ -137,9 +151,9 @@ def furthest(plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Cloc
     return max(reached for reached in found if reached < FOREVER)
 
 
-def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Mapping[str, int]) -> list[int]:
+def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Reached) -> list[int]:
     """Watermark of each input of an operator: the smallest of the flows that are united there."""
     return [
-        min(producers[edge.producer] for edge in plan.entering(operator.name, side))
+        min(producers[edge.producer, edge.output] for edge in plan.entering(operator.name, side))
         for side in range(len(operator.schemas))
     ]

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace.engine.messages import Attempt
-from headrace.errors import CorruptState, SinkError
+from headrace.errors import CorruptState, EngineError, SinkError
 from headrace.operators.base import Appended, Arranged, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
+EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, 26  # of a tuple's number: no window is held for so many epochs
 LONGEST_RECEIPT = 10_000  # characters
 AnyNumbers = npt.NDArray[Any]
 Grouped = Appended | Replaced  # operators whose state lies in groups
@@ -68,6 +69,18 @@ def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock
 def reach(table: pa.Table) -> int:
     """How many groups after its own a tuple of a block can find what it meets in: a slot looks as far before its own."""
     return int((table.schema.metadata or {}).get(REACH, 0))
+
+
+def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
+    """Numbers that no other tuple of a window has: of the epoch, the task in it, and the tuple among the task's own."""
+    place = task.partition * (epoch.plan.stages + 1) + task.stage
+    if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
+        raise EngineError(
+            f"an outer join takes at most {1 << TUPLE_BITS} tuples of each of {1 << PLACE_BITS} tasks in an epoch;"
+            f" found {first + rows} of task {place}; take smaller epochs, or fewer and larger partitions"
+        )
+    start = (epoch.number % (1 << EPOCH_BITS) << PLACE_BITS | place) << TUPLE_BITS
+    return np.arange(start + first, start + first + rows, dtype=np.int64)
 
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near
 from headrace.kernels.pairs import expand_ranges
+
+Doubles = npt.NDArray[np.float64]
 
 SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
 
@@ -28,14 +31,18 @@ def candidates(near: Near, left: pa.Table, right: pa.Table) -> Iterator[tuple[Nu
     points = _values(tables[near.point[0]], near.point[1])
     low, high = (_values(tables[near.moving], name) for name in near.interval)
     order = np.argsort(points, kind="stable")
-    ordered = points[order]
-    with np.errstate(over="ignore"):  # an endless margin holds every point
-        margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
-    first = np.searchsorted(ordered, low - near.width - margin, side="left")
-    last = np.searchsorted(ordered, high + near.width + margin, side="right")
-    for moving, still in expand_ranges(first, np.maximum(last, first)):
+    for moving, still in expand_ranges(*ranges(near, points[order], low, high)):
         rows = {near.moving: moving, near.point[0]: order[still]}
         yield rows["l"], rows["r"]
+
+
+def ranges(near: Near, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
+    """For every interval where the points, in order, that may lie in it begin and end."""
+    with np.errstate(over="ignore"):  # an endless margin holds every point
+        margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
+        first = np.searchsorted(points, low - near.width - margin, side="left")
+        last = np.searchsorted(points, high + near.width + margin, side="right")
+    return first, np.maximum(last, first)
 
 
 def usable(near: Near, left: pa.Table, right: pa.Table) -> bool:
@@ -48,5 +55,5 @@ def _finite(column: pa.ChunkedArray) -> bool:
     return column.null_count == 0 and bool(np.isfinite(np.asarray(column)).all())
 
 
-def _values(table: pa.Table, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _values(table: pa.Table, name: str) -> Doubles:
     return np.asarray(table.column(name), dtype=np.float64)

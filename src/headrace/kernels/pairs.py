@@ -47,11 +47,11 @@ def numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
 
 def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
     """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
-    for some in _some(left, right, len(l)):
+    for some in pieces(left, right, len(l)):
         yield _results(operator, left, right, l[some], r[some])
 
 
-def _some(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
+def pieces(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
     """Pairs cut so that the tuples of each piece can be written down: a pair is as long as both its tuples."""
     if pairs <= FEW_PAIRS:
         return iter([slice(0, pairs)] if pairs else [])
@@ -73,7 +73,7 @@ def satisfying(
     for l, r in candidates:
         inside = operator.admits(left, right, l, r)
         l, r = l[inside], r[inside]
-        for some in _some(left, right, len(l)):
+        for some in pieces(left, right, len(l)):
             true = np.asarray(_true(operator, left, right, l[some], r[some]))
             if true.any():
                 yield _results(operator, left, right, l[some][true], r[some][true])
@@ -87,7 +87,7 @@ def decided(
         return l, r
     true = ~unsure
     asked = np.flatnonzero(unsure)
-    for some in _some(left, right, len(asked)):
+    for some in pieces(left, right, len(asked)):
         true[asked[some]] = np.asarray(_true(operator, left, right, l[asked[some]], r[asked[some]]))
     return l[true], r[true]
 

@@ -132,6 +132,9 @@ class Operator(ABC):
     schema: pa.Schema
     groupings: tuple[Grouping, ...]  # of its inputs
     follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+    does: Mapping[str, Any] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )  # as the query says it
 
     state: ClassVar[State]
 
@@ -200,6 +203,10 @@ class Operator(ABC):
     def watermark(self, inputs: Sequence[int]) -> int:
         """No result below it will follow, when none follows of the inputs below theirs."""
 
+    def watermark_of(self, output: int, inputs: Sequence[int]) -> int:
+        """That of one of its outputs; those whose outputs have times of their own say so."""
+        return self.watermark(inputs)
+
     @abstractmethod
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
@@ -210,9 +217,19 @@ class Operator(ABC):
         """Microseconds of event time that it looks back, if that is a time."""
 
     @property
+    def looks_back(self) -> int | None:
+        """How much older than a result what it depends on can be; None: any amount."""
+        return self.longest_window
+
+    @property
     @abstractmethod
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
+
+    @property
+    def only_exact(self) -> bool:
+        """Whether best effort would make results of it that are wrong, instead of fewer."""
+        return False
 
     # --- its state -----------------------------------------------------------------------------------------------------
 
@@ -262,6 +279,10 @@ class Operator(ABC):
     @abstractmethod
     def relays(self) -> bool:
         """Whether it puts out its inputs, each as an output of its own."""
+
+    def is_result(self, output: int) -> bool:
+        """Whether an output is one of results, and not what it only tells another part of itself."""
+        return True
 
     def put_out(self, output: int) -> pa.Schema:
         """The schema of one of its outputs; those that have several of different kinds say so."""

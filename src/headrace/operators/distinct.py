@@ -37,6 +37,10 @@ class DistinctOperator(Replaced, Keyed):
     def longest_window(self) -> int:
         return self.within
 
+    @property
+    def looks_back(self) -> None:
+        return None  # what is kept depends on what was kept before, and so on
+
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return

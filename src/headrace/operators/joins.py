@@ -6,7 +6,7 @@ Invariant: `run` meets new x (new + old), then old x new: disjoint, and together
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -21,10 +21,11 @@ from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join, way
 from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
 from headrace.operators.placing import Placement, holds
-from headrace.plan.columns import Names, names_of, narrow, paths
+from headrace.plan.columns import Names, names_of, narrow, side_of
 from headrace.plan.figures import Figures
 from headrace.processor import StateTable
 from headrace.routing import (
+    NUMBER,
     GridRouter,
     Grouping,
     HashGrouping,
@@ -145,7 +146,7 @@ class JoinOperator(Appended):
         me = "lr"[side]
         passed = names_of(column for out, of, column in self.columns if of == me and out.lower() in live)
         ranks = names_of(name for name in self.schemas[side].names if name.startswith("__"))
-        return passed | ranks | frozenset(path[1] for path in paths(self.sql) if path[0] == me and path[1:])
+        return passed | ranks | side_of(self.sql, me)
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         columns = tuple(column for column in self.columns if column[0].lower() in live)
@@ -189,14 +190,12 @@ class JoinOperator(Appended):
         grouping = self.groupings[side]
         if grouping.drop_null:
             tuples = without_null(tuples, grouping.columns)
-        if not grouping.keeps_hash:
-            return tuples.select(names)
-        assert isinstance(grouping, HashGrouping)
-        hashed = hash_rows(tuples, grouping.columns, grouping.types)  # before columns are dropped: it may be of all
-        return tuples.select(names).append_column(HASH, pa.array(hashed))
+        return by_hash(grouping, tuples, names) if isinstance(grouping, HashGrouping) else tuples.select(names)
 
     def stored(self, side: int) -> set[str]:
-        return {*self.schemas[side].names, *((HASH,) if self.groupings[side].keeps_hash else ())}
+        grouping = self.groupings[side]
+        beside = ((HASH, grouping.keeps_hash), (NUMBER, grouping.numbered))
+        return {*self.schemas[side].names, *(name for name, there in beside if there)}
 
     def merged(self, state: pa.Table) -> pa.Table:
         return state
@@ -224,40 +223,63 @@ class JoinOperator(Appended):
         return False
 
     def run(self, slot: Slot) -> Results:
-        new = [slot.tables(slot.new(side), side) for side in (0, 1)]
+        for l, r in self.meetings(slot):
+            yield from ((0, found) for found in self.meet(l, r))
+
+    def meet(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+        """The results of all pairs of two tables."""
+        return equijoin(self, left, right) if self.keys else join(self, left, right)
+
+    def meetings(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Tables whose tuples meet in this epoch."""
+        new = [self._with_key(slot.tables(slot.new(side), side), side) for side in (0, 1)]
         if self.keys:
             new = [[one_run(tables)] if tables else [] for tables in new]
         old = [
-            slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side) if new[1 - side] else []
+            self._with_key(slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side), side)
+            if new[1 - side]
+            else []
             for side in (0, 1)
         ]
         slot.count(read=sum(table.num_rows for side in old for table in side))
-        if self.keys:
-            return self._by_key(new, old)
-        return self._by_pairs(slot, new, old)
+        return _by_key(new, old) if self.keys else _by_pairs(slot, new, old)
 
-    def _by_key(self, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Results:
-        old = [[one_run(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
-        pairs = [(l, r) for l in new[0] for r in [*new[1], *old[1]]] + [(l, r) for l in old[0] for r in new[1]]
-        for l, r in pairs:
-            yield from ((0, found) for found in equijoin(self, l, r))
-
-    def _by_pairs(self, slot: Slot, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Results:
-        for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
-            if left and right:
-                l, r = pa.concat_tables(left), pa.concat_tables(right)
-                slot.count(pairs=l.num_rows * r.num_rows)
-                yield from ((0, found) for found in join(self, l, r))
+    def _with_key(self, tables: list[pa.Table], side: int) -> list[pa.Table]:
+        """Without tuples that meet nothing, where they are held."""
+        if not self.keys or self.groupings[side].drop_null:
+            return tables
+        found = [without_null(table, [(key.left, key.right)[side] for key in self.keys]) for table in tables]
+        return [table for table in found if table.num_rows]
 
 
-def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[Grouping, ...]:
+def _by_key(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    old = [[one_run(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
+    yield from [(l, r) for l in new[0] for r in [*new[1], *old[1]]]
+    yield from [(l, r) for l in old[0] for r in new[1]]
+
+
+def _by_pairs(slot: Slot, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
+        if left and right:
+            l, r = pa.concat_tables(left), pa.concat_tables(right)
+            slot.count(pairs=l.num_rows * r.num_rows)
+            yield l, r
+
+
+def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[HashGrouping, HashGrouping]:
     """By the columns of the equalities, or by the whole content."""
     if not on.keys:
-        return tuple(HashGrouping(tuple(schema.names)) for schema in (left, right))
+        return HashGrouping(tuple(left.names)), HashGrouping(tuple(right.names))
     return by_keys(on.keys, drop_null=True)
 
 
-def by_keys(keys: Sequence[Key], *, drop_null: bool) -> tuple[Grouping, ...]:
+def by_hash(grouping: HashGrouping, tuples: pa.Table, names: list[str]) -> pa.Table:
+    """Some columns of tuples, and the hash that gives them their group: taken before columns are dropped, it may be of all."""
+    hashed = hash_rows(tuples, grouping.columns, grouping.types)
+    return tuples.select(names).append_column(HASH, pa.array(hashed))
+
+
+def by_keys(keys: Sequence[Key], *, drop_null: bool) -> tuple[HashGrouping, HashGrouping]:
     """Both inputs by the columns of equalities."""
     types = tuple(key.type for key in keys)
     return (

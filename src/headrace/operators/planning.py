@@ -40,7 +40,7 @@ class PlanSoFar(Protocol):
         """Put an operator into the plan, with edges from its inputs; its first output."""
 
 
-Planner = Callable[[Any, PlanSoFar], Flow]
+Planner = Callable[[Any, PlanSoFar], Flow | list[Flow]]  # several: their union is the output of the node
 
 
 def stage_after(*inputs: Sequence[Flow]) -> int:

@@ -37,6 +37,10 @@ class SessionOperator(Replaced, GroupedOperator):
         return self.gap
 
     @property
+    def looks_back(self) -> None:
+        return None  # a session may have begun at any time
+
+    @property
     @abstractmethod
     def held_schema(self) -> pa.Schema:
         """Of its state, where there is none yet."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.moments import NEVER
 from headrace.operators.base import Results, Slot, State, Unkeyed
 from headrace.plan import Step, schema_after, step_words
-from headrace.plan.columns import Names, before
+from headrace.plan.columns import Names, before, behind_tables, narrowed
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.routing import ContentRouter, HashGrouping, Router
 
@@ -38,7 +38,8 @@ class StatelessOperator(Unkeyed):
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         """It has no state: its tuples lie by whatever they still have."""
         groupings = (HashGrouping(tuple(schemas[0].names)),)
-        return replace(self, schemas=schemas, schema=schema_after(self.steps, schemas[0]), groupings=groupings)
+        steps = narrowed(self.steps, dict(behind_tables(self.steps, live)))
+        return replace(self, schemas=schemas, schema=schema_after(steps, schemas[0]), groupings=groupings, steps=steps)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return [NEVER]

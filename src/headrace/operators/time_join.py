@@ -104,7 +104,11 @@ class TimeJoinOperator(JoinOperator):
         return f"join on {on} within {format_duration(self.w1)}, {format_duration(self.w2)}"
 
 
-def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow | list[Flow]:
+    if node.kept:
+        from headrace.operators import outer_join  # it is built on this one
+
+        return outer_join.plan(node, sofar)
     left, right = sofar.flows(node.left), sofar.flows(node.right)
     operator = TimeJoinOperator(
         sofar.name("join"),

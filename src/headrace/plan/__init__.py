@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.expressions import Expression
+from headrace.expressions import Expression, Predicate
 from headrace.processor import Function
-from headrace.types import SUBSTREAM
+from headrace.types import SUBSTREAM, TS
 
 if TYPE_CHECKING:
     from headrace.operators.base import Operator
@@ -74,13 +74,28 @@ class SplitStep:
         return tuple(rule for rule in (self.route, self.broadcast) if isinstance(rule, Expression))
 
 
-Step = MapStep | FilterStep | SplitStep
+@dataclass(frozen=True)
+class TableStep:
+    """Each tuple with all rows of a table, in the version of the epoch, for which `on` is true; `ts` and these columns.
+
+    keep: tuples without such a row come too, once, with nulls.
+    """
+
+    table: str  # its name
+    on: Predicate
+    keep: bool
+    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+    schema: pa.Schema
+    text: str
+
+
+Step = MapStep | FilterStep | SplitStep | TableStep
 
 
 def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
     """The schema of what comes out of steps."""
     for step in steps:
-        if isinstance(step, MapStep):
+        if isinstance(step, MapStep | TableStep):
             schema = step.schema
         elif isinstance(step, SplitStep):
             schema = schema.append(pa.field(SUBSTREAM, pa.int32()))
@@ -92,9 +107,16 @@ def is_pushed(step: Step) -> bool:
     return isinstance(step, FilterStep) and step.pushed
 
 
+def may_fail(step: Step) -> bool:
+    """Whether tuples that fail in it can be put aside: not in the predicate of a join, which is about pairs."""
+    return not is_pushed(step) and not isinstance(step, TableStep)
+
+
 def step_words(step: Step) -> str:
     """A step on one line."""
     pushed = " (part of the join behind it)" if is_pushed(step) else ""
+    if isinstance(step, TableStep):
+        return step.text
     verb = {MapStep: "map", FilterStep: "filter", SplitStep: "split"}[type(step)]
     return f"{verb} {' '.join(step.text.split())}{pushed}"
 
@@ -111,6 +133,13 @@ class SourceInput:
     idle: int | None
     ahead: int | None
     read: pa.Schema  # the columns of it that anything is made of
+    needed: frozenset[str] | None = (
+        None  # of these, in lower case: those without which the answer is another; None: all
+    )
+
+    def needs(self, name: str) -> bool:
+        """Whether a column must be there as it was declared; of any other what fits is taken, and null where nothing does."""
+        return self.needed is None or name == TS or name.lower() in self.needed
 
     def reads(self, *, whole: bool) -> pa.Schema:
         """The columns that tuples of it have: late ones are shown as they came, so who keeps those reads all."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from headrace.expressions.tree import parse, walk
-from headrace.plan import MapStep, SplitStep, Step
+from headrace.plan import MapStep, SplitStep, Step, TableStep
 from headrace.types import SUBSTREAM, TS
 
 Names = frozenset[str]
@@ -40,13 +41,42 @@ def column_of(sql: str) -> str | None:
 def before(steps: Sequence[Step], names: Names) -> Names:
     """What must go into steps for these columns to come out. Every expression of a map is computed: it may fail."""
     for step in reversed(steps):
-        if isinstance(step, MapStep):
-            names = read_by(sql for _, sql in step.columns)
-        elif isinstance(step, SplitStep):
-            names = (names - {SUBSTREAM}) | _read_by_split(step)
-        else:
-            names |= read_by([step.sql])
+        names = _before(step, names)
     return names
+
+
+def _before(step: Step, names: Names) -> Names:
+    if isinstance(step, MapStep):
+        return read_by(sql for _, sql in step.columns)
+    if isinstance(step, SplitStep):
+        return (names - {SUBSTREAM}) | _read_by_split(step)
+    if isinstance(step, TableStep):
+        passed = names_of(column for out, side, column in step.columns if side == "l" and out.lower() in names)
+        return passed | side_of(step.on.sql, "l")
+    return names | read_by([step.sql])
+
+
+def side_of(sql: str, side: str) -> Names:
+    """The columns of one side that the predicate of a join reads."""
+    return frozenset(path[1] for path in paths(sql) if path[0] == side and path[1:])
+
+
+def behind_tables(steps: Sequence[Step], names: Names) -> Iterator[tuple[TableStep, Names]]:
+    """Of every step that joins a table, which of the columns that it puts out are needed for these to come out at the end."""
+    for step in reversed(steps):
+        if isinstance(step, TableStep):
+            yield step, names
+        names = _before(step, names)
+
+
+def narrowed(steps: Sequence[Step], live: Mapping[TableStep, Names]) -> tuple[Step, ...]:
+    """The same steps; those that join tables put out what is needed behind them, and no other columns."""
+    return tuple(_narrowed(step, live[step]) if isinstance(step, TableStep) else step for step in steps)
+
+
+def _narrowed(step: TableStep, names: Names) -> TableStep:
+    columns = tuple(column for column in step.columns if column[0].lower() in names)
+    return replace(step, columns=columns, schema=narrow(step.schema, names))
 
 
 def _read_by_split(step: SplitStep) -> Names:

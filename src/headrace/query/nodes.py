@@ -202,14 +202,11 @@ class Pairing(Node):
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
         """(name in the result, side, name on that side) of every column behind `ts`."""
-        sides = (self.left.schema.names, self.right.schema.names)
-        visible = join_columns(*([name for name in names if name != SUBSTREAM] for names in sides))
-        return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in sides[0] else visible
+        return _paired_columns(self.left.schema, self.right.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        sides = {"l": self.left.schema, "r": self.right.schema}
-        return pa.schema([(TS, TS_TYPE), *((n, sides[side].field(c).type) for n, side, c in self.columns)])
+        return _paired_schema(self.columns, self.left.schema, self.right.schema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,17 +218,35 @@ class Join(Pairing):
 
 @dataclass(frozen=True, eq=False)
 class TimeJoin(Join):
-    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two."""
+    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two.
+
+    A tuple of a kept side that is in no pair comes too, with nulls, once none can come; its `ts` is its own.
+    """
 
     w1: int
     w2: int
+    how: str = "inner"  # or left, right, full: which sides are kept
+
+    @property
+    def kept(self) -> str:
+        """The sides whose tuples come without a partner, too."""
+        return KEPT[self.how]
 
     @property
     def words(self) -> str:
-        return f"join on {_flat(self.on.text)} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+        return time_join_words(self.how, self.on.text, self.w1, self.w2)
 
     def describe(self) -> dict[str, Any]:
-        return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2]}
+        how = {} if self.how == "inner" else {"how": self.how}  # state of earlier versions has no word of it
+        return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2], **how}
+
+
+KEPT = {"inner": "", "left": "l", "right": "r", "full": "lr"}
+
+
+def time_join_words(how: str, on: str, w1: int, w2: int) -> str:
+    kind = "join" if how == "inner" else f"{how} join"
+    return f"{kind} on {_flat(on)} within {format_duration(w1)}, {format_duration(w2)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +308,84 @@ class AsOf(Pairing):
 def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
     limit = "" if within is None else f" within {format_duration(within)}"
     return f"{'left ' if keep else ''}asof by {', '.join(by) or 'nothing'}{limit}"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows without time, read as a whole, version after version. `origin` is the engine's own handle; no node: a table is no
+    stream.
+    """
+
+    name: str | None
+    schema: pa.Schema
+    refresh: int | None  # microseconds after which it is read again
+    origin: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if TS in (name.lower() for name in self.schema.names):
+            raise QueryError(
+                "a table has no event time, so it cannot have a column 'ts'; rename it; found"
+                f" {', '.join(self.schema.names)}; rows that count from some time on are a stream: s.asof(changes, by=[...])"
+            )
+        check_names(self.schema.names)
+
+    @property
+    def words(self) -> str:
+        again = "" if self.refresh is None else f", read again every {format_duration(self.refresh)}"
+        return f"({_columns(self.schema)}) of {self.origin.place}{again}"
+
+
+@dataclass(frozen=True, eq=False)
+class TableJoin(Node):
+    """Each tuple with all rows of the table for which `on` is true; `ts` is the tuple's.
+
+    keep: tuples without such a row come too, once, with nulls.
+    """
+
+    input: Node
+    table: Table
+    on: expressions.Predicate
+    keep: bool
+
+    def __post_init__(self) -> None:
+        named_tables(self)
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """(name in the result, side, name on that side) of every column behind `ts`."""
+        return _paired_columns(self.input.schema, self.table.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _paired_schema(self.columns, self.input.schema, self.table.schema)
+
+    @property
+    def words(self) -> str:
+        return table_words(self.table.name or "", self.on.text, self.keep)
+
+    def describe(self) -> dict[str, Any]:
+        how = "left" if self.keep else "inner"
+        named = {"table": self.table.name, "schema": describe(self.table.schema)}
+        return {"operator": "table", **named, "on": self.on.sql, "how": how}
+
+
+def table_words(name: str, on: str, keep: bool) -> str:
+    return f"{'left ' if keep else ''}join {f'table {name}' if name else 'a table'} on {_flat(on)}"
+
+
+def _paired_columns(left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str, str], ...]:
+    visible = join_columns(*([name for name in side.names if name != SUBSTREAM] for side in (left, right)))
+    return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in left.names else visible
+
+
+def _paired_schema(columns: Iterable[tuple[str, str, str]], left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    sides = {"l": left, "r": right}
+    return pa.schema([(TS, TS_TYPE), *((name, sides[side].field(column).type) for name, side, column in columns)])
 
 
 def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
@@ -658,6 +751,23 @@ def named_sources(*roots: Node) -> dict[str, Source]:
     return named
 
 
+def named_tables(*roots: Node) -> dict[str, Table]:
+    """The tables by name, those that are joined on substreams included; one without a name is called after its place."""
+    found: dict[int, Table] = {}
+    for node in walk(*roots):
+        inside = walk(node.body.root) if isinstance(node, Splitting) else ()
+        for each in (*inside, node):
+            if isinstance(each, TableJoin):
+                found.setdefault(id(each.table), each.table)
+    named: dict[str, Table] = {}
+    for index, table in enumerate(found.values(), start=1):
+        name = table.name or f"table-{index}"
+        if name in named:
+            raise QueryError(f"two tables are called {name!r}; give each its own name=")
+        named[name] = table
+    return named
+
+
 def fingerprint(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> list[dict[str, Any]]:
     """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
     nodes = list(walk(*roots))
@@ -684,14 +794,19 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
 
 def show(*roots: Node) -> list[str]:
     """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
-    names = {id(source): name for name, source in named_sources(*roots).items()}
+    names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
 
 def show_body(node: Splitting) -> str:
     """What runs on every substream, down to the sources."""
-    names = {id(source): name for name, source in named_sources(node).items()}
-    return "\n".join(_outline(node.body.root, names, {id(node.body.leaf): node}))
+    return "\n".join(_outline(node.body.root, _names(node), {id(node.body.leaf): node}))
+
+
+def _names(*roots: Node) -> dict[int, str]:
+    """Of sources and tables, by their ids."""
+    found: list[tuple[str, Source | Table]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
+    return {id(each): name for name, each in found}
 
 
 def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting], depth: int = 0) -> Iterator[str]:
@@ -706,6 +821,8 @@ def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting
             words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
     if words:
         yield "  " * depth + words
+    if isinstance(node, TableJoin):
+        yield f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}"
     for child in below:
         yield from _outline(child, names, split, depth + bool(words))
 

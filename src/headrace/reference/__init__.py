@@ -2,6 +2,7 @@
 
     interpreter  what arrived, steps, and the walk through a query
     windows      joins, aggregates, `distinct`
+    versions     tables beside a stream
     splitting    which substream a tuple is in
     processors   calls of a processor, in sequence
     tables       the state of a processor: dicts

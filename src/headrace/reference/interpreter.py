@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError, SourceError
 from headrace.limits import MOST_TICKS
 from headrace.query import nodes
+from headrace.query.naming import read_by
 from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
 from headrace.reference.tuples import before, in_sequence, one, times_of
+from headrace.reference.versions import Version, Versions, versions_of
 from headrace.reference.windows import (
     as_of,
     count_aggregate,
@@ -85,28 +87,45 @@ class Admission:
     watermark: float
 
 
-def reference(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True, errors: str = "stop") -> pa.Table:
+def reference(
+    query: Stream,
+    epochs: Sequence[Epoch] | None = None,
+    end: bool = True,
+    errors: str = "stop",
+    versions: Sequence[Version] | None = None,
+) -> pa.Table:
     """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
 
     With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
     With `errors="keep"` tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
+    `versions`: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end, else that is as
+    the last epoch was. Without it a table is what it holds now.
     """
-    return references([query], epochs, end, errors)[0]
+    return references([query], epochs, end, errors, versions)[0]
 
 
 def references(
-    queries: Sequence[Stream], epochs: Sequence[Epoch] | None = None, end: bool = True, errors: str = "stop"
+    queries: Sequence[Stream],
+    epochs: Sequence[Epoch] | None = None,
+    end: bool = True,
+    errors: str = "stop",
+    versions: Sequence[Version] | None = None,
 ) -> list[pa.Table]:
     """The sequential answers to queries over the same sources; what they share is computed once."""
     if errors not in ("stop", "keep"):
         raise QueryError(f"errors must be one of stop, keep; found {errors!r}")
-    return _answers([node_of(query) for query in queries], epochs, end, {} if errors == "keep" else None)
+    return _answers([node_of(query) for query in queries], epochs, end, {} if errors == "keep" else None, versions)
 
 
-def failed_tuples(query: Stream, epochs: Sequence[Epoch] | None = None, end: bool = True) -> list[Failed]:
+def failed_tuples(
+    query: Stream,
+    epochs: Sequence[Epoch] | None = None,
+    end: bool = True,
+    versions: Sequence[Version] | None = None,
+) -> list[Failed]:
     """The tuples that fail, once for every step that they fail in."""
     failed: Failures = {}
-    _answers([node_of(query)], epochs, end, failed)
+    _answers([node_of(query)], epochs, end, failed, versions)
     return list(failed.values())
 
 
@@ -122,16 +141,40 @@ class Interpretation:
     failed  where tuples that fail are put; None: one that fails is an error
     ticks   more than a substream may have: no run gets so far
     furthest  how far the time of every node comes before the end of the input, by their ids
+    versions  of tables
+    substream   that this is about, in the body of a split
     """
 
     names: Mapping[int, str]
     failed: Failures | None
     ticks: int
     furthest: Mapping[int, float]
+    versions: Versions
+    substream: int | None = None
 
 
 def _answers(
-    roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None, end: bool, failed: Failures | None
+    roots: Sequence[nodes.Node],
+    epochs: Sequence[Epoch] | None,
+    end: bool,
+    failed: Failures | None,
+    given: Sequence[Version] | None = None,
+) -> list[pa.Table]:
+    versions = versions_of(roots, given, None if epochs is None else len(epochs))
+    if versions.epochs > 1:
+        assert epochs is not None
+        for versions.epoch in range(len(epochs)):
+            _answers_of(roots, epochs[: versions.epoch + 1], False, failed, versions)
+        versions.epoch = len(epochs)
+    return _answers_of(roots, epochs, end, failed, versions)
+
+
+def _answers_of(
+    roots: Sequence[nodes.Node],
+    epochs: Sequence[Epoch] | None,
+    end: bool,
+    failed: Failures | None,
+    versions: Versions,
 ) -> list[pa.Table]:
     arrived = _arrived(roots, epochs)
     named = nodes.named_sources(*roots)
@@ -139,7 +182,7 @@ def _answers(
     admitted = {id(source): _admit(source, arrived[id(source)]) for source in named.values()}
     names = {id(source): name for name, source in named.items()}
     furthest = _furthest(roots, {source: fate.watermark for source, fate in admitted.items()})
-    whole = Interpretation(names, failed, MOST_TICKS * times, furthest)
+    whole = Interpretation(names, failed, MOST_TICKS * times, furthest, versions)
     read = {id(source): _read(source, admitted[id(source)], end) for source in named.values()}
     try:
         answers = _interpreted(roots, read, whole)
@@ -187,33 +230,48 @@ def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Ta
 
 def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
     """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
-    named = nodes.named_sources(*roots)
-    cut = [_bounded(named)] if epochs is None else [_by_name(epoch, named) for epoch in epochs]
-    return {id(s): [_tuples(epoch[n], s, n) for epoch in cut if n in epoch] for n, s in named.items()}
+    named, read = nodes.named_sources(*roots), read_by(roots)
+    if epochs is None:
+        return {id(s): [_all_of(s, name, read)] for name, s in named.items()}
+    cut = [_by_name(epoch, named) for epoch in epochs]
+    return {id(s): [_tuples(epoch[n], s, n, read) for epoch in cut if n in epoch] for n, s in named.items()}
 
 
-def _tuples(delivered: pa.Table, source: nodes.Source, name: str) -> pa.Table:
-    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's."""
-    names = [source.time if column == TS else column for column in source.schema.names]
-    if sorted(names) != sorted(delivered.column_names):
-        msg = f"the schema of {name} changed: it has {', '.join(delivered.column_names)}, the query was built for {', '.join(names)}"
-        raise SourceError(msg)
-    try:
-        delivered.validate(full=True)
-        return delivered.select(names).rename_columns(source.schema.names).cast(source.schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
+def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
+    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's.
+
+    A column that the query does not read may be missing, or be of another type: there is nothing in it then.
+    """
+    columns = []
+    for field in source.schema:
+        raw = source.time if field.name == TS else field.name
+        if delivered.column_names.count(raw) == 1:
+            there = delivered.column(raw)
+            try:
+                there.validate(full=True)
+                columns.append(there.cast(field.type))
+                continue
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                problem = f"{name} delivers what its stream does not hold: {error}"
+        else:
+            there = ", ".join(delivered.column_names)
+            problem = f"the schema of {name} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
+        if field.name == TS or field.name.lower() in read:
+            raise SourceError(problem)
+        columns.append(pa.nulls(delivered.num_rows, field.type))
+    return pa.table(columns, schema=source.schema)
 
 
-def _bounded(named: Mapping[str, nodes.Source]) -> dict[str, pa.Table]:
-    for name, source in named.items():
-        if not source.origin.bounded:
-            msg = (
-                f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
-                " epochs=[...], or build the query on a bounded source"
-            )
-            raise QueryError(msg)
-    return {name: source.origin.table() for name, source in named.items()}
+def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
+    origin = source.origin
+    if not origin.bounded:
+        msg = (
+            f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
+            " epochs=[...], or build the query on a bounded source"
+        )
+        raise QueryError(msg)
+    tables = origin.tables() if hasattr(origin, "tables") else [origin.table()]
+    return pa.concat_tables([source.schema.empty_table(), *(_tuples(table, source, name, read) for table in tables)])
 
 
 def _by_name(epoch: Epoch, named: Mapping[str, nodes.Source]) -> Mapping[str, pa.Table]:
@@ -298,6 +356,8 @@ def _parts(node: nodes.Node, inputs: Sequence[Answer], whole: Interpretation) ->
             return tuple(part for answer in inputs for part in answer.parts)
         case nodes.Map() | nodes.Filter() | nodes.Case():
             return tuple(_stepped(node, part, whole) for part in inputs[0].parts)
+        case nodes.TableJoin():
+            return tuple(_beside_table(node, number, part, whole) for number, part in enumerate(inputs[0].parts))
         case _:
             return (Part(node, (), _result(node, inputs).cast(node.schema)),)
 
@@ -309,6 +369,12 @@ def _stepped(node: Step, part: Part, whole: Interpretation) -> Part:
         found, failing = surviving(lambda tuples: _step(node, tuples), node.schema.empty_table(), part.table)
         words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.words
         _put_aside(part, words, failing, whole.names, whole.failed)
+    return Part(part.producer, (*part.steps, node.words), found.cast(node.schema))
+
+
+def _beside_table(node: nodes.TableJoin, number: int, part: Part, whole: Interpretation) -> Part:
+    """Tuples are still whose they were."""
+    found = whole.versions.joined(node, (id(node), number, whole.substream), part.table)
     return Part(part.producer, (*part.steps, node.words), found.cast(node.schema))
 
 
@@ -340,7 +406,7 @@ def _step(node: Step, tuples: pa.Table) -> pa.Table:
 def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
     match node:
         case nodes.TimeJoin():
-            return time_join(node, inputs[0].table, inputs[1].table)
+            return time_join(node, inputs[0], inputs[1])
         case nodes.CountJoin():
             return count_join(node, inputs[0], inputs[1])
         case nodes.TimeAggregate():
@@ -443,7 +509,7 @@ def _on_bodies(
     answers = {}
     failed: Failures = {}
     for number, parts in inputs.items():
-        alone = replace(whole, failed=None if whole.failed is None else {})
+        alone = replace(whole, failed=None if whole.failed is None else {}, substream=number)
         leaf = {id(body.leaf): Answer(tuple(parts), watermark)}
         answers[number] = _interpreted([body.root], leaf, alone)[id(body.root)]
         for place, found in (alone.failed or {}).items():

@@ -77,16 +77,45 @@ def _keys_or_none(tuples: pa.Table, by: Sequence[str]) -> list[Key | None]:
     return [None if without else key for without, key in zip(missing, keys_of(tuples, by), strict=True)]
 
 
+def table_join(node: nodes.TableJoin, tuples: pa.Table, rows: pa.Table) -> pa.Table:
+    """Every tuple meets every row; with `keep`, one that meets none comes once, with nulls."""
+    whole = np.full(tuples.num_rows, rows.num_rows)
+    l_rows, r_rows = _matches(node.on, tuples, rows, _pairs(np.zeros_like(whole), whole))
+    alone = np.setdiff1d(np.arange(tuples.num_rows), l_rows) if node.keep else row_numbers([])
+    l_rows = np.concatenate([l_rows, alone])
+    r_taken = rows.take(pa.array([*r_rows.tolist(), *[None] * len(alone)], pa.int64()))
+    return _joined(node, times_of(tuples)[l_rows], tuples.take(l_rows), r_taken)
+
+
 # --- joins --------------------------------------------------------------------------------------------------
 
 
-def time_join(node: nodes.TimeJoin, left: pa.Table, right: pa.Table) -> pa.Table:
+def time_join(node: nodes.TimeJoin, given_left: Given, given_right: Given) -> pa.Table:
+    left, right = given_left.table, given_right.table
     right = right.take(np.argsort(times_of(right), kind="stable"))
     l_times, r_times = times_of(left), times_of(right)
     low = np.searchsorted(r_times, _plus(l_times, -node.w2), side="left")
     high = np.searchsorted(r_times, _plus(l_times, node.w1), side="right")
     l_rows, r_rows = _matches(node.on, left, right, _pairs(low, high))
-    return _joined(node, np.minimum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))
+    found = [_joined(node, np.minimum(l_times[l_rows], r_times[r_rows]), left.take(l_rows), right.take(r_rows))]
+    if "l" in node.kept:
+        alone = _without_partner(l_times, l_rows, node.w1, given_right.watermark)
+        found.append(_joined(node, l_times[alone], left.take(alone), right.take(_nothing(alone))))
+    if "r" in node.kept:
+        alone = _without_partner(r_times, r_rows, node.w2, given_left.watermark)
+        found.append(_joined(node, r_times[alone], left.take(_nothing(alone)), right.take(alone)))
+    return one(found)
+
+
+def _without_partner(times: Numbers, paired: Numbers, window: int, other: float) -> Numbers:
+    """The rows that are in no pair, and with which none can be any more: the other side's time is past their window."""
+    known = set(paired.tolist())
+    return row_numbers(row for row, ts in enumerate(times.tolist()) if row not in known and other > ts + window)
+
+
+def _nothing(rows: Numbers) -> pa.Array:
+    """As many row numbers of no row."""
+    return pa.nulls(len(rows), pa.int64())
 
 
 def count_join(node: nodes.CountJoin, given_left: Given, given_right: Given) -> pa.Table:
@@ -146,7 +175,7 @@ def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
     return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
 
 
-def _joined(node: nodes.Pairing, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+def _joined(node: nodes.Pairing | nodes.TableJoin, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
     sides = {"l": left, "r": right}
     columns = [sides[side][name] for _, side, name in node.columns]
     return pa.table([timestamps(times), *columns], names=node.schema.names)

@@ -21,7 +21,7 @@ from typing import Any
 from headrace import form
 from headrace.errors import CorruptState, QueryError
 from headrace.limits import MOST_SLOTS
-from headrace.routing.base import EVERYWHERE, NOWHERE, Adapts, Grouping, Layout, Numbers, Router
+from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adapts, Grouping, Layout, Numbers, Router
 from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, Split
 from headrace.routing.one_slot import OneSlotRouter
 from headrace.routing.ranges import RangeGrouping, Ranges, RangesRouter
@@ -59,6 +59,7 @@ __all__ = [
     "EVERYWHERE",
     "LAYOUTS",
     "NOWHERE",
+    "NUMBER",
     "ROUTERS",
     "Adapts",
     "ContentRouter",

@@ -32,6 +32,8 @@ Rows = npt.NDArray[np.bool_]  # which tuples of a table
 NOWHERE = -1  # the group of a tuple that no slot gets
 EVERYWHERE = -2  # the group of a tuple that every slot gets
 
+NUMBER = "__n"  # the column of tuples in state that holds their own number
+
 SLOT, SLOTS = form.whole(0, MOST_SLOTS - 1), form.whole(1, MOST_SLOTS)
 GROUP, GROUPS = form.whole(0, MOST_GROUPS - 1), form.whole(1, MOST_GROUPS)
 
@@ -51,6 +53,11 @@ class Grouping(ABC):
     @abstractmethod
     def keeps_hash(self) -> bool:
         """Whether tuples in state have the hash beside them that gave them their group."""
+
+    @property
+    @abstractmethod
+    def numbered(self) -> bool:
+        """Whether tuples in state have a number of their own beside them, by which others can speak of them."""
 
     @abstractmethod
     def groups(self, table: pa.Table, total: int) -> Groups:

@@ -43,6 +43,7 @@ class HashGrouping(Grouping):
 
     types: tuple[pa.DataType, ...] | None = None
     drop_null: bool = False
+    numbered: bool = False
     keeps_hash: ClassVar[bool] = True
 
     def groups(self, table: pa.Table, total: int) -> Groups:

@@ -71,6 +71,7 @@ class RangeGrouping(Grouping):
     width: float = 0.0
     drop_null: ClassVar[bool] = True
     keeps_hash: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
 
     @property
     def is_point(self) -> bool:

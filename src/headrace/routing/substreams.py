@@ -28,6 +28,7 @@ class SubstreamGrouping(Grouping):
     substreams: int
     drop_null: ClassVar[bool] = False
     keeps_hash: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
 
     def groups(self, table: pa.Table, total: int) -> Groups:
         every = self._group(np.arange(self.substreams), total)

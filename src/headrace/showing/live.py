@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.engine.figures import EpochRecord
-from headrace.engine.progress import Progress, SplitFigures
+from headrace.engine.progress import Progress, SplitFigures, VersionFigures
 from headrace.engine.reports import TableUse
 from headrace.engine.run import Run
 from headrace.engine.sizes import TableSize
@@ -268,6 +268,7 @@ def _condition(progress: Progress) -> Table:
             (name, Text(f"pairs: {how}", "yellow" if "DuckDB, one" in how else ""))
             for name, how in progress.joins.items()
         ),
+        *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
     ]
     for subject, text in subjects:
         table.add_row(Text(printable(subject), "dim"), text)
@@ -305,6 +306,20 @@ def tables(progress: Progress) -> list[tuple[str, str]]:
         for name, found in own.items()
     ]
     return sizes + [(f"tables of {operator}", _use(use)) for operator, use in progress.table_use.items()]
+
+
+def versions(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
+    """Which version of the tables that streams are joined with is used, and whether it could be read."""
+    return [(name, _version(each)) for name, each in found.items()]
+
+
+def _version(found: VersionFigures) -> str:
+    """
+    >>> _version(VersionFigures(3, 5000, 240_000, "the disk is gone"))
+    'version 3, 5,000 rows, 234.4 KiB; it could not be read again: the disk is gone'
+    """
+    text = f"version {found.version}, {found.rows:,} row{'' if found.rows == 1 else 's'}, {size(found.bytes)}"
+    return text if found.trouble is None else f"{text}; it could not be read again: {found.trouble}"
 
 
 def _use(use: TableUse) -> str:

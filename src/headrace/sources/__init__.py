@@ -6,7 +6,6 @@ the engine knows how to hand its kind to Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -41,6 +40,8 @@ class Described(Protocol):
     def raw_schema(self) -> pa.Schema: ...
     @property
     def time(self) -> str: ...
+    def needs(self, name: str) -> bool:
+        """Whether a column of the stream must be there as it was declared."""
 
 
 class TableOrigin:
@@ -58,9 +59,12 @@ class TableOrigin:
 
 def as_tuples(raw: pa.Table, source: Described, schema: pa.Schema) -> pa.Table:
     """Delivered rows as tuples with some columns of the stream, in order: time renamed, types plain."""
-    names = raw_names(schema, source)
-    check_schema(raw.schema, source, names)
-    columns = [_column(raw, name, kind, source) for name, kind in zip(names, schema.types, strict=True)]
+    check_schema(raw.schema, source, schema)
+    fits = fitting(raw.schema, source, schema)
+    columns = [
+        _column(raw, name, field.type, source) if name in fits else pa.nulls(raw.num_rows, field.type)
+        for name, field in zip(raw_names(schema, source), schema, strict=True)
+    ]
     return pa.table(columns, schema=schema)
 
 
@@ -79,31 +83,34 @@ def check_text(rows: pa.Table, source: str) -> None:
             raise SourceError(msg) from None
 
 
-def check_schema(found: pa.Schema, source: Described, wanted: Sequence[str] | None = None) -> None:
-    """Stop when a source no longer delivers what the query was built for: all columns, or those that are wanted."""
-    expected = source.raw_schema
-    missing = [name for name in (expected.names if wanted is None else wanted) if name not in found.names]
-    added = [name for name in found.names if name not in expected.names]
+def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None:
+    """Stop when a source no longer delivers what the query reads of it, as it was declared; other columns are free."""
     label = source.name or "a source"
-    twice = sorted({name for name in found.names if found.names.count(name) > 1})
+    needed = [raw for name, raw in zip(schema.names, raw_names(schema, source), strict=True) if source.needs(name)]
+    twice = [name for name in needed if found.names.count(name) > 1]
     if twice:
         raise SourceError(f"{label} delivers columns of the same name: {twice}; name each column once")
-    if missing or added:
+    if missing := [name for name in needed if name not in found.names]:
         msg = (
-            f"the schema of {label} changed: missing {missing or 'nothing'}, new {added or 'nothing'};"
-            f" the query was built for {', '.join(expected.names)}; build it again with the new schema"
+            f"the schema of {label} changed: missing {missing}, which the query reads; there are {', '.join(found.names)};"
+            " deliver them again, or build the query without them"
         )
         raise SourceError(msg)
-    for field in expected:
-        if field.name not in found.names:
-            continue
-        now = found.field(field.name).type
-        if not _same_kind(now, field):
-            msg = f"column {field.name!r} of {label} changed its type from {field.type} to {now}; build the query again"
+    for name in needed:
+        field, now = source.raw_schema.field(name), found.field(name).type
+        if not same_kind(now, field):
+            msg = f"column {name!r} of {label} changed its type from {field.type} to {now}; build the query again"
             raise SourceError(msg)
 
 
-def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
+def fitting(found: pa.Schema, source: Described, schema: pa.Schema) -> list[str]:
+    """The columns that are taken of what was found, as the source calls them."""
+    there = [name for name in raw_names(schema, source) if found.names.count(name) == 1]
+    return [name for name in there if same_kind(found.field(name).type, source.raw_schema.field(name))]
+
+
+def same_kind(now: pa.DataType, field: pa.Field) -> bool:
+    """Whether values of a type are what a column of a stream is made of."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
     except QueryTypeError:  # a type that no stream carries
@@ -112,13 +119,14 @@ def _same_kind(now: pa.DataType, field: pa.Field) -> bool:
 
 def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:
     try:
-        return _plain(raw.column(name), kind)
+        return plain(raw.column(name), kind)
     except pa.ArrowInvalid as error:
         msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
         raise SourceError(msg) from None
 
 
-def _plain(column: Any, kind: pa.DataType) -> Any:
+def plain(column: Any, kind: pa.DataType) -> Any:
+    """A column in the type that streams carry it in."""
     if column.type == kind:
         return column
     if pa.types.is_timestamp(kind) and kind.tz and not getattr(column.type, "tz", None):

@@ -99,13 +99,16 @@ class FilesOrigin:
         return schema
 
     def table(self) -> pa.Table:
-        """All that is there now, whatever the order of columns or the encoding in each file."""
+        """All that is there now, whatever the order of columns or the encoding in each file; all have the same columns."""
         schema = self.schema()
-        tables = [self._plain(path, schema) for path in self.listing()]
+        tables = [self._plain(path, table, schema) for path, table in zip(self.listing(), self.tables(), strict=True)]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
-    def _plain(self, path: Path, schema: pa.Schema) -> pa.Table:
-        table = read_file(path)
+    def tables(self) -> list[pa.Table]:
+        """The same, each file as it is."""
+        return [read_file(path) for path in self.listing()]
+
+    def _plain(self, path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
         if sorted(table.column_names) != sorted(schema.names):
             names = ", ".join(table.column_names)
             raise SourceError(f"the schema changed: {str(path)!r} has {names}, others {', '.join(schema.names)}")

@@ -152,6 +152,11 @@ def write_block(
     return block
 
 
+def content_checksum(table: pa.Table) -> str:
+    """The checksum that a block of this table would have, without groups."""
+    return checksum(*_serialise(table, None, "of a table"))
+
+
 class _Parts(list[Data]):
     """What Arrow writes, as it writes it: large buffers are those of the table, small ones are put together."""
 

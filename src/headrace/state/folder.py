@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 FOLDERS = ("blocks", "manifests")
 LOCK = "writer.lock"
+ENDED = "ended: "  # how the note of a run begins that ended in order
 
 _OWN = {*FOLDERS, LOCK}
 
@@ -117,16 +118,21 @@ class WriterLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another run"
+            said = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            holder = said.splitlines()[0] if said else "another run"
             raise WriterConflict(
                 f"{self.path.parent} is in use by {holder}. Stop that run, or give this one its own folder"
             ) from None
         except OSError as error:
             raise StateError(f"cannot lock {self.path}: {error}. Use a local disk") from error
         try:
-            self.left = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            said = os.pread(descriptor, 400, 0).decode("utf-8", "replace").strip()
+            self.left = said.splitlines()[-1] if said else ""
+            ended = (
+                f"{self.left}\n" if self.left.startswith(ENDED) else ""
+            )  # of whoever ended in order before: still true
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n{ended}".encode(), 0)
         except OSError as error:
             raise StateError(f"cannot write {self.path}: {error}. Make room, or correct the disk") from error
 

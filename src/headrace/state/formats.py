@@ -5,9 +5,11 @@
     3   blocks were described by objects; how epochs came by their tables was not counted. What lies in its blocks is read as
         it is (`blocks`, `tables`): offsets of groups of eight bytes each, rows of tables with `__substream` and `__at` in full
     4   of a table it was not known how many rows of an epoch are live: what older epochs wrote goes by bases alone
-    5   this one
+    5   without tables beside streams; a query was known by its nodes alone, not by what each operator and result means: it is gone
+        on with unchanged
+    6   this one
 
-Invariant: whatever is committed has the present format. State of formats 3 and 4 is gone on with, and is of format 5 from
+Invariant: whatever is committed has the present format. State of formats 3 to 5 is gone on with, and is of format 6 from
 the first epoch on; what the earlier epochs left is read as it is until it goes.
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-FORMAT = 5
+FORMAT = 6
 OLDEST = 3  # that can be read
 
 _BLOCK = ("name", "bytes", "checksum", "rows", "low", "high")
@@ -46,6 +48,10 @@ def _later_than_4(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "operators": {name: _with_ages(operator) for name, operator in operators.items()}}
 
 
+def _later_than_5(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "tables": {}}
+
+
 def _with_ages(operator: Any) -> Any:
     if not isinstance(operator, dict) or not isinstance(tables := operator.get("tables"), dict):
         return operator
@@ -65,4 +71,8 @@ def _rows_of_blocks(tree: Any) -> Any:
     return {name: _rows_of_blocks(item) for name, item in tree.items()}
 
 
-_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _later_than_3, 4: _later_than_4}
+_LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    3: _later_than_3,
+    4: _later_than_4,
+    5: _later_than_5,
+}

@@ -132,6 +132,17 @@ class LedgerState:
 
 
 @dataclass(frozen=True)
+class TableVersion:
+    """What a table beside streams held in an epoch: the how-manyth content it is since the state began, and its rows."""
+
+    number: int
+    block: Block  # its checksum is that of the content
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, "block": self.block.to_json()}
+
+
+@dataclass(frozen=True)
 class Totals:
     """Tuples of all sources, and results by name, since the state began."""
 
@@ -183,6 +194,7 @@ class Manifest:
     layouts: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceState] = field(default_factory=dict)
     ledgers: dict[str, LedgerState] = field(default_factory=dict)  # by source that is a folder
+    tables: dict[str, TableVersion] = field(default_factory=dict)  # beside streams, by name: what this epoch used
     splits: dict[str, int] = field(default_factory=dict)  # by name: the largest time that was split, in microseconds
     operators: dict[str, OperatorState] = field(default_factory=dict)
     outbox: tuple[Output, ...] = ()
@@ -193,9 +205,11 @@ class Manifest:
     closed: bool = False
 
     def state_blocks(self) -> tuple[Block, ...]:
-        """The blocks that the next epoch begins with, each once: state of operators, and ledgers."""
+        """The blocks that the next epoch begins with, each once: state of operators, ledgers, and tables beside streams."""
         state = [block for operator in self.operators.values() for block in operator.blocks]
-        return tuple(by_name([*state, *(b for ledger in self.ledgers.values() for b in ledger.blocks)]).values())
+        tables = [version.block for version in self.tables.values()]
+        ledgers = [block for ledger in self.ledgers.values() for block in ledger.blocks]
+        return tuple(by_name([*state, *ledgers, *tables]).values())
 
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
@@ -286,6 +300,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         **plain,
         "sources": {name: source.to_json() for name, source in manifest.sources.items()},
         "ledgers": {name: ledger.to_json() for name, ledger in manifest.ledgers.items()},
+        "tables": {name: version.to_json() for name, version in manifest.tables.items()},
         "operators": {name: state.to_json() for name, state in manifest.operators.items()},
         "outbox": [output.to_json() for output in manifest.outbox],
         "totals": manifest.totals.to_json(),
@@ -324,6 +339,10 @@ def _ledgers(value: Any, key: str) -> dict[str, LedgerState]:
     return {name: LedgerState(tuple(ledger["taken"]), ledger["listed"]) for name, ledger in found.items()}
 
 
+def _tables(value: Any, key: str) -> dict[str, TableVersion]:
+    return {name: TableVersion(**version) for name, version in form.each(_VERSION)(value, key).items()}
+
+
 def _sources(value: Any, key: str) -> dict[str, SourceState]:
     return {name: SourceState(**source) for name, source in form.each(_SOURCE)(value, key).items()}
 
@@ -348,6 +367,7 @@ def _block(value: Any, key: str) -> Block:
     return Block.from_json(value)
 
 
+_VERSION = form.record(number=form.count, block=_block)
 _TABLE = form.record(
     key=form.items(form.text),
     columns=schema_from_json,
@@ -382,6 +402,7 @@ _FIELDS: dict[str, form.Form] = {
     "layouts": form.table,
     "sources": _sources,
     "ledgers": _ledgers,
+    "tables": _tables,
     "splits": form.each(form.whole(-FURTHEST, FURTHEST)),
     "operators": _operators,
     "outbox": _outbox,

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Self
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
-from headrace.state.folder import FOLDERS
+from headrace.state.folder import ENDED, FOLDERS
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
 from headrace.state.storage import Lease, Storage, is_temporary, open_storage
 from headrace.state.syncing import SyncFailed
@@ -43,6 +43,7 @@ class StateStore:
         self._named: dict[int, frozenset[str]] = {}
         self.last: Manifest | None = None
         self.previous: Manifest | None = None  # the one before it, if it is still there
+        self.delivered: int | None = None  # the epoch whose results all sinks have, if this run gave them
         self._digest: str | None = None
         self._load_patiently(_READ_ATTEMPTS if read_only else 1)
         self.state_id = self.last.state_id if self.last else uuid.uuid4().hex
@@ -127,6 +128,19 @@ class StateStore:
             except OSError as error:
                 raise StateError(f"clean-up failed: {error}. No live file was touched; repeat it") from error
 
+    def adopt(self, last: Manifest) -> None:
+        """The newest manifest as a run calls what is in it, under names of its own; what is stored stays as it is."""
+        assert self.last is not None and (last.number, last.state_id) == (self.last.number, self.last.state_id)
+        self.last = last
+
+    @property
+    def all_delivered(self) -> bool:
+        """Whether all sinks surely have the results of the newest epoch."""
+        if self.last is None or self.delivered == self.last.number:
+            return True
+        left = self._lease.left if self._lease else ""
+        return left in (_heard(self.last.number), _delivered(self.last.number))
+
     @property
     def all_heard(self) -> bool:
         """Whether the run before this one ended in order, and all who listened to it heard of its newest epoch."""
@@ -136,7 +150,8 @@ class StateStore:
         self.revoke()
         if self._lease is not None:
             told = all_heard or self.all_heard  # who committed nothing leaves what it found
-            self._lease.release(_heard(self.last.number) if told and self.last else "")
+            left = _heard if told else _delivered if self.all_delivered else None
+            self._lease.release(left(self.last.number) if left and self.last else "")
 
     def __enter__(self) -> Self:
         return self
@@ -336,4 +351,8 @@ _INTACT = "The epoch before is intact: repair the disk or make room, then start 
 
 
 def _heard(number: int) -> str:
-    return f"ended: epoch {number} was told"
+    return f"{ENDED}epoch {number} was told"
+
+
+def _delivered(number: int) -> str:
+    return f"{ENDED}epoch {number} was delivered"

@@ -7,7 +7,6 @@ changes, and when the process "crashes". Everything else (driver, stages, kernel
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.engine import places
+from headrace.engine import changing, places, stored
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
@@ -29,11 +28,11 @@ from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing.checking import check_processor
-from headrace.testing.tables import table_stream
+from headrace.testing.tables import arrow_table, table_stream
 
 CACHE = 64 << 20  # bytes that tables may take in place
 
-__all__ = ["LocalRun", "check_processor", "run_locally", "table_stream"]
+__all__ = ["LocalRun", "arrow_table", "check_processor", "run_locally", "table_stream"]
 
 
 class LocalRun:
@@ -64,15 +63,23 @@ class LocalRun:
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
         roots = [node_of(q) for q in queries]
+        sorts = [ordered] * len(roots)
+        self.store = store or StateStore.open(folder)
+        try:
+            if self.store.last is not None:
+                stored.check(self.store.last)
+            begun = changing.begin(self.store, roots, sorts, str(best_effort))
+        except BaseException:
+            self.store.close()
+            raise
         if plan is None:
-            self.plan = compile_query(roots, [ordered] * len(roots), strategy)
+            self.plan = compile_query(begun.roots, sorts, strategy, held=begun.held)
         else:
-            self.plan, layouts = deploy(plan, roots, [ordered] * len(roots))
+            self.plan, layouts = deploy(plan, begun.roots, sorts)
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
         names = [*(f"late:{s.name}" for s in self.plan.sources), *(place.name for place in places.of(self.plan))]
         self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
-        self.store = store or StateStore.open(folder)
-        self.schemas = dict(zip(self.plan.results, [q.schema for q in queries], strict=True))
+        self.schemas = dict(zip(self.plan.results, [root.schema for root in begun.roots], strict=True))
         settings = Settings(
             slots,
             best_effort,
@@ -87,11 +94,17 @@ class LocalRun:
             cache=cache,
             beside=True,
         )
-        fingerprint = json.loads(
-            json.dumps({"operators": nodes.fingerprint(roots, [ordered] * len(roots), str(best_effort))})
-        )
+        outlets = {**self.sinks, **self.late}
         try:
-            self.driver = Driver(self.plan, fingerprint, self.store, {**self.sinks, **self.late}, settings)
+            self.driver = Driver(
+                self.plan,
+                begun.query,
+                self.store,
+                outlets,
+                settings,
+                tables=nodes.named_tables(*begun.roots),
+                waiting=begun.waiting,
+            )
             self.driver.deliver_again()
         except BaseException:
             self.store.close()
@@ -115,6 +128,10 @@ class LocalRun:
                 windows[index].append(Window(source, table.slice(start, stop - start)))
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
         self.driver.run(Position("local"), execute, final=final, idle=idle)
+
+    def refresh(self, table: str) -> int:
+        """Read a table again, for the epochs to come; the number of its version."""
+        return self.driver.versions.renew(table)
 
     def end(self) -> None:
         self.epoch(final=True)

@@ -1,13 +1,16 @@
-"""Sources made of Arrow tables."""
+"""Sources and tables made of Arrow tables."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from headrace.durations import Duration, parse_duration
 from headrace.query import nodes
 from headrace.sources import TableOrigin
-from headrace.stream import Stream
+from headrace.sources.tables import ArrowTable, table_schema
+from headrace.stream import Stream, Table
 from headrace.types import refuse_finer, stream_schema
 
 
@@ -33,3 +36,12 @@ def table_stream(
             stream_schema(table.schema, time),
         )
     )
+
+
+def arrow_table(
+    given: pa.Table | Callable[[], pa.Table], refresh: Duration | None = None, name: str | None = None
+) -> Table:
+    """A table beside streams, made of an Arrow table, or of what a function returns whenever it is read."""
+    source = ArrowTable(given)
+    every = None if refresh is None else parse_duration(refresh, "refresh")
+    return Table(nodes.Table(name, table_schema(source.schema()), every, source))

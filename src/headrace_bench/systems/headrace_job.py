@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
+from headrace_bench.workload import ZONES
 
 POLL = 0.005
 
@@ -30,12 +31,18 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
     if task["kind"] == "aggregate":
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
+    if task["kind"] == "session":
+        return sources[0].aggregate(by=["key"], session=f"{task['gap']} seconds", n="count(*)", mean="avg(x)")
+    if task["kind"] == "table":
+        zones = hr.table(Path(task["source"]) / ZONES, name=ZONES)
+        placed = sources[0].map("key", "payload", **task["places"])
+        return placed.join(zones, on=task["on"], how=task["how"]).map("payload", "zone")
     if task["kind"] in (*PROCESSORS, "split"):
         return split(task, sources[0])
     within = f"{task['within']} seconds"
     if task["kind"] == "figure-8":
         return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
-    query = sources[0].join(sources[1], on=task["on"], within=within)
+    query = sources[0].join(sources[1], on=task["on"], within=within, how=task["how"])
     for _ in range(task["operators"] - 1):
         query = query.map(key="l_key", payload="l_payload", x="l_x").join(sources[1], on=task["on"], within=within)
     return query

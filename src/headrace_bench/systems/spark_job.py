@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from headrace_bench.systems import jobs
 from headrace_bench.task import PROCESSORS
+from headrace_bench.workload import ZONES
 
 POLL = 0.2
 
@@ -52,6 +53,13 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
+    if task["kind"] == "session":  # which ends before a tuple that is a gap behind, where ours includes it
+        window = F.session_window("ts", f"{1000 * task['gap'] + 1} milliseconds").alias("window")
+        found = streams[0].groupBy(window, "key")
+        found = found.agg(F.max("ts").alias("window_end"), F.count("*").alias("n"), F.avg("x").alias("mean"))
+        return found.select(F.col("window.start").alias("window_start"), "window_end", "key", "n", "mean")
+    if task["kind"] == "table":
+        return with_table(task, streams[0])
     if task["kind"] in PROCESSORS:
         from headrace_bench.systems import spark_processors
 
@@ -61,7 +69,15 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
     ]
     reach = f"interval {task['within']} seconds"
     on = task["on"].replace("l.", "l_").replace("r.", "r_")
-    return sides[0].join(sides[1], F.expr(f"{on} and r_ts between l_ts - {reach} and l_ts + {reach}"))
+    return sides[0].join(sides[1], F.expr(f"{on} and r_ts between l_ts - {reach} and l_ts + {reach}"), task["how"])
+
+
+def with_table(task: dict[str, Any], stream: DataFrame) -> DataFrame:
+    """Spark's own join of a stream with a static table."""
+    zones = stream.sparkSession.read.parquet(f"{task['source']}/{ZONES}")
+    placed = stream.select("payload", *(F.expr(sql).alias(name) for name, sql in task["places"].items()))
+    found = placed.alias("l").join(F.broadcast(zones).alias("r"), F.expr(task["on"]), task["how"])
+    return found.select("payload", "zone")
 
 
 def follow(query: Any, task: dict[str, Any]) -> None:

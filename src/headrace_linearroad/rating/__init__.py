@@ -6,6 +6,7 @@ trial       one number of expressways: warm-up, clock, answers, end
 parts       who takes which share of processor and memory
 responses   when each answer was there, against its limit
 judging     every row of it, judged some expressways at a time
+model       what other numbers of cores would bear
 searching   the largest number that holds
 show        the command;  report, charts    its page
 """

@@ -49,7 +49,7 @@ def _stages(cpu: dict[str, float], epochs: list[dict[str, Any]]) -> dict[str, fl
         return float(sum(epoch["cpu"].get(name, 0.0) for epoch in epochs))
 
     operators = {words: total(name) for name, words in OPERATORS.items()}
-    reading, slots = total("reading"), total("slots")
+    reading, slots, commit, delivery = (total(name) for name in ("reading", "slots", "commit", "delivery"))
     found = {
         "feeder": cpu[FEEDER],
         "reading and splitting": reading,
@@ -57,7 +57,9 @@ def _stages(cpu: dict[str, float], epochs: list[dict[str, Any]]) -> dict[str, fl
         "slots, the rest": max(slots - sum(operators.values()), 0.0),
         "workers, beside tasks": max(cpu[WORKERS] - reading - slots, 0.0),
         "JVM": cpu[JVM],
-        "driver": cpu[DRIVER],
+        "commit": commit,
+        "delivery": delivery,
+        "driver, the rest": max(cpu[DRIVER] - commit - delivery, 0.0),
     }
     return _rounded(found)
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute
 
@@ -35,7 +36,8 @@ from headrace_linearroad.validating.comparing import KINDS
 from headrace_linearroad.validating.duck import connection
 
 MODULE = "headrace_linearroad.rating.judging"
-AT_ONCE = 16_000_000  # tuples of a group, about: some 2 GB
+AT_ONCE = 16_000_000  # tuples of a group, at least: some 2 GB
+PER_TUPLE, SHARE = 125, 0.5  # bytes that the judge takes for a tuple, and of the free memory what all judges may take
 OWNERS = dict.fromkeys(OUTPUTS, ("vid", CARS)) | {"travel_times": ("qid", QUESTIONS)}
 """Of each output the column that says whose a row is, and how many numbers an expressway has of it."""
 
@@ -78,11 +80,16 @@ class Judged:
         }
 
 
-def groups(settings: Settings, seconds: int, tuples: int) -> list[Group]:
+def at_once(judges: int) -> int:
+    """Tuples of a group. The larger groups are, the fewer are made beside them, and the fewer times all answers are read."""
+    return max(AT_ONCE, int(psutil.virtual_memory().available * SHARE / PER_TUPLE / judges))
+
+
+def groups(settings: Settings, seconds: int, tuples: int, fit: int = AT_ONCE) -> list[Group]:
     """As many expressways at a time as fit, with those beside them; at least one."""
     beside = len({far for _, far in BACK if far})
     per_road = max(tuples / settings.expressways, seconds)
-    size = max(1, int(AT_ONCE / per_road) - beside)
+    size = max(1, int(fit / per_road) - beside)
     return [(first, min(first + size, settings.roads)) for first in range(0, settings.roads, size)]
 
 
@@ -112,7 +119,7 @@ def judge(
 ) -> dict[str, Any]:
     """All rows of a run that was offered these seconds, by a process for each core."""
     outputs.demand(answers)
-    every = groups(settings, len(offered.tuples), sum(offered.tuples))
+    every = groups(settings, len(offered.tuples), sum(offered.tuples), at_once(cores()))
     many = min(cores(), len(every))
     found = Judged()
     with ExitStack() as stack:

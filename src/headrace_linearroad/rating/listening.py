@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def _epoch(record: EpochRecord, at: float) -> dict[str, Any]:
         "rows": {RESULTS[name]: result.rows for name, result in record.results.items() if name in RESULTS},
         "phases": {} if phases is None else {name: getattr(phases, name) for name in PHASES},
         "cpu": {"reading": cpu - slots, "slots": slots}
+        | ({} if record.driver is None else asdict(record.driver))
         | {name: operator.cpu for name, operator in record.operators.items()},
         "state_bytes": progress.state_bytes,
         "tables": {

@@ -15,6 +15,8 @@ from headrace.errors import WorkloadError
 from headrace.screen import printable
 from headrace_bench.report import Grid, Panel, Series, demand_matplotlib, number, size, svg
 from headrace_linearroad.forms import OUTPUTS
+from headrace_linearroad.generating.demand import FULL
+from headrace_linearroad.rating.model import fitted
 from headrace_linearroad.rating.parts import PARTS
 from headrace_linearroad.rating.responses import LIMITS
 from headrace_linearroad.rating.show import load, of_processor, of_responses, of_trials, silent
@@ -22,7 +24,6 @@ from headrace_linearroad.rating.show import load, of_processor, of_responses, of
 Trial = Mapping[str, Any]
 
 OURS = "headrace"
-FULL = 1700  # tuples per second and expressway: the benchmark's end
 MB = 1e6
 
 
@@ -96,7 +97,9 @@ def _page(trials: Sequence[Trial], beside: Sequence[Trial], machine: Mapping[str
         *_section("Response times", [_against_L(trials), _over_time(shown)], _said_of_responses(shown)),
         _table(of_trials(trials)),
         _table(of_responses(shown)),
-        *_section("Processor", [_cpu(trials), _phases(trials)], _bound(shown, cores)),
+        *_section(
+            "Processor", [_cpu(trials), _phases(trials)], [*_bound(shown, cores), *_said_by_model(trials, cores)]
+        ),
         _table(of_processor(shown)),
         *_section("Memory and state", [_memory(shown), _state(shown), _per_car(trials)], _said_of_state(shown)),
         *_section("Epochs", [_epochs(shown), _rows(shown)], []),
@@ -294,6 +297,18 @@ def _bound(trial: Trial, cores: int) -> list[str]:
         f" longest in {slowest} ({phases[slowest]:.0%}). So {bound}.",
         f"The feeder takes {feeder:.4f} cores, {feeder / cores:.2%} of the machine"
         + (f", and was {trial['feeder']['latest'] * 1000:.0f} ms late at most." if trial["feeder"] else "."),
+    ]
+
+
+def _said_by_model(trials: Sequence[Trial], cores: int) -> list[str]:
+    model = fitted(trials, cores)
+    if model is None:
+        return []
+    would = ", ".join(f"{many} would bear {model.bears(many):,.0f}" for many in (cores, cores + 2, 2 * cores + 4))
+    return [
+        f"From the epochs of all trials: one takes {model.fixed:.2f} s, and for a million tuples {model.shared * 1e6:.2f} s that cores divide"
+        f" among them and {model.alone * 1e6:.2f} s that they do not; the slowest hundredth takes {model.unsteady:.2f} times that. Cores, by"
+        f" this model, if nothing else stands in their way: {would} expressways."
     ]
 
 

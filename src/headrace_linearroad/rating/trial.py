@@ -136,6 +136,7 @@ class Trial:
                 self._close(spark)
         result = self._result(offered, pieces, given_up)
         if given_up is None:
+            self.display.say(f"{_worst(result['outputs'])}; now every row is judged")
             result["judged"] = self._judge(offered, result)
         result["held"] = self._held(result)
         result["took"] = round(time.monotonic() - began, 1)
@@ -358,6 +359,13 @@ class Trial:
             self.display.doing,
         )
         return verdict | {"took": round(time.monotonic() - began, 1)}
+
+
+def _worst(outputs: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is known of the responses before the rows are judged, which may take longer than the run."""
+    broken = [name for name, output in outputs.items() if not output["held"]]
+    kept = f"limits of {', '.join(broken)} were not kept" if broken else "every limit was kept"
+    return f"{kept}, the longest response took {max(output['worst'] for output in outputs.values()):.2f} s"
 
 
 def _rows(folder: Path) -> int:

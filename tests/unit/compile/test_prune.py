@@ -304,10 +304,22 @@ def test_columns_of_lambdas_and_of_arrows_are_carried(expression: str, tmp_path:
     assert found.num_rows and difference(reference(query), found) is None
 
 
-def test_state_that_holds_other_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_holds_more_columns_goes_on_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = wide("a", 0).join(wide("b", 1), on=EQUAL, within="1 hour").map(v="a1")
     with monkeypatch.context() as other_version:
-        other_version.setattr(compiler, "prune", lambda plan, like=None: plan)
+        other_version.setattr(compiler, "prune", lambda plan, given=None: plan)
         in_epochs(query, tmp_path / "state").close()
-    with pytest.raises(QueryChanged, match="another version kept other columns"):
-        LocalRun(query, tmp_path / "state")
+    run = LocalRun(query, tmp_path / "state")
+    assert run.plan.by_name["join-1"].schemas[0].names == wide("a", 0).columns
+    run.close()
+
+
+def test_state_that_lacks_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = wide("a", 0).join(wide("b", 1), on=EQUAL, within="1 hour").map(v="a1")
+    in_epochs(query, tmp_path / "state").close()
+    with monkeypatch.context() as other_version:
+        other_version.setattr(compiler, "lacking_in", lambda plan, given: {})
+        wider = wide("a", 0).join(wide("b", 1), on=EQUAL, within="1 hour").map(v="a1 + a2")
+        LocalRun(wider, tmp_path / "state").close()  # what the next look must find
+    with pytest.raises(QueryChanged, match="but not a2, which is read now"):
+        LocalRun(wider, tmp_path / "state")

@@ -1,0 +1,396 @@
+"""A query held against the one that a state was made by: which operators go on with their state, and which cannot.
+
+    restart   =>  every operator and source of the state is kept, and none but an order of results is added
+    migrate   =>  what is not kept is lost, what is added begins empty; both are said
+
+Whatever else differs between the two queries (steps behind the last state, sinks, results, a longer lateness, `idle`,
+`ahead`) touches no state: it may change at any start, is said, and stands in the manifest from the next epoch on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace import plan as p
+from headrace.compile import Held, compile_query, lacking
+from headrace.engine import identity
+from headrace.engine.begun import as_begun
+from headrace.engine.lying import known
+from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning
+from headrace.engine.work import Work, WorkSoFar
+from headrace.errors import QueryChanged
+from headrace.operators.base import Operator
+from headrace.plan.columns import names_of
+from headrace.query import nodes
+from headrace.screen import printable
+from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.store import StateStore
+
+_log = logging.getLogger(__name__)
+
+ORDER = "order"  # an operator that begins empty without losing anything: results in sequence from now on
+RATHER_NEW = "use a new checkpoint folder, or the query it was made for"
+MOST_CHANGES = 100  # that a manifest remembers
+NOT_NOTED = (
+    "this state was left by a version that did not note what each operator means: start it once with the query it was made"
+    " for, then with this one"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two queries: by new name, what was kept; what is lost, added or impossible; and what is free to change."""
+
+    kept: dict[str, str]  # operator: what the state calls it
+    results: dict[str, str | None]  # result: what the state calls it; None: it is new
+    lost: dict[str, str] = field(default_factory=dict)  # operator or source of the state: why
+    added: dict[str, str] = field(default_factory=dict)  # operator or source of the query: what it is
+    impossible: list[str] = field(default_factory=list)  # whatever is done with operators
+    shorter: list[str] = field(default_factory=list)  # sources that may be less late: only where state is carried over
+    said: list[str] = field(default_factory=list)  # free changes
+    altered: dict[str, bool] = field(default_factory=dict)  # results that are made otherwise: whether of other columns
+
+    @property
+    def continues(self) -> bool:
+        """Whether a run may simply go on with the state."""
+        added = [name for name in self.added if kind_of(name) != ORDER]
+        return not (self.lost or added or self.impossible or self.shorter)
+
+    @property
+    def same_names(self) -> bool:
+        return all(new == old for names in (self.kept, self.results) for new, old in names.items())
+
+    def listed(self) -> Iterator[str]:
+        """For people, one line for each operator and source."""
+        for name, why in self.lost.items():
+            yield f"lost: {name}: {why}"
+        for name, old in self.kept.items():
+            yield f"kept: {name}" + (f", which was {old}" if name != old else "")
+        for name, what in self.added.items():
+            yield f"added: {name}: {what}"
+
+
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
+    """Two sections `query` of a manifest."""
+    before, after = Meanings(old), Meanings(new)
+    kept = _matched(before, after)
+    results = _matched_results(before, after)
+    found = Comparison(kept, results)
+    _sources(found, before, after)
+    for name in [name for name in before.operators if name not in kept.values()]:
+        twin = _twin(name, before, after, kept)
+        found.lost[name] = _difference(before, after, name, twin) if twin else "the query has it no more"
+    for name in after.operators:
+        if name not in kept:
+            found.added[name] = "begins empty"
+    if before.order != after.order:
+        found.impossible.append(f"order was {before.order!r}, is {after.order!r}")
+    _results(found, before, after)
+    return found
+
+
+def _matched(before: Meanings, after: Meanings) -> dict[str, str]:
+    """Operators of one meaning; of several, those with one name first."""
+    left = dict(before.digests)
+    found = {name: name for name, digest in after.digests.items() if left.get(name) == digest}
+    left = {name: digest for name, digest in left.items() if name not in found}
+    for name, digest in after.digests.items():
+        if name not in found and (same := next((n for n, d in left.items() if d == digest), None)):
+            found[name] = same
+            del left[same]
+    return {name: found[name] for name in after.operators if name in found}
+
+
+def _matched_results(before: Meanings, after: Meanings) -> dict[str, str | None]:
+    """Those that mean the same, same place first; of the others, those in the same place."""
+    known = {name: before.result_digest(name) for name in before.results}
+    mine = {name: after.result_digest(name) for name in after.results}
+    found: dict[str, str | None] = {name: name for name in mine if known.get(name) == mine[name]}
+    for name, digest in mine.items():
+        free = [n for n, d in known.items() if d == digest and n not in found.values()]
+        if name not in found and free:
+            found[name] = free[0]
+    for name in mine:
+        if name not in found:
+            found[name] = name if name in known and name not in found.values() else None
+    return {name: found[name] for name in mine}
+
+
+def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
+    for name, source in before.sources.items():
+        now = after.sources.get(name)
+        if now is None:
+            found.lost[name] = "the query reads this source no more"
+            if renamed := [other for other in after.sources if other not in before.sources]:
+                found.lost[name] = f"its name was {name!r}, is {renamed[0]!r}"
+            continue
+        if different := _keys(source_meaning(source), source_meaning(now)):
+            found.impossible.append(f"source {name}: {different}")
+        if now["lateness"] < source["lateness"]:
+            was, is_ = source["lateness"], now["lateness"]
+            found.shorter.append(
+                f"source {name}: lateness was {was}, is {is_}: while state goes on it can only become longer"
+            )
+        for key in ("lateness", "idle", "ahead"):
+            if now[key] != source[key] and not (key == "lateness" and now[key] < source[key]):
+                found.said.append(f"source {name}: {key} was {source[key]}, is {now[key]}")
+    for name in after.sources:
+        if name not in before.sources:
+            found.added[name] = "a source that was not read before"
+
+
+def _results(found: Comparison, before: Meanings, after: Meanings) -> None:
+    for name, old in found.results.items():
+        if old is None:
+            found.said.append(f"{name} is new")
+            found.altered[name] = True
+        elif before.result_digest(old) != after.result_digest(name):
+            was, now = before.results[old], after.results[name]
+            found.said.append(f"{name}: {_result_difference(was, now)}")
+            found.altered[name] = was["columns"] != now["columns"]
+        elif old != name:
+            found.said.append(f"{name} was {old}")
+    gone = [name for name in before.results if name not in found.results.values()]
+    found.said.extend(f"{name} is no longer a result" for name in gone)
+
+
+def _result_difference(old: Json, new: Json) -> str:
+    names = ([column[0] for column in each["columns"]] for each in (old, new))
+    was, is_ = (_words(each["inputs"]) for each in (old, new))
+    steps = f"was {was}, is {is_}" if was != is_ else "what it is made of has changed"
+    if old["columns"] != new["columns"]:
+        steps += "; its columns were {}, are {}".format(*(", ".join(each) for each in names))
+    return steps
+
+
+# --- why an operator is another ---------------------------------------------------------------------------------------
+
+
+def _twin(name: str, before: Meanings, after: Meanings, kept: Mapping[str, str]) -> str | None:
+    """The operator of the new query that an old one seems to have become."""
+    free = [each for each in after.operators if each not in kept and kind_of(each) == kind_of(name)]
+    return name if name in free else next(iter(free), None)
+
+
+def _difference(before: Meanings, after: Meanings, old: str, new: str) -> str:
+    one, two = before.operators[old], after.operators[new]
+    if different := _keys(one["does"], two["does"]):
+        return different
+    for was, now in zip(one["inputs"], two["inputs"], strict=True):
+        if retyped := _retyped(was, now):
+            return retyped
+        if _words(was) != _words(now) or [e["steps"] for e in was] != [e["steps"] for e in now]:
+            return f"what comes to it was {_words(was)}, is {_words(now)}"
+        if [edge["reads"] for edge in was] != [edge["reads"] for edge in now]:
+            return f"it reads other columns: {_reads(was)}, not {_reads(now)}"
+    changed = [edge["from"] for side in two["inputs"] for edge in side]
+    return f"what comes to it from {', '.join(dict.fromkeys(changed))} has changed"
+
+
+def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return "; ".join(f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in keys)
+
+
+def _retyped(old: Sequence[Json], new: Sequence[Json]) -> str:
+    known = {(edge["from"], name): kind for edge in old for name, kind in edge["reads"]}
+    found = [(edge["from"], name, kind) for edge in new for name, kind in edge["reads"]]
+    changed = [(of, name, known[of, name], kind) for of, name, kind in found if known.get((of, name), kind) != kind]
+    return "; ".join(f"column {name!r} of {of} was {was}, is {kind}" for of, name, was, kind in changed)
+
+
+def _reads(edges: Sequence[Json]) -> str:
+    return ", ".join(dict.fromkeys(name for edge in edges for name, _ in edge["reads"]))
+
+
+def _words(edges: Sequence[Json]) -> str:
+    """What comes along edges, on one line."""
+    return " and ".join(
+        ", ".join([edge["from"], *(f"{_verb(step)} {' '.join(step['words'].split())}" for step in edge["steps"])])
+        for edge in edges
+    )
+
+
+def _verb(step: Json) -> str:
+    return next(verb for verb in ("map", "filter", "split") if verb in step)
+
+
+# --- the state as the new query calls it --------------------------------------------------------------------------------
+
+
+def renamed(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Json) -> Manifest:
+    """The manifest as the new query would have written it: what goes on under its new names, what is new as if it had had
+    no tuple yet. The outbox stays as it is."""
+    layouts, control = last.layouts, dict(last.control)
+    if control:
+        control["layouts"] = {n: control["layouts"][o] for n, o in found.kept.items() if o in control["layouts"]}
+    splits = _renamed_splits(found, last.query, new)
+    work = WorkSoFar.of(last)
+    if work is not None and not found.same_names:  # counting begins anew, but for what was split
+        counted = {splits[name]: counts for name, counts in work.counts.split.items() if name in splits}
+        work = WorkSoFar((), work.since, Work(split=counted), {})
+    results = {n: last.totals.results[o] for n, o in found.results.items() if o in last.totals.results}
+    begun = {name: _empty(plan.by_name[name], last.groups) for name in found.added if name in plan.by_name}
+    return replace(
+        last,
+        query=_as_laid(last.query, found, plan, new),
+        operators={**{n: last.operators[o] for n, o in found.kept.items() if o in last.operators}, **begun},
+        layouts={n: layouts[o] for n, o in found.kept.items() if o in layouts},
+        splits={splits[name]: largest for name, largest in last.splits.items() if name in splits},
+        totals=replace(last.totals, results=results),
+        work=work.to_json() if work else {},
+        control=control,
+    )
+
+
+def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, new: Json) -> Json:
+    """The new query with how the state of the old one lies; the hash of a whole tuple is its group, whatever it has."""
+    laid = identity.laid(plan)
+    for part, now in laid.items():
+        was = {n: old[part][o] for n, o in found.kept.items() if o in old.get(part, {})}
+        routed = {n for n, o in found.kept.items() if o in old["routers"]}
+        whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
+        added = {n: now[n] for n in now if n in found.added or n in whole}
+        laid[part] = {**was, **added}
+    return {**new, **laid, "changes": old.get("changes", [])}
+
+
+def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
+    """By what the state calls a split, what the query does: both stand before the same operators."""
+    was = old.get("means", new["means"])
+    names: dict[str, str] = {}
+    for mine, former in found.kept.items():
+        for one, two in zip(was[former]["inputs"], new["means"][mine]["inputs"], strict=True):
+            names |= dict(zip(_splits(one), _splits(two), strict=True))
+    return names
+
+
+def _splits(edges: Sequence[Json]) -> list[str]:
+    return [step["name"] for edge in edges for step in edge["steps"] if "split" in step]
+
+
+def _empty(operator: Operator, groups: int) -> OperatorState:
+    """The state of an operator before its first tuple."""
+    tables = {name: known(None, name, operator, groups) for name in operator.tables}
+    return OperatorState(tuple(() for _ in operator.schemas), {}, tables)
+
+
+# --- beginning, or going on ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A query as it is to be run on a state: over the columns that its sources began with."""
+
+    roots: list[nodes.Node]
+    query: Json  # what the next manifest says of it
+    held: Held = field(default_factory=dict)  # columns that state has, by operator and input
+    waiting: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # result: what the newest outbox calls it, if it does
+
+
+def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Begun:
+    """Check that a query can go on with the state that is there, and have the store call everything as the query does."""
+    last = store.last
+    if last is None:
+        return Begun(list(roots), {**described(roots, ordered, order), "changes": []})
+    over, said = as_begun(roots, last.query["operators"])
+    new = described(over, ordered, order)
+    found = held_against(last, over, ordered, new)
+    if not found.continues:
+        raise QueryChanged(refused(found))
+    waiting = _waiting(last, found, delivered=store.all_delivered)
+    store.adopt(renamed(last, found, compile_query(over, ordered), new))
+    held = held_by(found.kept, last.query)
+    return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting)
+
+
+def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Json:
+    """What a manifest says of a query."""
+    graph = json.loads(json.dumps(nodes.fingerprint(roots, ordered, order)))
+    return section(compile_query(roots, ordered), graph)
+
+
+def held_against(last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json) -> Comparison:
+    """The query against the one that a state was made by, and against the columns that the state holds."""
+    if last.query["operators"] == new["operators"]:  # whatever another version made of it
+        found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
+    elif "means" in last.query:
+        found = compare(last.query, new)
+    else:
+        changes = "; ".join(identity.changes(last.query, new))
+        raise QueryChanged(
+            f"the state belongs to another query: {changes}; {NOT_NOTED}, or use a new checkpoint folder"
+        )
+    while unfit := _unfit(last, roots, ordered, found.kept):
+        for name, why in unfit.items():
+            found.lost[found.kept[name]] = why
+        above = {name: Meanings(new).above(name) for name in found.kept}
+        for name in [n for n in found.kept if n in unfit or above[n] & unfit.keys()]:
+            found.lost.setdefault(found.kept.pop(name), "what comes to it begins anew")
+            found.added[name] = "begins empty"
+    return found
+
+
+def _unfit(
+    last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
+) -> dict[str, str]:
+    """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
+    had, held = last.query["held"], held_by(kept, last.query)
+    found = {}
+    for (name, side), columns in lacking(roots, ordered, held).items():
+        there, wanted = ", ".join(had[kept[name]][side]), ", ".join(sorted(columns))
+        found[name] = f"its state has of its tuples {there}, but not {wanted}, which is read now"
+    if not found:
+        for operator in compile_query(roots, ordered, held=held).operators:
+            was = had.get(kept.get(operator.name, ""))
+            if was is not None and (now := [schema.names for schema in operator.schemas]) != was:
+                found[operator.name] = f"its state has of its tuples {was}, of which {now} still come"
+    return found
+
+
+def refused(found: Comparison) -> str:
+    """What a query does to a state that it cannot simply go on with."""
+    impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
+    lines = "".join(f"\n  {line}" for line in (*impossible, *found.listed()))
+    return (
+        f"the state belongs to another query:{lines}\n{RATHER_NEW}; or take along what is kept, into a new checkpoint"
+        " folder: headrace migrate CHECKPOINT FILE --to NEW"
+    )
+
+
+def held_by(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
+    held = query["held"]
+    return {(n, side): names_of(columns) for n, o in kept.items() if o in held for side, columns in enumerate(held[o])}
+
+
+def _noted(last: Manifest, said: Sequence[str]) -> list[Json]:
+    """The changes that a manifest remembers, these included; they are said as well."""
+    for line in said:
+        _log.warning("the query has changed since epoch %s: %s", last.number, printable(line))
+    known: list[Json] = last.query.get("changes", [])
+    return [*known, {"epoch": last.number + 1, "said": list(said)}][-MOST_CHANGES:] if said else known
+
+
+def _waiting(last: Manifest, found: Comparison, *, delivered: bool) -> dict[str, str | None]:
+    """What the newest outbox has for each result: rows that the former query made, for a sink that may not have them.
+
+    Rows of a result that is made otherwise now go to its sink all the same, if they fit: they are of an epoch before.
+    """
+    if delivered:
+        return {name: None if name in found.altered else old for name, old in found.results.items()}
+    there = {output.result for output in last.outbox}
+    gone = [name for name in last.query.get("results", ()) if name not in found.results.values()]
+    other = [old for name, old in found.results.items() if old is not None and found.altered.get(name)]
+    for name in [name for name in (*gone, *other) if name in there]:
+        what = "is no longer a result" if name in gone else "has other columns now"
+        raise QueryChanged(
+            f"{name} {what}, and its rows of epoch {last.number} may not have reached their sink, since the run before did"
+            " not end in order; start once with the query as it was, which delivers them, and stop; then start with this one"
+        )
+    return dict(found.results)

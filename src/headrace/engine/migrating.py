@@ -1,0 +1,211 @@
+"""State carried over to another query, into a checkpoint folder of its own.
+
+Invariant: the old checkpoint is only read, under its lock. The new one is made whole and durable beside its place, under a
+name that nobody takes for a checkpoint, and comes to its place by one rename: whoever is killed at whatever step leaves
+the old one as it was and no new one, and the next attempt begins by sweeping what was left.
+
+Operators whose meaning did not change go on with their blocks, which are linked, not copied, where the file system can. What
+is added begins empty; from when on its results are complete follows from the times of the sources and from how far
+operators look back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace import plan as p
+from headrace.compile import compile_query
+from headrace.engine import changing, stored
+from headrace.engine.begun import as_begun
+from headrace.engine.changing import Comparison
+from headrace.engine.meaning import Json, Meanings
+from headrace.engine.position import Position
+from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
+from headrace.moments import NEVER, as_datetime
+from headrace.query import nodes
+from headrace.state.folder import WriterLock
+from headrace.state.manifest import LedgerState, Manifest, SourceState, manifest_name
+from headrace.state.storage import open_storage
+from headrace.state.store import BEGUN, StateStore
+from headrace.state.syncing import sync_path
+
+_log = logging.getLogger(__name__)
+
+SPARK = "spark"  # the folder of Spark's own log
+BEGUN_TEXT = b"Epochs were committed here: without manifests this state is lost.\n"
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What was done, for people."""
+
+    epoch: int  # after which the new checkpoint goes on
+    lines: tuple[str, ...]  # kept, lost, added, and what of the rest has changed
+    complete: Mapping[str, int | None]  # results that are not complete from the start: from which time on, if from any
+
+
+def migrate(
+    checkpoint: Path, to: Path, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str = "transparent"
+) -> Migration:
+    """Make a checkpoint at `to` with which a query goes on from another's."""
+    if os.path.lexists(to):
+        raise QueryError(f"{str(to)!r} is there already; give a new checkpoint folder as --to")
+    storage = open_storage(checkpoint / "state")
+    storage.require()
+    with StateStore(storage, read_only=True, lease=WriterLock(checkpoint / "state")) as store:
+        found, manifest = _carried_over(store, roots, ordered, order)
+        _make(checkpoint, to, manifest)
+        return found
+
+
+def _carried_over(
+    store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str
+) -> tuple[Migration, Manifest]:
+    last = store.last
+    if last is None:
+        raise StateError("nothing was committed in this checkpoint so far: start the new query with a new one")
+    stored.check(last)
+    if last.closed:
+        raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+    if last.outbox and not store.all_delivered:
+        raise StateMismatch(
+            f"the results of epoch {last.number} may not have reached their sinks, since the run did not end in order; start it"
+            " once more with the query as it was, which delivers them, and stop it; then migrate"
+        )
+    over, said = as_begun(roots, last.query["operators"])
+    new = changing.described(over, ordered, order)
+    found = changing.held_against(last, over, ordered, new)
+    if impossible := [*found.impossible, *_foreign(last, found, new)]:
+        refused = "".join(f"\n  impossible: {line}" for line in impossible)
+        raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
+    plan = compile_query(over, ordered, held=changing.held_by(found.kept, last.query))
+    complete = _complete(last, found, plan, Meanings(new))
+    lines = [*found.listed(), *found.shorter, *said, *found.said, *map(_in_words, complete.items())]
+    manifest = changing.renamed(last, found, plan, new)
+    manifest = _with_sources(manifest, plan, new)
+    changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
+    query = {**manifest.query, "changes": changes[-changing.MOST_CHANGES :]}
+    manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
+    stored.check(manifest)
+    return Migration(last.number, tuple(lines), complete), manifest
+
+
+def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
+    """Sources that only stand or fall together: Spark's log knows all that Spark reads, and static ones are read once."""
+    if Position.from_json(last.position).kind == "local":
+        return []
+    driven = {
+        node["name"]: node["driven"] for node in (*last.query["operators"], *new["operators"]) if "driven" in node
+    }
+    names = [name for name in (*found.lost, *found.added) if driven.get(name, "files") != "files"]
+    return [f"source {name}: only folders of files can be added or left out; it is a DataFrame" for name in names]
+
+
+def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manifest:
+    """With the sources of the query: those that are new have delivered nothing, those that are gone never did."""
+    sources = {s.name: manifest.sources.get(s.name, SourceState()) for s in plan.sources}
+    folders = [node["name"] for node in new["operators"] if node.get("driven") == "files"]
+    counts = {c: sum(getattr(s, c) for s in sources.values()) for c in stored.COUNTS}
+    return replace(
+        manifest,
+        sources=sources,
+        ledgers={name: manifest.ledgers.get(name, LedgerState()) for name in folders},
+        totals=replace(manifest.totals, **counts),
+    )
+
+
+# --- from when on results are complete ------------------------------------------------------------------------------------
+
+
+def _complete(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meanings) -> dict[str, int | None]:
+    """By result that is new, or made by an operator that is: the first time from which on nothing is missing; None: not by
+    time alone, since it looks back further than any time, such as over a number of tuples."""
+    begins: dict[str, int | None] = {}
+    for source in plan.sources:
+        known = last.sources.get(source.name)
+        largest = known.largest if known else None
+        begins[source.name] = NEVER if largest is None else largest + 1
+    for operator in plan.operators:
+        inputs = [begins[edge.producer] for edge in plan.edges if edge.target == operator.name]
+        begins[operator.name] = _latest(inputs, 0 if operator.name in found.kept else operator.looks_back)
+    complete: dict[str, int | None] = {}
+    for result in plan.results:
+        if found.results[result] is None or any(name in found.added for name in new.above(result)):
+            inputs = [begins[edge.producer] for edge in plan.edges if edge.target == result]
+            complete[result] = _latest(inputs, 0)
+    return {result: time for result, time in complete.items() if time != NEVER}  # all its sources are new
+
+
+def _latest(inputs: Sequence[int | None], back: int | None) -> int | None:
+    times = [time for time in inputs if time is not None]
+    if back is None or len(times) < len(inputs):
+        return None
+    return NEVER if max(times) == NEVER else max(times) + back
+
+
+def _in_words(item: tuple[str, int | None]) -> str:
+    result, time = item
+    if time is None:
+        return (
+            f"{result} begins with the state that is there; what it looks back on was not kept, however far time goes"
+        )
+    try:
+        shown = as_datetime(time).isoformat()
+    except OverflowError:
+        shown = f"{time} microseconds"
+    return f"{result} begins with the state that is there, and is complete from {shown} on"
+
+
+# --- the new folder ---------------------------------------------------------------------------------------------------------
+
+
+def _make(checkpoint: Path, to: Path, manifest: Manifest) -> None:
+    making = to.parent / f"_{to.name}-{manifest.state_id[:8]}"
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if making.exists():
+            shutil.rmtree(making)
+        making.mkdir(mode=0o700)
+        _fill(checkpoint, making, manifest)
+        making.rename(to)  # of the run that holds the lock of the old one
+        sync_path(to.parent)
+    except OSError as error:
+        msg = f"the new checkpoint {str(to)!r} could not be made: {error}; {str(checkpoint)!r} is as it was"
+        raise StateError(msg) from error
+
+
+def _fill(checkpoint: Path, making: Path, manifest: Manifest) -> None:
+    """All that is needed, so that a power cut cannot take it."""
+    storage = open_storage(making / "state")
+    lease = storage.lease()
+    try:
+        names = [block.name for block in manifest.live_blocks()]
+        for name in names:
+            _link(checkpoint / "state" / name, making / "state" / name)
+        storage.write(BEGUN, BEGUN_TEXT)
+        storage.sync([*names, BEGUN])
+        if (checkpoint / SPARK).is_dir():
+            shutil.copytree(checkpoint / SPARK, making / SPARK)
+            for path in [making / SPARK, *(making / SPARK).rglob("*")]:
+                sync_path(path)
+        storage.publish(manifest_name(manifest.number), manifest.to_bytes())
+        StateStore(storage, read_only=True)  # as a run will find it
+    finally:
+        lease.release()
+    for path in (making / "state", making):
+        sync_path(path)
+
+
+def _link(block: Path, new: Path) -> None:
+    """A block never changes, so two folders may have it; what is copied is checked by its checksum when it is read."""
+    try:
+        os.link(block, new)
+    except OSError:  # another disk, or a file system without links
+        shutil.copyfile(block, new)
+        new.chmod(0o600)

@@ -1,0 +1,172 @@
+"""Versions of the tables that streams are joined with: who reads them, when, and which one an epoch uses.
+
+Invariant: an epoch uses one version of each table, as a block that its manifest names; whoever runs the epoch again has that
+record. A version is another one iff the rows, as a multiset, are others: they are put in order before they are compared by
+checksum. A table is read with every start, and whenever it is due or somebody asks; what was read counts from the next epoch
+on. One that cannot be read stays what it was, and says so; only at the very first time is that an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace import arrow
+from headrace.engine.progress import VersionFigures
+from headrace.errors import QueryError, SourceError
+from headrace.kernels.stateless import row_order
+from headrace.query import nodes
+from headrace.screen import printable
+from headrace.sources.tables import rows
+from headrace.state.blocks import Block, block_name, content_checksum, write_block
+from headrace.state.manifest import Manifest, TableVersion
+from headrace.state.storage import Storage
+
+_log = logging.getLogger(__name__)
+
+UNREADABLE = "table %s cannot be read, and stays at version %s: %s"
+CHANGED = "table %s is version %s now, with %s rows, from epoch %s on"
+
+
+@dataclass
+class _Read:
+    """A content that no manifest names yet."""
+
+    rows: pa.Table
+    checksum: str
+    block: Block | None = None  # once an epoch wants it
+
+
+@dataclass
+class _Table:
+    """One table: what the newest manifest has of it, what was read since, and how reading it went."""
+
+    name: str
+    source: nodes.Table
+    known: TableVersion | None
+    read: _Read | None = None
+    trouble: str | None = None
+    looked: float = 0.0  # when it was last read
+    under_way: threading.Thread | None = None
+    reading: threading.Lock = field(default_factory=threading.Lock)  # one at a time, so that the latest content stays
+
+    @property
+    def number(self) -> int:
+        return (self.known.number if self.known else 0) + (self.read is not None)
+
+
+class Versions:
+    def __init__(self, tables: Mapping[str, nodes.Table], storage: Storage, last: Manifest | None) -> None:
+        known = last.tables if last else {}
+        self._storage, self._lock = storage, threading.Lock()
+        self._tables = {name: _Table(name, table, known.get(name)) for name, table in tables.items()}
+        self._ended, self._first = False, True  # no epoch was committed yet
+        for table in self._tables.values():
+            self._look(table)
+
+    @property
+    def figures(self) -> dict[str, VersionFigures]:
+        with self._lock:
+            return {name: _figures(table) for name, table in self._tables.items()}
+
+    def renew(self, name: str) -> int:
+        """Read a table now; the number of the version that epochs which begin from now on use."""
+        if name not in self._tables:
+            there = ", ".join(self._tables) or "none"
+            raise QueryError(f"there is no table {name!r} in this run; there is {there}")
+        table = self._tables[name]
+        if not table.source.origin.renewable:
+            raise QueryError(
+                f"table {name!r} is a DataFrame, which keeps the list of files that it was made with;"
+                " to read it again, give hr.table the folder, or a function that returns the DataFrame"
+            )
+        self._look(table)
+        return table.number
+
+    def look(self) -> None:
+        """Begin to read those that are due, beside whatever else is done."""
+        for table in self._tables.values():
+            every, idle = table.source.refresh, table.under_way is None or not table.under_way.is_alive()
+            if every is not None and idle and (time.monotonic() - table.looked) * 1e6 >= every:
+                table.under_way = threading.Thread(
+                    target=self._look, args=(table,), name=f"headrace-table-{table.name}", daemon=True
+                )
+                table.under_way.start()
+
+    def end(self) -> None:
+        """What is being read is not wanted any more."""
+        self._ended = True
+
+    def of_epoch(self, number: int) -> dict[str, TableVersion]:
+        """What the epoch uses; contents that are new are written down for it."""
+        with self._lock:
+            return {table.name: self._version(table, number) for table in self._tables.values()}
+
+    def committed(self, manifest: Manifest) -> None:
+        """A manifest names what its epoch used."""
+        with self._lock:
+            for name, table in self._tables.items():
+                now, before = manifest.tables[name], table.known
+                table.known = now
+                if before is not None and before.number != now.number:
+                    level = logging.WARNING if self._first else logging.INFO  # who starts again may not know
+                    _log.log(level, CHANGED, printable(name), now.number, f"{now.block.rows:,}", manifest.number)
+                if table.read is not None and table.read.checksum == now.block.checksum:
+                    table.read = None
+            self._first = False
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _look(self, table: _Table) -> None:
+        with table.reading:
+            try:
+                found = _in_order(rows(table.source.origin, table.source.schema, table.name))
+                checksum = content_checksum(found)
+            except Exception as error:  # a function of the user's own may raise anything
+                self._say_unreadable(table, error)
+            else:
+                self._take(table, _Read(found, checksum))
+            table.looked = time.monotonic()
+
+    def _take(self, table: _Table, found: _Read) -> None:
+        with self._lock:
+            table.trouble = None
+            if table.known is not None and table.known.block.checksum == found.checksum:
+                table.read = None
+            elif table.read is None or table.read.checksum != found.checksum:
+                table.read = found
+
+    def _say_unreadable(self, table: _Table, error: Exception) -> None:
+        words = f"{type(error).__name__}: {error}" if not isinstance(error, SourceError) else str(error)
+        if table.known is None and table.read is None:
+            raise SourceError(f"table {table.name!r} cannot be read: {words}") from error
+        with self._lock:
+            table.trouble = words
+        if not self._ended:
+            _log.warning(UNREADABLE, printable(table.name), table.number, printable(words))
+
+    def _version(self, table: _Table, number: int) -> TableVersion:
+        if table.read is None:
+            assert table.known is not None
+            return table.known
+        if table.read.block is None:
+            name = block_name(number, 0, 0, 0)
+            table.read.block = write_block(self._storage, name, table.read.rows, None, None, None)
+        return TableVersion(table.number, table.read.block)
+
+
+def _in_order(found: pa.Table) -> pa.Table:
+    """The same rows in the one order that they have."""
+    return arrow.take(found, row_order(found, found.column_names)) if found.num_rows else found
+
+
+def _figures(table: _Table) -> VersionFigures:
+    if table.read is not None:
+        return VersionFigures(table.number, table.read.rows.num_rows, table.read.rows.nbytes, table.trouble)
+    assert table.known is not None
+    return VersionFigures(table.number, table.known.block.rows, table.known.block.bytes, table.trouble)

@@ -1,0 +1,285 @@
+"""Tuples beside a table: each with all rows of it that satisfy a predicate.
+
+Invariant: of the pairs (tuple, row) exactly those are found for which the predicate is true, each once; with `keep` every
+tuple of no such pair comes once, with nulls. Which way they are found changes nothing but the time it takes:
+
+    an equality      the rows lie by the hash of their key, and tuples are looked up
+    near each other  rows, or tuples, lie along the number, and ranges of them are looked at (a box: one side of it so)
+    a compiled loop  over what is left to look at, where it is exact and there is enough of it
+    anything else    DuckDB
+
+What a table's rows lie by is made once for every version and kept in the process (`kept`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import arrow
+from headrace.arrow import Numbers
+from headrace.expressions.predicates import Near, Predicate
+from headrace.kernels import native, near
+from headrace.kernels.equijoin import equal_ranges
+from headrace.kernels.evaluate import evaluate
+from headrace.kernels.pairs import expand_ranges, pieces
+from headrace.plan import TableStep
+from headrace.plan.columns import side_of
+from headrace.routing.hashing import Hashes, hash_rows
+from headrace.routing.ranges import as_numbers
+
+MANY = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
+MOST_KEPT = 32  # steps whose tables stay in the process
+ROW = "__row"
+
+Pairs = Iterator[tuple[Numbers, Numbers]]  # row numbers of tuples and of the table
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version of a table for one step, and what its rows lie by."""
+
+    step: TableStep
+    rows: pa.Table
+    checksum: str
+
+    @cached_property
+    def by_hash(self) -> tuple[Numbers, Hashes]:
+        """Rows by the hash of their key, and the hashes; a null meets nothing."""
+        keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
+        valid = _valid(self.rows, names)
+        hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
+        order = np.argsort(hashed, kind="stable")
+        return valid[order], hashed[order]
+
+    @cached_property
+    def along(self) -> Along | None:
+        """Rows by the numbers that a tuple must be near to."""
+        near = near_part(self.step.on)
+        return None if near is None else along(near, "r", self.rows)
+
+
+@dataclass(frozen=True)
+class Along:
+    """Rows that can be near something, and the numbers that they lie by: one for points, which are in order, two for
+    intervals.
+    """
+
+    rows: Numbers
+    values: tuple[near.Doubles, ...]
+
+
+_kept: OrderedDict[TableStep, Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
+    """The version with this checksum, as the step wants it; an earlier one is let go."""
+    with _lock:
+        found = _kept.get(step)
+        if found is None or found.checksum != checksum:
+            wanted = {column for _, side, column in step.columns if side == "r"}
+            used = side_of(step.on.sql, "r")
+            names = [n for n in rows.column_names if n in wanted or n.lower() in used] or rows.column_names[:1]
+            found = _kept[step] = Kept(step, rows.select(names).combine_chunks(), checksum)
+        _kept.move_to_end(step)
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+        return found
+
+
+def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
+    """What comes of the tuples, some at a time."""
+    step = table.step
+    met = np.zeros(tuples.num_rows, bool)
+    for l, r in _true_pairs(tuples, table) if tuples.num_rows and table.rows.num_rows else ():
+        met[l] = True
+        for some in pieces(tuples, table.rows, len(l)):
+            yield joined(step, arrow.take(tuples, l[some]), arrow.take(table.rows, r[some]))
+    if step.keep and not met.all():
+        yield joined(step, arrow.take(tuples, np.flatnonzero(~met)), None)
+
+
+def joined(step: TableStep, left: pa.Table, right: pa.Table | None) -> pa.Table:
+    """Pairs, row by row, in the step's schema; without a right side, nulls."""
+    columns = [left.column("ts")]
+    for name, side, column in step.columns:
+        of = left if side == "l" else right
+        kind = step.schema.field(name).type
+        columns.append(pa.nulls(left.num_rows, kind) if of is None else of.column(column))
+    return pa.table(columns, schema=step.schema)
+
+
+def _true_pairs(tuples: pa.Table, table: Kept) -> Pairs:
+    on = table.step.on
+    if on.keys:
+        return _satisfying(tuples, table, _of_one_key(tuples, table))
+    if (part := near_part(on)) is not None and table.along is not None:
+        mine = along(part, "l", tuples)
+        if mine is not None:
+            return _nearby(part, tuples, table, mine, table.along)
+    return _every(tuples, table)
+
+
+# --- by an equality ------------------------------------------------------------------------------------------------
+
+
+def _of_one_key(tuples: pa.Table, table: Kept) -> Pairs:
+    """Pairs of equal hashes, and perhaps others."""
+    keys, names = table.step.on.keys, [key.left for key in table.step.on.keys]
+    order, hashed = table.by_hash
+    if not len(order):
+        return
+    valid = _valid(tuples, names)
+    asked = hash_rows(_some(tuples, names, valid), names, [key.type for key in keys])
+    some, first, last = equal_ranges(asked, hashed)
+    for i, j in expand_ranges(first, last):
+        yield valid[some[i]], order[j]
+
+
+def _satisfying(tuples: pa.Table, table: Kept, candidates: Pairs) -> Pairs:
+    for l, r in candidates:
+        if len(l):
+            true = _true(tuples, table, l, r)
+            yield l[true], r[true]
+
+
+def _true(tuples: pa.Table, table: Kept, l: Numbers, r: Numbers) -> Numbers:
+    """Which pairs satisfy the predicate; null is not true."""
+    on = table.step.on
+    return _asked(on, _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r"), l, r)
+
+
+def _asked(on: Predicate, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Numbers:
+    pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
+    if on.plain_keys:
+        equal = [pc.equal(pairs["l"].column(key.left), pairs["r"].column(key.right)) for key in on.keys]
+        found = equal[0]
+        for other in equal[1:]:
+            found = pc.and_(found, other)
+    else:
+        sql = f"SELECT coalesce({on.sql}, false) AS keep FROM l POSITIONAL JOIN r"
+        found = evaluate(sql, pairs, on.text, in_pairs=True).column(0)
+    return np.flatnonzero(np.asarray(found))
+
+
+def _used(rows: pa.Table, sql: str, side: str) -> pa.Table:
+    """The columns that the predicate looks at; at least one, so that a table of them has rows."""
+    used = side_of(sql, side)
+    return rows.select([name for name in rows.column_names if name.lower() in used] or rows.column_names[:1])
+
+
+def _some(rows: pa.Table, names: Sequence[str], numbers: Numbers) -> pa.Table:
+    """These rows, in ascending order, of columns that may be named twice."""
+    return rows if len(numbers) == rows.num_rows else arrow.take(rows.select(list(dict.fromkeys(names))), numbers)
+
+
+def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
+    """Numbers of the rows without a null in these columns."""
+    found = np.ones(rows.num_rows, bool)
+    for name in names:
+        column = rows.column(name)
+        if column.null_count:
+            found &= np.asarray(column.is_valid())
+    return np.flatnonzero(found)
+
+
+# --- near each other -----------------------------------------------------------------------------------------------
+
+
+def near_part(on: Predicate) -> Near | None:
+    """The part of a predicate that keeps two numbers near each other; where it may fail, doubles alone, as in other joins."""
+    return on.band if on.safe else on.near
+
+
+def along(part: Near, side: str, rows: pa.Table) -> Along | None:
+    """None: NaN or an infinity, of which DuckDB knows more. A null is near to nothing."""
+    point = part.point[0] == side
+    names = part.point[1:] if point else part.interval
+    valid = _valid(rows, names)
+    some = _some(rows, names, valid)
+    values = [as_numbers(some.column(name)).astype(np.float64) for name in names]  # slack is for what this rounds
+    if not all(np.isfinite(each).all() for each in values):
+        return None
+    if point:
+        order = np.argsort(values[0], kind="stable")
+        valid, values = valid[order], [values[0][order]]
+    return Along(valid, tuple(values))
+
+
+def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along) -> Pairs:
+    """Every interval looks at one range of the points."""
+    moving = "lr".index(part.moving)
+    asking, still = (left, right) if moving == 0 else (right, left)
+    first, last = near.ranges(part, *still.values, *asking.values)
+    on, looked_at = table.step.on, int((last - first).sum())
+    if on.native is not None and looked_at >= native.WORTH_COMPILING:
+        l = arrow.take(_used(tuples, on.sql, "l"), left.rows)
+        r = arrow.take(_used(table.rows, on.sql, "r"), right.rows)
+        found = _looped(on, l, r, _without_window(moving, first, last))
+        if found is not None:
+            return _as_rows(moving, asking.rows, still.rows, found)
+    return _satisfying(tuples, table, _as_rows(moving, asking.rows, still.rows, expand_ranges(first, last)))
+
+
+def _looped(on: Predicate, left: pa.Table, right: pa.Table, reach: native.Reach) -> Pairs | None:
+    """Pairs (moving, still) in a compiled loop; DuckDB says what it is not sure of. None: it cannot be done."""
+    fitted = native.fit(on.native, left, right) if on.native else None
+    return _decided(on, left, right, fitted, reach) if fitted and fitted.compiles(reach.moving) else None
+
+
+def _decided(on: Predicate, left: pa.Table, right: pa.Table, fitted: native.Fitted, reach: native.Reach) -> Pairs:
+    for moving, still, unsure in native.loop(fitted, reach):
+        true, asked = ~unsure, np.flatnonzero(unsure)
+        l, r = (moving[asked], still[asked]) if reach.moving == 0 else (still[asked], moving[asked])
+        if len(asked):
+            true[asked[_asked(on, left, right, l, r)]] = True
+        yield moving[true], still[true]
+
+
+def _as_rows(moving: int, asking: Numbers, still: Numbers, pairs: Pairs) -> Pairs:
+    """Places among those that ask and those that are asked, as row numbers of tuples and of the table."""
+    for i, j in pairs:
+        yield (asking[i], still[j]) if moving == 0 else (still[j], asking[i])
+
+
+def _without_window(moving: int, first: Numbers, last: Numbers) -> native.Reach:
+    """A table has no time: all places are one."""
+    positions = np.zeros(int(last.max(initial=0)), np.int64)
+    return native.Reach(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
+
+
+# --- anything else -------------------------------------------------------------------------------------------------
+
+
+def _every(tuples: pa.Table, table: Kept) -> Pairs:
+    """Every pair: in a compiled loop where that pays and is exact, else in DuckDB."""
+    on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
+    left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
+    if on.native is not None and pairs >= native.WORTH_COMPILING:
+        moving = int(left.num_rows > right.num_rows)  # the long side is what the loop runs along
+        count, along = sorted((left.num_rows, right.num_rows))
+        first = np.zeros(count, np.int64)
+        found = _looped(on, left, right, _without_window(moving, first, np.full(count, along)))
+        if found is not None:
+            return _as_rows(moving, np.arange(count), np.arange(along), found)
+    return _by_duckdb(left, right, table)
+
+
+def _by_duckdb(left: pa.Table, right: pa.Table, table: Kept) -> Pairs:
+    on = table.step.on
+    numbered = right.append_column(ROW, pa.array(np.arange(right.num_rows)))
+    sql = f"SELECT l.{ROW} AS l, r.{ROW} AS r FROM l JOIN r ON {on.sql}"
+    most = max(1, MANY // right.num_rows)
+    for start in range(0, left.num_rows, most):
+        some = left.slice(start, most)
+        some = some.append_column(ROW, pa.array(np.arange(start, start + some.num_rows)))
+        found = evaluate(sql, {"l": some, "r": numbered}, on.text)
+        yield np.asarray(found.column("l")), np.asarray(found.column("r"))

@@ -1,0 +1,348 @@
+"""The outer join over time windows: a join that tells which tuples have met, and behind it those that have not.
+
+    join    meets pairs as the inner join does, and puts out marks: the numbers of kept tuples that are in a pair
+    alone   one for each kept side: holds its tuples (in the same blocks as the join) and their marks, by group; a tuple
+            that leaves its window without a mark comes, with nulls for the other side
+
+Invariant: a pair is met in one place, in the epoch in which its later tuple arrives, and marked there and then. The time of
+a side's marks is that of the other side less the window: in the epoch in which it passes a tuple, every pair of that tuple
+has been met, and every mark been sent to the one slot that has the tuple's group behind the join. So it does not matter
+where pairs are met, in how many slots, and under which layouts. No tuple is held longer than an inner join holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace import arrow
+from headrace.kernels.aggregate import times
+from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
+from headrace.operators.joins import JoinOperator, by_hash, join_groupings
+from headrace.operators.placing import Placement
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.time_join import TimeJoinOperator
+from headrace.plan.columns import Names, names_of, narrow
+from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.processor import StateTable
+from headrace.query import nodes
+from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router
+from headrace.routing.hashing import HASH
+from headrace.types import SUBSTREAM, TS_TYPE
+
+if TYPE_CHECKING:
+    from headrace.state.blocks import Block
+
+MARKS = pa.schema([("ts", TS_TYPE), (NUMBER, pa.int64()), (HASH, pa.uint64())])  # of the tuple that has a partner
+ROW = "__row"  # of a table that meets another
+Marks = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class OuterJoinOperator(TimeJoinOperator):
+    """Its output 0 are pairs; 1 and 2 are the marks of its left and right tuples."""
+
+    how: str
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple("lr".index(side) for side in nodes.KEPT[self.how])
+
+    @property
+    def band(self) -> None:
+        """Marks find their tuples by the hash: it is not routed by ranges."""
+        return None
+
+    @property
+    def may_follow(self) -> bool:
+        return False  # marks lie by the groups of its tuples, which are those of all its keys
+
+    @property
+    def placement(self) -> None:
+        return None  # what is behind it also gets tuples without a partner
+
+    def watermark_of(self, output: int, inputs: Sequence[int]) -> int:
+        """Of marks: no tuple that has come and is below it can meet another."""
+        return self.keep_from(inputs, {})[output - 1] if output else self.watermark(inputs)
+
+    @property
+    def only_exact(self) -> bool:
+        return True
+
+    def put_out(self, output: int) -> pa.Schema:
+        return MARKS if output else self.schema
+
+    def is_result(self, output: int) -> bool:
+        return output == 0
+
+    def run(self, slot: Slot) -> Results:
+        met: dict[int, _Meeting] = {}
+        counting = self._counting
+        for pair in self.meetings(slot):
+            sides = [met.setdefault(id(table), _Meeting(side, table)) for side, table in enumerate(pair)]
+            for found in counting.meet(*(each.numbered if each.side in self.kept else each.table for each in sides)):
+                for side in self.kept:
+                    sides[side].marked[np.asarray(found.column(f"{ROW}{side}"))] = True
+                yield 0, found.select(self.schema.names)
+        for each in met.values():
+            if each.side in self.kept and each.marked.any():
+                yield 1 + each.side, each.marks()
+
+    @cached_property
+    def _counting(self) -> JoinOperator:
+        """The same join, whose results also say which rows of the tables they are made of."""
+        columns = tuple((f"{ROW}{side}", "lr"[side], ROW) for side in self.kept)
+        schema = pa.schema([*self.schema, *((name, pa.int64()) for name, _, _ in columns)])
+        return replace(self, columns=(*self.columns, *columns), schema=schema)
+
+    @property
+    def words(self) -> str:
+        return nodes.time_join_words(self.how, self.text, self.w1, self.w2)
+
+
+class _Meeting:
+    """A table of one side that meets others, and which of its rows have met a partner."""
+
+    def __init__(self, side: int, table: pa.Table) -> None:
+        self.side, self.table = side, table
+
+    @cached_property
+    def numbered(self) -> pa.Table:
+        return self.table.append_column(ROW, pa.array(np.arange(self.table.num_rows)))
+
+    @cached_property
+    def marked(self) -> Marks:
+        return np.zeros(self.table.num_rows, bool)
+
+    def marks(self) -> pa.Table:
+        return arrow.take(self.table.select(MARKS.names), np.flatnonzero(self.marked))
+
+
+@dataclass(frozen=True)
+class AloneOperator(Appended):
+    """Tuples of one side of a join, and the marks of those that have a partner."""
+
+    joined: str  # the join
+    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+    side: str  # l or r
+    by: tuple[str, ...]  # columns of the key; none: tuples lie by their content
+
+    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
+
+    # --- its inputs --------------------------------------------------------------------------------------------------
+
+    @property
+    def router(self) -> Router:
+        return HashRouter(self.by) if self.by else ContentRouter()
+
+    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+        return [self.router, OneSlotRouter()]
+
+    def routed(self, router: Router) -> Self | None:
+        return self if router.way == self.router.way else None
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def band(self) -> None:
+        return None
+
+    def needs(self, side: int, live: Names) -> Names:
+        if side == 1:
+            return names_of(MARKS.names)
+        return names_of(column for out, column in self._own if out.lower() in live)
+
+    @property
+    def _own(self) -> list[tuple[str, str]]:
+        """What a result has of its tuple: (name in the result, name there); which substream it is of, both sides know."""
+        return [(out, column) for out, side, column in self.columns if side == self.side or column == SUBSTREAM]
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        columns = tuple(column for column in self.columns if column[0].lower() in live)
+        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
+        return replace(self, schemas=schemas, schema=schema, columns=columns)
+
+    @property
+    def takes_whole(self) -> bool:
+        return not self.by  # the group is the hash of the whole content
+
+    # --- whose slots it can share --------------------------------------------------------------------------------------
+
+    @property
+    def may_follow(self) -> bool:
+        return False  # a hot key of the join may be in several slots
+
+    @property
+    def placement(self) -> Placement | None:
+        grouping = self.groupings[0]
+        assert isinstance(grouping, HashGrouping)
+        named = [{out for out, column in self._own if column == name} for name in grouping.columns]
+        return Placement(self.follows or self.name, tuple(map(frozenset, named)), grouping.types) if self.by else None
+
+    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
+        return None
+
+    # --- time and state ------------------------------------------------------------------------------------------------
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        return min(inputs)
+
+    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+        return [inputs[1], inputs[1]]
+
+    @property
+    def longest_window(self) -> None:
+        return None  # the join has it
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return False
+
+    @property
+    def position(self) -> str:
+        return "ts"
+
+    @property
+    def arranged(self) -> Arranged:
+        return Arranged.HASH if self.by else Arranged.POSITION
+
+    def rewrites(self, block: Block, before: int, after: int) -> bool:
+        return False
+
+    def merged(self, state: pa.Table) -> pa.Table:
+        return state
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def stored(self, side: int) -> set[str]:
+        return {*self.schemas[side].names, HASH, NUMBER}
+
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        if side == 1:
+            return tuples.select(names)
+        grouping = self.groupings[0]
+        assert isinstance(grouping, HashGrouping)
+        return by_hash(grouping, tuples, names)
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    def run(self, slot: Slot) -> Results:
+        low, high = slot.before[1], slot.after[1]
+        old = slot.tables([b for b in slot.old(0) if _within(b, low, high)], 0)
+        new = slot.tables([b for b in slot.new(0) if _within(b, None, high)], 0)
+        leaving = [*_between(old, low, high), *_between(new, None, high)]
+        if not leaving:
+            return
+        tuples = pa.concat_tables(leaving)
+        at = times(tuples)
+        first, last = int(at.min()), int(at.max())
+        blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, last + 1)]
+        marks = [np.asarray(table.column(NUMBER)) for table in slot.tables(blocks, 1)]
+        slot.count(read=tuples.num_rows + sum(map(len, marks)))
+        alone = ~np.isin(np.asarray(tuples.column(NUMBER)), np.concatenate(marks)) if marks else None
+        yield 0, self._padded(tuples if alone is None else tuples.filter(pa.array(alone)))
+
+    def _padded(self, tuples: pa.Table) -> pa.Table:
+        """Results with nulls for the other side."""
+        own = dict(self._own)
+        columns = [
+            tuples.column(own[name]) if name in own else pa.nulls(tuples.num_rows, self.schema.field(name).type)
+            for name, _, _ in self.columns
+        ]
+        return pa.Table.from_arrays([tuples.column("ts"), *columns], schema=self.schema)
+
+    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+        tuples, marks = inputs
+        rates = (tuples.rate, marks.rate)
+        held = (tuples.rate * max(marks.lag - tuples.delay, 0.0), marks.rate * max(marks.lag - marks.delay, 0.0))
+        results = tuples.rate * figures.matching.get(self.name, 0.0)
+        lag = max(tuples.lag, marks.lag)
+        return Load(rates, rates, held, 0.0, results), Pace(results, lag, marks.lag)
+
+    def measured(self, counted: Counted) -> dict[str, float]:
+        return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 0.0}
+
+    @property
+    def can_split(self) -> bool:
+        return False
+
+    @property
+    def compares_in_loops(self) -> bool:
+        return False
+
+    @property
+    def relays(self) -> bool:
+        return False
+
+    # --- for people ------------------------------------------------------------------------------------------------------
+
+    @property
+    def words(self) -> None:
+        return None
+
+    @property
+    def owner(self) -> str:
+        return self.joined
+
+
+def _within(block: Block, low: int | None, high: int) -> bool:
+    """Whether a block may have tuples in [low, high)."""
+    if block.low is None or block.high is None:
+        return False
+    return block.low < high and (low is None or block.high >= low)
+
+
+def _between(tables: Sequence[pa.Table], low: int | None, high: int) -> Iterator[pa.Table]:
+    """The tuples in [low, high), of the tables that have some."""
+    for table in tables:
+        at = times(table)
+        inside = at < high if low is None else (at < high) & (at >= low)
+        if inside.any():
+            yield table if inside.all() else table.filter(pa.array(inside))
+
+
+def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:
+    inputs = [sofar.flows(node.left), sofar.flows(node.right)]
+    groupings = [
+        replace(grouping, drop_null=False, numbered=True) if side in node.kept else grouping
+        for side, grouping in zip("lr", join_groupings(node.left.schema, node.right.schema, node.on), strict=True)
+    ]
+    schemas = (node.left.schema, node.right.schema)
+    join = OuterJoinOperator(
+        sofar.name("join"),
+        stage_after(*inputs),
+        schemas,
+        node.schema,
+        tuple(groupings),
+        node.on,
+        node.columns,
+        node.w1,
+        node.w2,
+        node.how,
+    )
+    found = [sofar.add(join, *inputs)]
+    for side in join.kept:
+        alone = AloneOperator(
+            sofar.name("alone"),
+            join.stage + 1,
+            (schemas[side], MARKS),
+            node.schema,
+            (groupings[side], HashGrouping((HASH,))),
+            join.name,
+            node.columns,
+            "lr"[side],
+            groupings[side].columns if node.on.keys else (),
+        )
+        marks = Flow(join.name, 1 + side, join.stage, (), MARKS)
+        found.append(sofar.add(alone, inputs[side], [marks]))
+    return found

@@ -1,0 +1,61 @@
+"""Which columns a query names: one too many does no harm, one too few would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace import expressions
+from headrace.expressions.tree import columns_of, parse
+from headrace.query import nodes
+from headrace.types import TS
+
+Names = frozenset[str]  # in lower case, without the prefixes that joins give
+
+
+def named_in(roots: Sequence[nodes.Node]) -> Names:
+    """What stands in expressions, and in lists of columns."""
+    return frozenset(_unprefixed(_named(roots)))
+
+
+def read_by(roots: Sequence[nodes.Node]) -> Names:
+    """The same, what is in results, and what processors are given: without these the answer is another. What only says in
+    which order tuples come is not looked at."""
+    given = [node.body.root for node in nodes.walk(*roots) if isinstance(node, nodes.Apply)]
+    return named_in(roots) | frozenset(_unprefixed(name for node in [*roots, *given] for name in node.schema.names))
+
+
+def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    for node in nodes.walk(*roots):
+        yield from getattr(node, "by", ())
+        yield from (part for sql in _texts(node) for path in columns_of(parse(sql, "sql")) for part in path)
+        if isinstance(node, nodes.Splitting):
+            yield from node.rule.by or ()
+            yield from _named([node.body.root])
+
+
+def _texts(node: nodes.Node) -> list[str]:
+    match node:
+        case nodes.Map():
+            return [expression.sql for _, expression in node.columns]
+        case nodes.Filter():
+            return [node.predicate.sql]
+        case nodes.Case():
+            return [predicate.sql for predicate in node.predicates]
+        case nodes.Join():
+            return [node.on.sql]
+        case nodes.Aggregation():
+            return [function.sql for _, function in node.functions]
+        case nodes.Splitting():
+            rules = (node.rule.route, node.rule.broadcast)
+            return [rule.sql for rule in rules if isinstance(rule, expressions.Expression)]
+    return []
+
+
+def _unprefixed(names: Iterable[str]) -> Iterator[str]:
+    """However often a join gave a prefix."""
+    yield TS
+    for name in (name.lower() for name in names):
+        yield name
+        while name.startswith(("l_", "r_")):
+            name = name[2:]
+            yield name

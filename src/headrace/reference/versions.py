@@ -1,0 +1,102 @@
+"""Tables beside a stream: which version of a table a tuple meets.
+
+A tuple meets the version of the epoch in which it reaches the join. What reaches it by the end of an epoch is what the query
+below it says of the epochs so far; what is new of that reached it in this epoch. So a query over several versions is
+interpreted once for each of its epochs, over all epochs up to that one, and every join remembers what it had and what it gave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from headrace.errors import QueryError, SourceError
+from headrace.query import nodes
+from headrace.reference.tuples import keys_of, one, row_numbers
+from headrace.reference.windows import table_join
+
+Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
+
+
+class Versions:
+    """rows: by the id of a table, what it holds in every epoch; one for all, where there is but one."""
+
+    def __init__(self, rows: Mapping[int, Sequence[pa.Table]]) -> None:
+        self._rows = rows
+        self._had: dict[Any, pa.Table] = {}
+        self._gave: dict[Any, pa.Table] = {}
+        self.epoch = 0  # that is interpreted now
+
+    @property
+    def epochs(self) -> int:
+        return max((len(rows) for rows in self._rows.values()), default=1)
+
+    def joined(self, node: nodes.TableJoin, place: Any, tuples: pa.Table) -> pa.Table:
+        """What the join has given by now; place: where it stands, and on whose tuples."""
+        known = self._had.get(place, tuples.slice(0, 0))
+        versions = self._rows[id(node.table)]
+        found = table_join(node, without(tuples, known), versions[min(self.epoch, len(versions) - 1)])
+        self._gave[place] = one([self._gave[place], found]) if place in self._gave else found
+        self._had[place] = tuples
+        return self._gave[place]
+
+
+def without(tuples: pa.Table, known: pa.Table) -> pa.Table:
+    """The tuples that are not among those known, each as often as it comes more."""
+    left = Counter(keys_of(known, known.column_names))
+    rows = []
+    for row, key in enumerate(keys_of(tuples, tuples.column_names)):
+        if left[key]:
+            left[key] -= 1
+        else:
+            rows.append(row)
+    return tuples.take(row_numbers(rows))
+
+
+def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None) -> Versions:
+    """The versions that are given, one for each epoch and perhaps one more for the end; or what the tables hold now."""
+    named = nodes.named_tables(*roots)
+    if given is None:
+        return Versions({id(t): [_rows(t.origin.table(), t, name)] for name, t in named.items()})
+    if not named:
+        raise QueryError("versions are those of tables, and the query has none; leave versions out")
+    allowed = (1,) if epochs is None else (epochs, epochs + 1)
+    if isinstance(given, pa.Table | Mapping) or len(given) not in allowed:
+        found = "one" if isinstance(given, pa.Table | Mapping) else len(given)
+        each = "one for each epoch, and if they differ one more for the end" if epochs is not None else "one"
+        raise QueryError(f"versions is a list: {each}; found {found}, with {epochs or 0} epochs")
+    cut = [_by_name(version, named) for version in given]
+    return Versions({id(t): _filled([version.get(n) for version in cut], t, n) for n, t in named.items()})
+
+
+def _by_name(version: Version, named: Mapping[str, nodes.Table]) -> Mapping[str, pa.Table]:
+    if isinstance(version, pa.Table):
+        if len(named) != 1:
+            raise QueryError(
+                f"the query has {len(named)} tables; give each version as a dict {{name: table}} of {', '.join(named)}"
+            )
+        return {next(iter(named)): version}
+    if unknown := [name for name in version if name not in named]:
+        raise QueryError(f"a version names an unknown table {unknown[0]!r}; the query has {', '.join(named)}")
+    return version
+
+
+def _filled(versions: Sequence[pa.Table | None], table: nodes.Table, name: str) -> list[pa.Table]:
+    """An epoch that says nothing of a table has the version before it."""
+    found: list[pa.Table] = []
+    for version in versions:
+        if version is None and not found:
+            raise QueryError(f"the first of the versions does not have table {name!r}")
+        found.append(found[-1] if version is None else _rows(version, table, name))
+    return found
+
+
+def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:
+    """Rows in the table's own columns and types; others are not looked at."""
+    try:
+        return found.select(table.schema.names).cast(table.schema)
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"table {name} does not hold what the query was built for: {error}") from None

@@ -1,0 +1,303 @@
+"""A query that changes between two lives of its state: what touches no state may, and the answer is that of a query which
+had never stopped: until the change the former's results, from then on the new one's."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.difference import difference, leftover
+from headrace.errors import QueryChanged, SinkError
+from headrace.reference import reference
+from headrace.state.store import StateStore
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+from tests.processors import Counter
+
+UTC = pa.timestamp("us", "UTC")
+SECOND = 1_000_000
+EPOCHS = 4
+Tail = Callable[[Stream], Stream]
+
+
+def rows(number: int, size: int = 30) -> pa.Table:
+    """The input of one epoch: four seconds, out of order within two."""
+    r = random.Random(number)
+    return pa.table(
+        {
+            "ts": pa.array([(4 * number + 1) * SECOND + r.randrange(4 * SECOND) for _ in range(size)], UTC),
+            "user": [r.choice("abcd") for _ in range(size)],
+            "kind": [r.choice("xy") for _ in range(size)],
+            "n": [r.randrange(10) for _ in range(size)],
+        }
+    )
+
+
+def stream(**options: Any) -> Stream:
+    return table_stream(rows(0), name="s", **{"lateness": "5 seconds", **options})
+
+
+def counted(s: Stream) -> Stream:
+    return s.aggregate(by=["user"], window="3 seconds", every="2 seconds", x="sum(n)")
+
+
+STATES: dict[str, Callable[[Stream], Stream]] = {
+    "none": lambda s: s.map(x="n"),
+    "panes": counted,
+    "tuples": lambda s: s.aggregate(by=["user"], window="3 seconds", x="list(n)[1]"),
+    "sessions": lambda s: s.aggregate(by=["user"], session="1 second", x="count(*)"),
+    "count": lambda s: s.aggregate(by=["user"], last=3, x="sum(n)"),
+    "join": lambda s: s.join(s, on="l.user = r.user and l.n < r.n", within="1 second").map("l_n", x="l_n"),
+    "any join": lambda s: s.join(s, on="l.n + 3 < r.n", within="1 second").map("l_n", x="r_n"),
+    "count join": lambda s: s.join(s.filter("n < 4"), on="l.n = r.n", last=(3, 5)).map("l_n", x="l_n"),
+    "distinct": lambda s: s.distinct(by=["user"], within="1 second").map(x="n"),
+    "asof": lambda s: s.asof(s.filter("kind = 'x'"), by=["user"]).map(x="r_n"),
+    "processor": lambda s: s.split(4, by=["user"]).apply(Counter()).map(x="seen"),
+    "each": lambda s: s.split(3, by=["user"]).each(lambda t: t.aggregate(window="3 seconds", x="count(*)")),
+    "chain": lambda s: counted(s).aggregate(by=["x"], window="10 seconds", x2="count(*)").map(x="x2 + 2"),
+}
+TAILS: dict[str, Tail] = {
+    "as it is": lambda q: q.map("x"),
+    "filter": lambda q: q.map("x").filter("x > 2"),
+    "map": lambda q: q.map(y="x * 10", z="x"),
+    "case": lambda q: q.case("x > 2")[1].map("x"),
+}
+
+
+def emitted(query: Stream, first: int, last: int | None) -> pa.Table:
+    """What a run that never stopped puts out in some epochs, to the end if there is no last."""
+    epochs = [{"s": rows(number)} for number in range(EPOCHS)]
+    whole = reference(query, epochs=epochs[:last], end=last is None)
+    before = reference(query, epochs=epochs[:first], end=False) if first else whole.slice(0, 0)
+    missing, extra = leftover(whole, before)
+    assert not extra.num_rows, "results are never taken back"
+    return missing
+
+
+def run_on(run: LocalRun, epochs: Sequence[int], *, end: bool = False) -> pa.Table:
+    for number in epochs:
+        run.epoch(rows(number), splitters=2)
+    if end:
+        run.end()
+    run.close()
+    return run.results()
+
+
+def since(run: LocalRun, epoch: int, result: str = "result-0") -> pa.Table:
+    """Without what was delivered once more, since it may not have reached its sink."""
+    epochs = run.sinks[result].epochs
+    return pa.concat_tables([run.schemas[result].empty_table(), *(epochs[key] for key in epochs if key[1] >= epoch)])
+
+
+@pytest.mark.parametrize(
+    ("state", "tail"), [*((state, "filter") for state in STATES), *(("panes", tail) for tail in ("map", "case"))]
+)
+def test_steps_behind_the_last_state_may_change(state: str, tail: str, tmp_path: Path) -> None:
+    before, after = (TAILS[name](STATES[state](stream())) for name in ("as it is", tail))
+    found = run_on(LocalRun(before, tmp_path, slots=2), [0, 1])
+    assert difference(emitted(before, 0, 2), found) is None
+    found = run_on(LocalRun(after, tmp_path, slots=3), [2, 3], end=True)
+    assert found.num_rows and difference(emitted(after, 2, None), found) is None
+
+
+def test_what_changed_is_said_and_stands_in_the_manifest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path), [0])
+    caplog.set_level(logging.WARNING)
+    changed = counted(stream(lateness="6 seconds", idle="1 minute", ahead="1 hour")).filter("x > 3")
+    run = LocalRun(changed, tmp_path)
+    said = [
+        "source s: lateness was 5000000, is 6000000",
+        "source s: idle was None, is 60000000",
+        "source s: ahead was None, is 3600000000",
+        "result-0: was aggregate-1, is aggregate-1, filter x > 3",
+    ]
+    assert [line for line in said if line not in caplog.text] == []
+    run_on(run, [1])
+    with StateStore.open(tmp_path, read_only=True) as store:
+        assert store.last is not None and store.last.query["changes"] == [{"epoch": 1, "said": said}]
+    caplog.clear()
+    LocalRun(changed, tmp_path).close()
+    assert not caplog.text, "it is no news any more"
+
+
+def test_an_aggregate_may_call_what_it_computes_otherwise(tmp_path: Path) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path), [0, 1])
+    query = stream().aggregate(by=["user"], window="3 seconds", every="2 seconds", total="sum(n)")
+    assert difference(emitted(query, 2, None), run_on(LocalRun(query, tmp_path), [2, 3], end=True)) is None
+
+
+def test_a_longer_lateness_never_moves_the_watermark_back(tmp_path: Path) -> None:
+    short, long = (counted(stream(lateness=f"{seconds} seconds")) for seconds in (2, 7))
+    run = LocalRun(short, tmp_path)
+    run.epoch(rows(0))
+    reached = run.store.last.sources["s"].watermark
+    run.close()
+    run = LocalRun(long, tmp_path)
+    late = pa.table({"ts": pa.array([reached - 1, reached], UTC), "user": ["a"] * 2, "kind": ["x"] * 2, "n": [1, 1]})
+    run.epoch(late)
+    assert run.store.last.sources["s"].watermark == reached and run.store.last.totals.late == 1
+    run.epoch(rows(2))  # nine to twelve seconds: the watermark is seven behind
+    assert run.store.last.sources["s"].watermark == max(
+        reached, max(rows(2)["ts"].cast(pa.int64()).to_pylist()) - 7 * SECOND
+    )
+    run.close()
+
+
+# --- results that come, go and change places -------------------------------------------------------------------------------
+
+
+def several(*states: str) -> list[Stream]:
+    s = stream()
+    return [STATES[state](s).map("x") for state in states]
+
+
+def test_results_may_change_places_and_so_the_names_of_operators(tmp_path: Path) -> None:
+    """Two aggregates and two processors, each of which is called as the other was."""
+    order = ["panes", "sessions", "processor", "tuples"]
+    run = LocalRun(several(*order), tmp_path, slots=2)
+    run_on(run, [0, 1])
+    other = ["tuples", "processor", "sessions", "panes"]
+    run = LocalRun(several(*other), tmp_path, slots=2)
+    run_on(run, [2, 3], end=True)
+    for place, state in enumerate(other):
+        wanted = emitted(STATES[state](stream()).map("x"), 2, None)
+        assert wanted.num_rows and difference(wanted, since(run, 2, f"result-{place}")) is None, state
+
+
+def test_a_result_may_be_added_behind_state_that_is_there_and_another_left_out(tmp_path: Path) -> None:
+    def both(*tails: str) -> list[Stream]:
+        state = STATES["join"](stream())
+        return [TAILS[tail](state) for tail in tails]
+
+    run_on(LocalRun(both("as it is"), tmp_path), [0, 1])
+    run = LocalRun(both("filter", "map"), tmp_path)
+    run_on(run, [2])
+    for place, query in enumerate(both("filter", "map")):
+        assert difference(emitted(query, 2, 3), run.results(f"result-{place}")) is None
+    assert run.store.last.query["changes"][0]["said"][1:] == ["result-1 is new"]
+    run = LocalRun(both("map"), tmp_path)
+    run_on(run, [3], end=True)
+    assert difference(emitted(both("map")[0], 3, None), since(run, 3)) is None
+
+
+def test_a_sink_may_want_order_from_now_on_but_not_give_it_up(tmp_path: Path) -> None:
+    query = counted(stream())
+    run_on(LocalRun(query, tmp_path), [0, 1])
+    found = run_on(LocalRun(query, tmp_path, ordered=True), [2])
+    assert found["ts"].to_pylist() == sorted(found["ts"].to_pylist())
+    with pytest.raises(QueryChanged, match="lost: order-1"):
+        LocalRun(query, tmp_path)
+
+
+# --- what waits in the outbox ------------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A sink that takes nothing."""
+
+    ordered = False
+
+    def deliver(self, delivery: Any) -> None:
+        raise OSError("no room")
+
+
+def undelivered(query: Any, folder: Path, sink: Any = None) -> LocalRun:
+    """A run whose newest results did not reach their sink."""
+    run = LocalRun(query, folder, sink=sink or Broken())
+    with pytest.raises(SinkError):
+        for number in range(EPOCHS):
+            run.epoch(rows(number))
+    run.close()
+    return run
+
+
+def test_rows_that_wait_go_to_the_sink_of_a_result_that_is_made_otherwise_now(tmp_path: Path) -> None:
+    before, after = (TAILS[tail](counted(stream())) for tail in ("as it is", "filter"))
+    last = undelivered(before, tmp_path).store.last.number
+    found = run_on(LocalRun(after, tmp_path), [])
+    assert difference(emitted(before, last, last + 1), found) is None
+
+
+def test_rows_that_wait_do_not_fit_a_result_of_other_columns(tmp_path: Path) -> None:
+    before, after = (TAILS[tail](counted(stream())) for tail in ("as it is", "map"))
+    last = undelivered(before, tmp_path).store.last.number
+    with pytest.raises(
+        QueryChanged, match=rf"result-0 has other columns now, and its rows of epoch {last} may not have"
+    ):
+        LocalRun(after, tmp_path)
+    whole = stream()
+    two = [TAILS[tail](STATES["none"](whole)) for tail in ("filter", "as it is")]
+    undelivered(two, tmp_path / "two")
+    with pytest.raises(QueryChanged, match="result-1 is no longer a result"):
+        LocalRun(two[:1], tmp_path / "two")
+    run_on(LocalRun(before, tmp_path), [])  # as the error says: it delivers them
+    run = LocalRun(after, tmp_path)
+    assert not run_on(run, []).num_rows, "they are delivered, and not of these columns"
+
+
+def test_rows_are_not_written_twice_when_results_change_places(tmp_path: Path) -> None:
+    """Killed after the delivery: nobody knows that the files are there but the sink, by the name that they had."""
+
+    def started(*states: str) -> LocalRun:
+        run = LocalRun(several(*states), tmp_path / "state")
+        for place, state in enumerate(states):
+            run.driver._deliverer.sinks[f"result-{place}"] = hr.sinks.parquet(tmp_path / state)
+        return run
+
+    run = started("none", "panes")
+    for number in (0, 1):
+        run.epoch(rows(number))
+    run.driver.kept.remove()
+    run.store.delivered = None
+    run.store._lease.release("killed")
+    run = started("panes", "none")
+    run.driver.deliver_again()
+    run.epoch(rows(2))
+    run.close()
+    for state in ("none", "panes"):
+        wanted = emitted(STATES[state](stream()).map("x"), 0, 3)
+        assert difference(wanted, pq.read_table(tmp_path / state)) is None
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_state_is_refused_operator_by_operator(tmp_path: Path) -> None:
+    run_on(LocalRun(several("panes", "sessions", "distinct"), tmp_path), [0])
+    s = stream()
+    wider = s.aggregate(by=["user"], window="4 seconds", every="2 seconds", x="sum(n)").map("x")
+    with pytest.raises(QueryChanged) as caught:
+        LocalRun([wider, STATES["sessions"](s).map("x"), STATES["join"](s)], tmp_path)
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  lost: aggregate-1: window was 3000000, is 4000000",
+        "  lost: distinct-1: the query has it no more",
+        "  kept: aggregate-2",
+        "  added: aggregate-1: begins empty",
+        "  added: join-1: begins empty",
+    ]
+    assert "headrace migrate CHECKPOINT FILE --to NEW" in str(caught.value)
+
+
+def test_a_column_that_the_state_never_kept_cannot_be_read(tmp_path: Path) -> None:
+    def joined(*columns: str) -> Stream:
+        s = stream()
+        return s.join(s, on="l.user = r.user", within="1 second").map(*columns)
+
+    run_on(LocalRun(joined("l_n", "l_user"), tmp_path), [0])
+    with pytest.raises(
+        QueryChanged, match=r"lost: join-1: its state has .*ts, user, n.*, but not kind, which is read now"
+    ):
+        LocalRun(joined("l_n", "r_kind"), tmp_path)
+    run = LocalRun(joined("l_user"), tmp_path)  # fewer: what is held stays as it is
+    run.epoch(rows(1))
+    run.close()
+    query = joined("l_n", "r_user")
+    assert difference(emitted(query, 2, None), run_on(LocalRun(query, tmp_path), [2, 3], end=True)) is None

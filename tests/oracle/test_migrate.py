@@ -1,0 +1,271 @@
+"""State that is carried over to another query: what means the same goes on as if nothing had happened, what is new is
+complete from when the report says, and a kill at any step leaves the old checkpoint whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.difference import difference, leftover
+from headrace.engine import migrating
+from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
+from headrace.moments import as_datetime
+from headrace.state.store import StateStore
+from headrace.stream import Stream, node_of
+from headrace.testing import LocalRun, table_stream
+
+from .test_changes import STATES, counted, emitted, rows, run_on, several, since, stream, undelivered
+
+
+def migrate(old: Path, new: Path, queries: list[Stream]) -> migrating.Migration:
+    return migrating.migrate(old, new, [node_of(query) for query in queries], [False] * len(queries), "False")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "writer.lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def wider(s: Stream) -> Stream:
+    return s.aggregate(by=["user"], window="4 seconds", x="sum(n)").map("x")
+
+
+FEW = ["count", "join", "processor", "chain"]
+KEPT = [*FEW, "panes", "tuples", "any join", "count join", "distinct", "asof", "each"]
+
+
+@pytest.mark.parametrize("kept", [FEW, pytest.param(KEPT, marks=pytest.mark.long)], ids=["few", "all"])
+def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_path: Path) -> None:
+    """Every kind of state; something else comes before each of them, so all are called otherwise."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    run_on(LocalRun(several("sessions", *kept), old / "state", slots=2), [0, 1])
+    before = contents(old)
+    s = stream()
+    first = [wider(s), s.join(s, on="l.user = r.user and l.n = r.n", within="2 seconds").map(x="l_n")]
+    queries = [*first, *(STATES[state](s).map("x") for state in kept)]
+    done = migrate(old, new, queries)
+    assert contents(old) == before
+    assert done.lines[0].startswith("lost: aggregate-1: functions was") and "session was 1000000" in done.lines[0]
+    assert sum(line.startswith("kept: ") for line in done.lines) == len(kept) + ("chain" in kept) + (
+        "count join" in kept
+    )
+    run = LocalRun(queries, new / "state", slots=3)
+    run_on(run, [2, 3], end=True)
+    for place, state in enumerate(kept, start=2):
+        wanted = emitted(STATES[state](stream()).map("x"), 2, None)
+        assert wanted.num_rows and difference(wanted, since(run, 2, f"result-{place}")) is None, state
+    for place, wanted in enumerate([wider(stream()), first[1]]):
+        begins = done.complete[f"result-{place}"]
+        assert begins is not None
+        whole, found = emitted(wanted, 2, None), run.results(f"result-{place}")
+        later = [table.filter(pa.compute.greater_equal(table["ts"], as_datetime(begins))) for table in (whole, found)]
+        assert later[0].num_rows and difference(*later) is None, place
+        assert leftover(whole, found)[0].num_rows, "before that something is missing, or the oracle sees nothing"
+    old_again = LocalRun(several("sessions", *kept), old / "state")  # which can still be gone on with
+    run_on(old_again, [2])
+    assert difference(emitted(STATES[kept[0]](stream()).map("x"), 2, 3), since(old_again, 2, "result-1")) is None
+
+
+def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path / "old" / "state"), [0, 1])
+    s = stream(lateness="1 second")
+    done = migrate(tmp_path / "old", tmp_path / "new", [counted(s), STATES["sessions"](s), counted(s).filter("x > 1")])
+    largest = max(rows(0)["ts"].to_pylist() + rows(1)["ts"].to_pylist())
+    began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
+    assert list(done.lines) == [
+        "kept: aggregate-1",
+        "added: aggregate-2: begins empty",
+        "added: aggregate-3: begins empty",
+        "source s: lateness was 5000000, is 1000000: while state goes on it can only become longer",
+        "result-1 is new",
+        "result-2 is new",
+        "result-1 begins with the state that is there; what it looks back on was not kept, however far time goes",
+        f"result-2 begins with the state that is there, and is complete from {_later(began, 3)} on",
+    ]
+    with StateStore.open(tmp_path / "new" / "state", read_only=True) as store:
+        assert store.last is not None
+        assert store.last.query["changes"] == [{"epoch": 2, "said": ["migrated", *done.lines]}]
+
+
+def _later(text: str, seconds: int) -> str:
+    return (dt.datetime.fromisoformat(text) + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def test_an_operator_whose_tuples_lack_a_column_begins_anew_and_so_does_what_it_feeds(tmp_path: Path) -> None:
+    def joined(column: str) -> Stream:
+        s = stream()
+        found = s.join(s, on="l.user = r.user", within="1 second")
+        return found.map("l_user", x=column).aggregate(by=["l_user"], window="2 seconds", m="count(*)", x="max(x)")
+
+    run_on(LocalRun(joined("l_n"), tmp_path / "old" / "state"), [0])
+    done = migrate(tmp_path / "old", tmp_path / "new", [joined("ascii(l_kind)")])
+    assert [line.partition(":")[0] for line in done.lines].count("kept") == 0
+    run_on(LocalRun(joined("ascii(l_kind)"), tmp_path / "new" / "state"), [1], end=True)
+
+
+def test_sources_come_and_go(tmp_path: Path) -> None:
+    one, two = stream(), table_stream(rows(0), name="t", lateness="5 seconds")
+    pair = counted(one).map("x"), counted(two).map("x")
+    run = LocalRun(list(pair), tmp_path / "old" / "state")
+    run.epoch({"s": rows(0), "t": rows(1)})
+    run.close()
+    three = table_stream(rows(0), name="u", lateness="5 seconds")
+    done = migrate(tmp_path / "old", tmp_path / "new", [pair[0], counted(three).map("x")])
+    assert done.lines[:2] == ("lost: t: its name was 't', is 'u'", "lost: aggregate-2: what comes to it was t, is u")
+    assert done.complete == {}, "all of its source comes from now on"
+    run = LocalRun([pair[0], counted(three).map("x")], tmp_path / "new" / "state")
+    run.epoch({"s": rows(1), "u": rows(0)})
+    run.end()
+    totals = run.store.last.totals
+    assert (totals.delivered, totals.accepted) == (90, 90)
+    assert sorted(run.store.last.sources) == ["s", "u"]
+    run.close()
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_migrated(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    query = counted(stream())
+    with pytest.raises(StateError, match="holds no state"):
+        migrate(old, new, [query])
+    assert not old.exists()
+    run = LocalRun(query, old / "state")
+    with pytest.raises(WriterConflict):
+        migrate(old, new, [query])
+    run.close()
+    with pytest.raises(StateError, match="nothing was committed"):
+        migrate(old, new, [query])
+    run_on(LocalRun(query, old / "state"), [0, 1])
+    new.mkdir()
+    with pytest.raises(QueryError, match="is there already"):
+        migrate(old, new, [query])
+    with pytest.raises(QueryChanged, match="impossible: order was 'False', is 'transparent'"):
+        migrating.migrate(old, tmp_path / "other", [node_of(query)], [False])
+    undelivered(query, tmp_path / "waits" / "state")
+    with pytest.raises(StateMismatch, match="may not have reached their sinks"):
+        migrate(tmp_path / "waits", tmp_path / "other", [query])
+    run_on(LocalRun(query, old / "state"), [2], end=True)
+    with pytest.raises(StateMismatch, match="closed"):
+        migrate(old, tmp_path / "other", [query])
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "waits"}
+
+
+# --- kills -------------------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As a kill would: nothing is tidied up behind it."""
+
+
+@contextmanager
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """In the step-th call of whatever makes, links, writes, syncs or renames; the calls so far."""
+    calls: list[str] = []
+
+    def watched(what: str, function: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            calls.append(what)
+            if len(calls) == step + 1:
+                raise Killed
+            return function(*given, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for owner, names in {
+            os: ("link", "mkdir", "fsync", "rename", "unlink"),
+            shutil: ("copytree", "rmtree"),
+            os.path: ("lexists",),
+        }.items():
+            for name in names:
+                patched.setattr(owner, name, watched(name, getattr(owner, name)))
+        yield calls
+
+
+def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own and of the attempt after it: the old one is whole, and nobody finds half a new one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    run_on(LocalRun(several("panes", "join", "processor"), old / "state"), [0, 1])
+    (old / "spark" / "offsets").mkdir(parents=True)
+    (old / "spark" / "offsets" / "0").write_text("v1")
+    before = contents(old)
+    s = stream()
+    queries = [wider(s), STATES["join"](s).map("x"), STATES["processor"](s).map("x")]
+    with StateStore.open(old / "state", read_only=True) as store:
+        (tmp_path / f"_new-{store.state_id[:8]}").mkdir()  # of an attempt before these
+    done, steps = False, []
+    for step in range(200):
+        try:
+            with killed_at(step, monkeypatch) as calls:
+                migrate(old, new, queries)
+            done = True
+        except Killed:
+            steps.append(calls[-1])
+        assert contents(old) == before
+        assert new.exists() == done or (calls[-1] == "fsync" and steps.count("rename") == 1), "it comes by the rename"
+        if new.exists():
+            break
+    assert set(steps) >= {"link", "mkdir", "fsync", "copytree", "rename", "rmtree"}, "each of them was the last once"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+    assert (new / "spark" / "offsets" / "0").read_text() == "v1"
+    shutil.rmtree(old)  # the new one stands by itself
+    run = LocalRun(queries, new / "state")
+    run_on(run, [2, 3], end=True)
+    for place, state in ((1, "join"), (2, "processor")):
+        assert difference(emitted(STATES[state](stream()).map("x"), 2, None), since(run, 2, f"result-{place}")) is None
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from headrace.engine import migrating
+from tests.oracle.test_migrate import migrate, wider
+from tests.oracle.test_changes import STATES, stream
+whole = migrating.StateStore
+def last_look(*given, **options):
+    if "lease" not in options:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(*given, **options)
+last_look.open = whole.open
+migrating.StateStore = last_look
+s = stream()
+migrate(Path(sys.argv[1]), Path(sys.argv[2]), [wider(s), STATES["join"](s).map("x")])
+"""
+
+
+def test_a_real_kill(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    run_on(LocalRun(several("panes", "join"), old / "state"), [0, 1])
+    before = contents(old)
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED, str(old), str(new)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert found.returncode == -signal.SIGKILL, found.stderr.decode()[-2000:]
+    assert contents(old) == before and not new.exists()
+    assert len(list(tmp_path.iterdir())) == 2, "what it began"
+    s = stream()
+    queries = [wider(s), STATES["join"](s).map("x")]
+    migrate(old, new, queries)
+    assert len(list(tmp_path.iterdir())) == 2
+    run = LocalRun(queries, new / "state")
+    run_on(run, [2, 3], end=True)
+    assert difference(emitted(STATES["join"](stream()).map("x"), 2, None), since(run, 2, "result-1")) is None
