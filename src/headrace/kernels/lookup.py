@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from headrace import arrow
 from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
-from headrace.kernels import native, near
+from headrace.kernels import join, native, near
 from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces
@@ -93,6 +93,12 @@ def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
         return found
+
+
+def way(step: TableStep) -> str:
+    """How the pairs of tuples and rows are found."""
+    part = None if step.on.keys else near_part(step.on)
+    return f"index, looked up along {'.'.join(part.point)}" if part else join.way(step.on, in_time=False)
 
 
 def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
