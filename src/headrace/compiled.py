@@ -1,19 +1,34 @@
 """How loops over arrays are compiled: once for all processes, where a folder can be written, else once for each.
 
 Invariant: what was kept is used only while all that it was made of is the same: the file of the loop, which numba looks at, and
-the loops, constants and records of other files that were compiled into it (`_made_of`).
+the loops, constants and records of other files that were compiled into it (`_made_of`). Of a loop that was made as text, the
+whole text, the versions of what compiles it and the processor are in the name of the file (`ByContent`), and a checksum
+before what is in it: a file that is damaged, cut short or another's is as good as none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+import logging
+import os
+import pickle
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
+import numpy as np
+from numba.core import compiler, config, serialize
+from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
+
+_log = logging.getLogger(__name__)
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,
@@ -36,6 +51,75 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def inner(function: Callable[..., Any]) -> Any:
     return numba.njit(function, **OPTIONS)
+
+
+def from_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
+    """A function that was made as text, of names whose meaning is told by `uses`: compiled, and kept by its content."""
+    scope = {"__name__": __name__, **names}
+    exec(compile(text, f"<{name}>", "exec"), scope)  # noqa: S102  made of a checked tree: numbers, operators, our own names
+    made = numba.njit(scope[name], nogil=True, error_model="numpy")
+    folder = kept_in()
+    if folder is not None:
+        made._cache = ByContent(folder, f"{text}\0{uses}")
+    return made
+
+
+def kept_in() -> Path | None:
+    """The folder of loops that were made as text; None: there is none that may be written."""
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(getattr(config, "CACHE_DIR", "") or user, "headrace")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK | os.X_OK) and folder.stat().st_uid == os.getuid() else None
+
+
+class ByContent(_Cache):
+    """What numba asks for compiled code: one file for each text and signature, written beside and put in place."""
+
+    CHECKSUM = 32  # bytes
+
+    def __init__(self, folder: Path, content: str) -> None:
+        self._folder, self._content = folder, content
+
+    @property
+    def cache_path(self) -> str:
+        return str(self._folder)
+
+    def file(self, signature: Any, target: Any) -> Path:
+        made_by = (numba.__version__, version("llvmlite"), np.__version__, platform.python_version())
+        told = repr((self._content, str(signature), target.codegen().magic_tuple(), made_by))
+        return self._folder / f"{hashlib.sha256(told.encode()).hexdigest()}.loop"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        path = self.file(sig, target_context)
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data[self.CHECKSUM :]).digest() != data[: self.CHECKSUM]:
+                raise ValueError("its checksum is another")
+            rebuild: Any = compiler.CompileResult._rebuild
+            return rebuild(target_context, *pickle.loads(data[self.CHECKSUM :]))  # noqa: S301
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # whatever is in the file: it can be made again
+            _log.warning("the compiled loop in %s is not used: %s; it is made again", path, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk costs only time
+            dumps: Any = serialize.dumps
+            kept = dumps(data._reduce())
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as beside:
+                beside.write(hashlib.sha256(kept).digest() + kept)
+            Path(beside.name).replace(self.file(sig, data.target_context))
+
+    def enable(self) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 def is_kept(loop: Any) -> bool:

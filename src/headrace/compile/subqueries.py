@@ -53,6 +53,7 @@ class Subquery:
     members: tuple[str, ...] = ()  # what its operators are called in figures
     numbers: Numbers = field(default_factory=Numbers)
     rejected: tuple[Option, ...] = ()
+    meets: tuple[str, ...] = ()  # how its joins find their pairs
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,10 @@ def _lines(plan: Plan) -> Iterable[str]:
 
 def _subquery(data: Any, where: str) -> Subquery:
     kinds = {"name": str, "operators": list, "router": dict, "slots": int, "inputs": list, "cost": object, "first": int}
-    kinds |= {"share": object, "stage": int, "members": list, "numbers": dict, "rejected": list}
+    kinds |= {"share": object, "stage": int, "members": list, "numbers": dict, "rejected": list, "meets": list}
+    data = {"meets": [], **data} if isinstance(data, Mapping) else data  # which earlier versions did not say
     _demand(data, where, kinds)
-    _demand_texts(data, where, "operators", "inputs", "members")
+    _demand_texts(data, where, "operators", "inputs", "members", "meets")
     where = f"{where} ({data['name']})"
     check_slots(data["slots"], f"{where}: slots")
     _demand_counts(data, where, "first", "stage")

@@ -1,175 +1,802 @@
-"""Predicates over plain numbers and times as source of a compiled loop.
+"""Predicates as source of a compiled loop over pairs.
 
-Invariant: where a predicate has native source, and the columns it uses hold no null and, as doubles, finite numbers of
-at most `LARGEST`, the source gives DuckDB's answer on every pair: the same operations on the same doubles, none of which
-can fail or leave the finite numbers (so the two ways to compare NaN never matter), and comparisons of whole numbers or
-times as they stand. Anything else has no native source.
+Invariant: of every pair the source says true, not true, or that DuckDB must decide; what it says is DuckDB's answer. It
+works on the predicate as DuckDB binds it (`bound.py`), with values that may be null or not quite DuckDB's (`values.py`).
+Where a comparison, a step or a branch could go either way, or an error could arise, DuckDB decides.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from headrace import duck
-from headrace.expressions.tree import Tree, columns_of
-from headrace.types import TS_TYPE
+from headrace.expressions import bound as b
+from headrace.expressions.bound import Given, Kind, Node, Unbound
+from headrace.expressions.numbers import BOOLEAN, DOUBLE, EXACT, ROOM, SMOOTH, Numbers, Unsupported
+from headrace.expressions.tree import Tree, to_sql
+from headrace.expressions.values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, WIDE, Statements, Value, form
 
-LARGEST = 1e30
-DEEPEST = 6  # products of this many factors of LARGEST are still finite
+LARGEST = 1e30  # plain doubles are not beyond
+LARGEST_WHOLE = 2**46  # nor plain whole numbers
+LARGEST_TIME = 2**55  # nor plain times, in microseconds, which are not before 1970 either
+END_OF_TIME = 2.0**61  # beyond, DuckDB has errors and infinities of its own
 
 Column = tuple[str, str]  # side, name
 
 
 @dataclass(frozen=True)
+class Variable:
+    """What the source calls a column, or the nulls of one, or a text that it compares with."""
+
+    name: str
+    column: Column | None = None
+    nulls: bool = False
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Assignments over variables; then whether a pair is true, and whether DuckDB must say so (None: never)."""
+
+    variables: tuple[Variable, ...]
+    lines: tuple[tuple[str, str], ...]
+    true: str
+    unsure: str | None
+
+
+@dataclass(frozen=True)
 class Native:
-    """`source` over variables named by `variables`: one number of the l tuple or the r tuple each."""
+    """A predicate that has source, the columns that it is about, and those that DuckDB computes for it."""
 
-    source: str
-    variables: tuple[tuple[str, Column], ...]
+    tree: Node
+    given: tuple[Given, ...]
+    sql: str
+
+    def source(self, *, plain: bool) -> Source:
+        """plain: no column holds a null, or a number that is NaN, infinite or large."""
+        return _source(self.tree, plain)
+
+    @functools.cached_property
+    def columns(self) -> dict[Column, Kind]:
+        return {node.value: node.kind for node in self.tree.walk() if node.name == "column"}
 
 
-class _Unsupported(Exception):
-    """This predicate has no native source."""
+@dataclass(frozen=True)
+class Obstacle:
+    """A part of a predicate that has no source, and why."""
+
+    sql: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.sql}: {self.why}"
 
 
-def native(tree: Tree, schemas: dict[str, pa.Schema]) -> Native | None:
-    """Native source of a join predicate, if it has any; one without columns is not worth a loop."""
-    translator = _Translator(schemas)
+def native(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Native | Obstacle:
+    """A predicate that has source; one without columns is not worth a loop."""
+    sql = to_sql(tree)
     try:
-        source = translator.boolean(tree)
-    except _Unsupported:
-        return None
-    if not translator.variables:
-        return None
-    return Native(source, tuple((name, column) for column, name in translator.variables.items()))
+        node, given = b.bound(tree, schemas, HELD, _FUNCTIONS)
+        found = Native(node, given, sql)
+        if not found.columns:
+            return Obstacle(sql, "it is about no column")
+        _source(node, False)
+    except Unsupported as reason:
+        return Obstacle(sql, str(reason))
+    except Unbound as reason:
+        return Obstacle(sql, f"{reason} of both sides")
+    except duckdb.Error as error:
+        return Obstacle(sql, str(error).split("\n")[0])
+    return found
 
 
-def native_part(parts: Iterable[Tree], schemas: dict[str, pa.Schema]) -> Native | None:
-    """Native source of those of several conditions that have it."""
-    found = [part for part in parts if native(part, schemas)]
-    return native({"type": "CONJUNCTION_AND", "children": found}, schemas) if found else None
+def native_all(parts: Iterable[Tree], schemas: Mapping[str, pa.Schema]) -> tuple[Native | None, tuple[Obstacle, ...]]:
+    """Source of those of several conditions that have it, together, and why others have none."""
+    parts = list(parts)
+    whole = _together(parts, schemas)
+    if isinstance(whole, Native):
+        return whole, ()
+    tried = [(part, native(part, schemas)) for part in parts]
+    obstacles = tuple(found for _, found in tried if isinstance(found, Obstacle))
+    able = _together([part for part, found in tried if isinstance(found, Native)], schemas)
+    return (able if isinstance(able, Native) else None), obstacles
 
 
-_COMPARISONS = {
-    "COMPARE_EQUAL": "==",
-    "COMPARE_NOTEQUAL": "!=",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-}
+def _together(parts: list[Tree], schemas: Mapping[str, pa.Schema]) -> Native | Obstacle | None:
+    if len(parts) > 1:
+        return native({"type": "CONJUNCTION_AND", "class": "CONJUNCTION", "alias": "", "children": parts}, schemas)
+    return native(parts[0], schemas) if parts else None
+
+
+# --- from nodes to source --------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=256)
+def _source(tree: Node, plain: bool) -> Source:
+    made = _Translator(plain)
+    found = made.value(tree)
+    if found.form != "boolean":
+        raise Unsupported(f"a condition of type {found.kind}")
+    s = made.s
+    true = s.both(found.value, s.negated(found.null)) or FALSE
+    unsure = s.either(found.doubt, *s.fails)
+    return Source(tuple(made.variables.values()), tuple((name, text) for text, name in s.lines.items()), true, unsure)
+
+
+_COMPARED = {"=": "==", "!=": "!=", "<>": "!=", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
+_SAME, _OTHER = "is not distinct from", "is distinct from"
 
 
 class _Translator:
-    def __init__(self, schemas: dict[str, pa.Schema]) -> None:
-        self.schemas = schemas
-        self.variables: dict[Column, str] = {}
+    def __init__(self, plain: bool) -> None:
+        self.plain = plain
+        self.s = Statements()
+        self.n = Numbers(self.s)
+        self.variables: dict[Any, Variable] = {}
 
-    def boolean(self, tree: Tree) -> str:
-        kind = tree.get("type", "")
-        if kind in _COMPARISONS:
-            left, right = self._compared(tree["left"], tree["right"])
-            return f"({left} {_COMPARISONS[kind]} {right})"
-        if kind == "COMPARE_BETWEEN":
-            value, low, high = self._compared(tree["input"], tree["lower"], tree["upper"])
-            return f"(({value} >= {low}) & ({value} <= {high}))"
-        if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
-            sign = " & " if kind.endswith("AND") else " | "
-            return "(" + sign.join(self.boolean(child) for child in tree["children"]) + ")"
-        if kind == "OPERATOR_NOT":
-            return f"(not {self.boolean(tree['children'][0])})"
-        raise _Unsupported
+    def value(self, node: Node) -> Value:
+        if not form(node.kind) and node.kind.name != "NULL":
+            raise Unsupported(f"a value of type {node.kind}")
+        if b.is_constant(node) and _can_compute(node):
+            return self._constant(node)
+        if node.name in _NODES:
+            return _NODES[node.name](self, node)
+        if node.name in _COMPARED or node.name in (_SAME, _OTHER):
+            return self._comparison(node)
+        told = node.children[1:] if node.name in _TOLD else node.children
+        return self._function(node, tuple(self.value(child) for child in told))
 
-    def _compared(self, *trees: Tree) -> list[str]:
-        """Times, whole numbers as they stand, or doubles: never one kind with another."""
-        kinds = {_kind(field.type) for field in map(self._field, trees) if field is not None}
-        if kinds == {"time"} and all(map(self._field, trees)):
-            return [self._variable(tree) for tree in trees]
-        if kinds == {"whole"}:
-            return [self._variable(tree) if self._field(tree) else _whole(tree) for tree in trees]
-        return [self.number(tree) for tree in trees]
+    # --- columns and constants ---------------------------------------------------------------------------------------
 
-    def _field(self, tree: Tree) -> pa.Field | None:
-        """The field that this column is, if it is one."""
-        path = tree["column_names"] if tree.get("class") == "COLUMN_REF" else []
-        if len(path) != 2:
+    def _column(self, node: Node) -> Value:
+        name = self._variable(Variable("", column=node.value), node.value[0])
+        null = None if self.plain else self._variable(Variable("", column=node.value, nulls=True), node.value[0])
+        top = self._top(node.kind)
+        error = None
+        if form(node.kind) == "wide" and top > EXACT:
+            error = self.s.let(f"where(abs({name}) < {EXACT!r}, 0.0, abs({name}) * {2.0**-52!r})")
+        return Value(node.kind, name, error, null, top=top)
+
+    def _top(self, kind: Kind) -> float:
+        match form(kind):
+            case "double" | "single":
+                return LARGEST if self.plain else UNKNOWN
+            case "whole":
+                high = float(WHOLE[kind.name][1] + 1)
+                return min(high, float(LARGEST_WHOLE)) if self.plain else high
+            case "wide":
+                return 10.0**kind.width if kind.name == "DECIMAL" else float(WIDE[kind.name][1])
+            case "time":
+                return float(LARGEST_TIME) if self.plain else 2.0**63
+            case "date":
+                return 2.0**31
+        return 1.0
+
+    def _variable(self, wanted: Variable, letter: str) -> str:
+        known = self.variables.get(wanted)
+        if known is None:
+            known = self.variables[wanted] = replace(wanted, name=f"{letter}{len(self.variables)}")
+        return known.name
+
+    def _constant(self, node: Node) -> Value:
+        found = _computed(node)
+        null = TRUE if found is None else None
+        kind = node.kind if node.kind.name != "NULL" else Kind("BOOLEAN")
+        if form(kind) == "text":
+            return Value(kind, "0" if found is None else self._variable(Variable("", text=found), "k"), null=null)
+        if form(kind) == "boolean":
+            return Value(kind, TRUE if found else FALSE, null=null, top=1.0)
+        if form(kind) in ("double", "single"):
+            return _double(kind, 0.0 if found is None else found, null)
+        whole = found or 0
+        if form(kind) == "wide":
+            exact = abs(whole) <= EXACT
+            return Value(
+                kind,
+                repr(float(whole)),
+                None if exact else repr(abs(float(whole)) * 2.0**-52),
+                null,
+                top=float(abs(whole)),
+            )
+        return Value(
+            kind, f"({whole})" if whole < 0 else str(whole), null=null, top=float(abs(whole)), positive=whole >= 0
+        )
+
+    # --- conditions --------------------------------------------------------------------------------------------------
+
+    def _and(self, node: Node) -> Value:
+        return self._joined([self.value(child) for child in node.children], of_all=True)
+
+    def _or(self, node: Node) -> Value:
+        return self._joined([self.value(child) for child in node.children], of_all=False)
+
+    def _joined(self, parts: Sequence[Value], *, of_all: bool) -> Value:
+        """Of three truths and doubt: one that is false for certain decides `and`, one that is true `or`."""
+        s = self.s
+        values = [part.value if not of_all else s.negated(part.value) for part in parts]
+        decides = [s.both(value, s.negated(part.null)) for value, part in zip(values, parts, strict=True)]
+        certain = s.either(*(s.both(each, s.negated(part.doubt)) for each, part in zip(decides, parts, strict=True)))
+        decided = s.either(*decides)
+        null = s.both(s.either(*(part.null for part in parts)), s.negated(decided))
+        doubt = s.both(s.either(*(part.doubt for part in parts)), s.negated(certain))
+        value = (s.negated(decided) if of_all else decided) or FALSE
+        return Value(BOOLEAN, value, null=null, doubt=doubt, top=1.0)
+
+    def _not(self, node: Node) -> Value:
+        found = self.value(node.children[0])
+        return replace(found, value=self.s.negated(found.value))
+
+    def _is_null(self, node: Node) -> Value:
+        found = self.value(node.children[0])
+        null = found.null or FALSE
+        value = null if node.name == "is null" else self.s.negated(null)
+        return Value(BOOLEAN, value, doubt=found.doubt, top=1.0)
+
+    def _in(self, node: Node) -> Value:
+        one, *others = (self.value(child) for child in node.children)
+        found = self._joined([self._compared("==", one, other) for other in others], of_all=False)
+        return found if node.name == "in" else replace(found, value=self.s.negated(found.value))
+
+    def _comparison(self, node: Node) -> Value:
+        one, other = (self.value(child) for child in node.children)
+        if node.name in _COMPARED:
+            return self._compared(_COMPARED[node.name], one, other)
+        s, same = self.s, self._compared("==", one, other)
+        nulls = s.both(one.null, other.null) or FALSE
+        equal = s.either(s.both(same.value, s.negated(s.either(one.null, other.null))), nulls) or FALSE
+        value = equal if node.name == _SAME else s.negated(equal)
+        return Value(BOOLEAN, value, doubt=same.doubt, top=1.0)
+
+    def _compared(self, sign: str, a: Value, c: Value) -> Value:
+        if a.form != c.form or (a.form == "wide" and a.kind.scale != c.kind.scale):
+            raise Unsupported(f"a comparison of {a.kind} with {c.kind}")
+        found = self.n.strict((a, c), Value(BOOLEAN, TRUE, top=1.0))
+        plain = f"{a.value} {sign} {c.value}"
+        if a.error or c.error:
+            apart = self.s.let(f"{a.value} - {c.value}")
+            off = self.s.let(f"({' + '.join(each.error for each in (a, c) if each.error)}) * {ROOM}")
+            sure = self.s.let(f"(abs({apart}) > {off}) | (({apart} == 0.0) & ({off} == 0.0))")
+            doubt = self.s.both(self.s.negated(sure), self.s.negated(found.null))
+            return self.s.doubted(replace(found, value=self.s.let(plain)), doubt)
+        if a.form in ("double", "single") and not (a.finite and c.finite):
+            return replace(found, value=self.s.let(_with_nan(sign, a.value, c.value)))
+        return replace(found, value=self.s.let(plain))
+
+    # --- branches ----------------------------------------------------------------------------------------------------
+
+    def _reached(self, node: Node, reach: str | None) -> Value:
+        """A value that is only computed where `reach` is true (None: nowhere): only there can it fail."""
+        before, self.s.fails = self.s.fails, []
+        found = self.value(node)
+        inside, self.s.fails = self.s.either(*self.s.fails), before
+        reached = self.s.both(inside, reach)
+        if reached is not None:
+            self.s.fails.append(reached)
+        return found
+
+    def _case(self, node: Node) -> Value:
+        s = self.s
+        *checks, last = node.children
+        reach: str | None = TRUE  # where no earlier condition is true for certain
+        branches = []
+        for when, then in zip(checks[::2], checks[1::2], strict=True):
+            condition = self._reached(when, reach)
+            true = s.both(condition.value, s.negated(condition.null))
+            maybe = s.both(s.either(true, condition.doubt), reach)
+            branches.append((true or FALSE, condition.doubt, self._reached(then, maybe)))
+            certain = s.both(true, s.negated(condition.doubt))
+            reach = s.both(reach, s.negated(certain))
+        found = self._reached(last, reach)
+        for true, doubt, value in reversed(branches):
+            found = s.doubted(self._chosen(true, value, found), doubt)
+        return replace(found, kind=node.kind)
+
+    def _coalesce(self, node: Node) -> Value:
+        s = self.s
+        reach: str | None = TRUE
+        values = []
+        for child in node.children:
+            values.append(self._reached(child, reach))
+            reach = s.both(reach, s.either(values[-1].null, values[-1].doubt))
+        found = values[-1]
+        for value in reversed(values[:-1]):
+            null = value.null or FALSE
+            found = s.doubted(self._chosen(null, found, value), value.doubt)
+        return replace(found, kind=node.kind)
+
+    def _chosen(self, condition: str, one: Value, other: Value) -> Value:
+        s = self.s
+        if one.form != other.form or one.kind.scale != other.kind.scale:
+            raise Unsupported(f"a choice between {one.kind} and {other.kind}")
+        error = None
+        if one.error or other.error:
+            error = s.chosen(condition, one.error or "0.0", other.error or "0.0")
+        null = s.chosen(condition, one.null or FALSE, other.null or FALSE)
+        doubt = s.chosen(condition, one.doubt or FALSE, other.doubt or FALSE)
+        return Value(
+            one.kind,
+            s.chosen(condition, one.value, other.value),
+            error,
+            None if null == FALSE else null,
+            None if doubt == FALSE else doubt,
+            max(one.top, other.top),
+            one.positive and other.positive,
+        )
+
+    # --- casts -------------------------------------------------------------------------------------------------------
+
+    def _cast(self, node: Node) -> Value:
+        before = len(self.s.fails)
+        a, kind = self.value(node.children[0]), node.kind
+        inner = len(self.s.fails)
+        make = _CASTS.get((a.form, form(kind)))
+        if make is None and a.kind != kind:
+            raise Unsupported(f"a cast from {a.kind} to {kind}")
+        found = make(self, a, kind) if make else a
+        if node.lenient and len(self.s.fails) > inner:  # null where it would fail: DuckDB decides
+            doubt = self.s.either(*self.s.fails[inner:])
+            del self.s.fails[inner:]
+            found = self.s.doubted(found, doubt)
+        assert before <= inner
+        return found
+
+    def _to_double(self, a: Value, kind: Kind) -> Value:
+        return replace(a, kind=kind, value=self.s.let(f"f64({a.value})"))
+
+    def _to_single(self, a: Value, kind: Kind) -> Value:
+        if a.form == "double" and a.top > 3e38:
+            self.s.fail(f"(abs({a.value}) + {a.error or 0.0} < 3e38) ^ True", a)
+        return self.n.single(a)
+
+    def _double_to_whole(self, a: Value, kind: Kind) -> Value:
+        """To the nearest; halves to the even one."""
+        low, high = WHOLE[kind.name]
+        value = self.s.let(f"rint({a.value})")
+        ends = f"({value} > {low + 0.0 if low else -1.0!r}) & ({value} < {high - 1024.0 if high > 2**53 else high + 0.0!r})"
+        inside = self.s.let(ends)
+        if a.error:
+            same = f"(rint({a.value} - {a.error}) == {value}) & (rint({a.value} + {a.error}) == {value})"
+            a = self.s.doubted(a, self.s.let(f"({same}) ^ True"))
+        self.s.fail(self.s.negated(inside), a)
+        whole = self.s.let(f"i64(where({inside}, {value}, 0.0))")
+        return Value(kind, whole, None, a.null, a.doubt, min(a.top + 1.0, float(high)), a.positive)
+
+    def _whole_to_whole(self, a: Value, kind: Kind) -> Value:
+        low, high = WHOLE[kind.name]
+        own_low, own_high = WHOLE.get(a.kind.name, (0, 1))
+        if own_low < low or own_high > high:
+            self.s.fail(f"(({a.value} >= {low}) & ({a.value} <= {high})) ^ True", a)
+        return replace(a, kind=kind, top=min(a.top, float(high + 1)))
+
+    def _flag_to_whole(self, a: Value, kind: Kind) -> Value:
+        return replace(a, kind=kind, value=self.s.let(f"i64({a.value})"), positive=True)
+
+    def _whole_to_wide(self, a: Value, kind: Kind) -> Value:
+        source = f"f64({a.value})"
+        if a.top > EXACT:
+            error = f"where(abs({source}) < {EXACT!r}, 0.0, abs({source}) * {2.0**-52!r}) * {10.0**kind.scale!r}"
+        else:
+            error = None
+        return self.n.wide((a,), f"{source} * {10.0**kind.scale!r}", error, a.top * 10.0**kind.scale, kind)
+
+    def _wide_to_wide(self, a: Value, kind: Kind) -> Value:
+        return self.n.rescaled(a, kind)
+
+    def _wide_to_double(self, a: Value, kind: Kind) -> Value:
+        ten = repr(10.0**a.kind.scale)
+        value = self.s.let(f"{a.value} / {ten}")
+        error = None
+        if a.top > EXACT:
+            error = self.s.let(
+                f"({a.error or 0.0} / {ten}) * {ROOM} + where(abs({a.value}) < {EXACT!r}, 0.0, abs({value}) * {2.0**-50!r})"
+            )
+        elif a.error:
+            error = self.s.let(f"({a.error} / {ten}) * {ROOM} + abs({value}) * {2.0**-50!r}")
+        return replace(a, kind=kind, value=value, error=error, top=a.top / 10.0**a.kind.scale)
+
+    def _wide_to_single(self, a: Value, kind: Kind) -> Value:
+        found = self._wide_to_double(a, DOUBLE)
+        error = self.s.let(f"{found.error or 0.0} + abs({found.value}) * {2.0**-21!r}")
+        return replace(found, kind=kind, error=error)
+
+    def _wide_to_whole(self, a: Value, kind: Kind) -> Value:
+        low, high = WHOLE[kind.name]
+        found = self.n.rescaled(a, Kind("DECIMAL", 38, 0))
+        inside = self.s.let(f"abs({found.value}) < {min(float(high), EXACT)!r}")
+        if low == 0:
+            inside = self.s.let(f"{inside} & ({found.value} >= 0.0)")
+        self.s.fail(self.s.negated(inside), found)
+        whole = self.s.let(f"i64(where({inside}, {found.value}, 0.0))")
+        return Value(kind, whole, None, found.null, found.doubt, min(found.top, float(high)))
+
+    def _double_to_wide(self, a: Value, kind: Kind) -> Value:
+        """DuckDB pushes values a little away from zero before it rounds them: what is near a half it decides."""
+        if kind.name != "DECIMAL":
+            raise Unsupported(f"a cast from {a.kind} to {kind}")
+        scaled = self.n.times(replace(a, kind=DOUBLE), Value(DOUBLE, repr(10.0**kind.scale), top=10.0**kind.scale))
+        most = min(10.0**kind.width, EXACT)
+        self.s.fail(f"(abs({scaled.value}) + {scaled.error or 0.0} < {most * (1 - 1e-9)!r}) ^ True", a)
+        found = self.n.rounded(scaled, margin=1e-6)
+        return replace(found, kind=kind, top=most)
+
+    def _to_flag(self, a: Value, kind: Kind) -> Value:
+        zero = "0" if a.form == "whole" else "0.0"
+        found = Value(kind, self.s.let(f"{a.value} != {zero}"), None, a.null, a.doubt, 1.0)
+        if not a.error:
+            return found
+        return self.s.doubted(found, self.s.let(f"((abs({a.value}) > {a.error}) | ({a.error} == 0.0)) ^ True"))
+
+    def _date_to_time(self, a: Value, kind: Kind) -> Value:
+        self.s.fail(f"abs({a.value}) > 20000000", a)
+        return replace(a, kind=kind, value=self.s.let(f"{a.value} * 86400000000"), top=2.0**61)
+
+    def _time_to_time(self, a: Value, kind: Kind) -> Value:
+        return replace(a, kind=kind)  # in UTC
+
+    # --- functions ---------------------------------------------------------------------------------------------------
+
+    def _function(self, node: Node, of: tuple[Value, ...]) -> Value:
+        found = self._of_times(node, of) or self._of_numbers(node, of)
+        if found is None:
+            kinds = ", ".join(str(child.kind) for child in node.children)
+            raise Unsupported(f"{node.name}({kinds}) of both sides")
+        return replace(found, kind=node.kind)
+
+    def _of_numbers(self, node: Node, of: tuple[Value, ...]) -> Value | None:
+        name = _ALIASES.get(node.name, node.name)
+        forms = {each.form for each in of}
+        if name in ("greatest", "least") and len(forms) == 1:
+            return functools.reduce(functools.partial(self._extreme, name), of)
+        if len(forms) != 1 and name != "round":
             return None
-        return next((f for f in self.schemas[path[0].lower()] if f.name.lower() == path[1].lower()), None)
+        match forms.pop() if len(forms) == 1 else of[0].form:
+            case "double" | "single" as here:
+                found = self._of_doubles(name, of, node)
+                return self.n.single(found) if found and here == "single" and found.form == "double" else found
+            case "whole":
+                return self._of_whole(name, of, node)
+            case "wide":
+                return self._of_wide(name, of, node)
+            case "boolean":
+                return None
+        return None
 
-    def _variable(self, tree: Tree) -> str:
-        side, field = tree["column_names"][0].lower(), self._field(tree)
-        assert field is not None
-        return self.variables.setdefault((side, field.name), f"{side}{len(self.variables)}")
+    def _of_doubles(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+        n, a, other = self.n, of[0], of[1] if len(of) > 1 else of[0]
+        match name, len(of):
+            case (("+" | "-"), 2):
+                return n.plus(a, other, name)
+            case "*", 2:
+                return n.times(a, other)
+            case "/", 2:
+                return n.over(a, other)
+            case "%", 2:
+                return n.remainder(a, other)
+            case "pow", 2:
+                return n.power(a, other)
+            case "atan2", 2:
+                return n.angle(a, other)
+            case "log", 2:
+                return n.over(n.logarithm("log", other), n.logarithm("log", a))
+            case (("floor" | "ceil" | "trunc"), 1):
+                return n.stepped(name, a)
+            case "round", 1:
+                return n.rounded(a)
+            case "round", 2:
+                return n.rounded_to(a, _places(node.children[1])) if a.form == "double" else None
+            case "sign", 1:
+                return n.sign(a, node.kind)
+            case "abs", 1:
+                return n.size(a)
+            case "-", 1:
+                return n.negative(a)
+            case (("isnan" | "isinf" | "isfinite"), 1) if a.error is None:
+                test = {"isnan": "({0} != {0})", "isinf": "(abs({0}) == INF)", "isfinite": "(abs({0}) < INF)"}[name]
+                return n.strict(of, Value(BOOLEAN, self.s.let(test.format(a.value)), top=1.0))
+            case _, 1 if name in SMOOTH:
+                return SMOOTH[name](n, a)
+        return None
 
-    def number(self, tree: Tree) -> str:
-        if _factors(tree) > DEEPEST:
-            raise _Unsupported
-        if tree["class"] == "COLUMN_REF":
-            field = self._field(tree)
-            if field is None or not pa.types.is_float64(field.type):
-                raise _Unsupported
-            return self._variable(tree)
-        if tree["class"] == "CONSTANT":
-            return repr(constant(tree))
-        if tree["class"] == "FUNCTION":
-            return self._function(tree["function_name"], [a["expression"] for a in tree["arguments"]])
-        raise _Unsupported
+    def _of_whole(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+        match name, of:
+            case (("+" | "-" | "*"), (a, other)):
+                return self.n.whole(name, a, other, node.kind)
+            case (("//" | "%"), (a, other)):
+                return self.n.divided(name, a, other, node.kind)
+            case "abs", (a,):
+                return self.n.size(a)
+            case "-", (a,):
+                return self.n.negative(a)
+            case "sign", (a,):
+                return self.n.sign(a, node.kind)
+        return None
 
-    def _function(self, name: str, arguments: list[Tree]) -> str:
-        make = _FUNCTIONS.get((name, len(arguments)))
-        if make is None or (name == "sqrt" and not _never_negative(arguments[0])):
-            raise _Unsupported
-        if name == "/" and not _not_zero(arguments[1]):
-            raise _Unsupported
-        if not any(True for _ in columns_of(arguments)):  # DuckDB computes with literals as decimals
-            raise _Unsupported
-        return make(*(self.number(argument) for argument in arguments))
+    def _of_wide(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+        match name, of:
+            case (("+" | "-"), (a, other)):
+                return self.n.wide_sum(a, other, name, node.kind)
+            case "*", (a, other):
+                return self.n.wide_product(a, other, node.kind)
+            case "abs", (a,):
+                return self.n.size(a)
+            case "-", (a,):
+                return self.n.negative(a)
+        return None
+
+    def _of_times(self, node: Node, of: tuple[Value, ...]) -> Value | None:
+        strict = self.n.strict
+        match node.name, tuple(each.form for each in of):
+            case "normalized_interval", ("span",):
+                return of[0]
+            case "-", ("time", "time"):
+                found = self._moved(of, "-", Kind("INTERVAL"))
+                if self.plain or of[0].kind.name == "TIMESTAMP":
+                    return found
+                before = self.s.let(f"({of[0].value} < 0) | ({of[1].value} < 0)")  # 1970, where DuckDB is off by some
+                return self.s.doubted(found, self.s.both(before, self.s.negated(found.null)))
+            case ("+" | "-") as sign, ("time", "span"):
+                self._refuse_months(node)
+                return self._moved(of, sign, node.kind)
+            case "+", ("span", "time"):
+                self._refuse_months(node)
+                return self._moved(of, "+", node.kind)
+            case "-", ("date", "date"):
+                self.s.fail(f"(abs({of[0].value}) > 100000000) | (abs({of[1].value}) > 100000000)", *of)
+                return strict(of, Value(node.kind, self.s.let(f"{of[0].value} - {of[1].value}"), top=2.0**32))
+            case "epoch", ("span",):
+                value = self.s.let(f"f64({of[0].value}) / 1000000.0")
+                error = self.s.let(f"abs({value}) * {2.0**-50!r}")
+                return strict(of, Value(node.kind, value, error, top=of[0].top / 1e6))
+            case (("date_diff" | "datediff"), ("time", "time")):
+                return self._difference(node, of)
+        return None
+
+    def _moved(self, of: tuple[Value, ...], sign: str, kind: Kind) -> Value:
+        top = of[0].top + of[1].top
+        if top >= END_OF_TIME:
+            far = [f"(abs(f64({each.value})) >= {END_OF_TIME / 2!r})" for each in of]
+            self.s.fail(" | ".join(far), *of)
+        return self.n.strict(
+            of, Value(kind, self.s.let(f"{of[0].value} {sign} {of[1].value}"), top=min(top, END_OF_TIME))
+        )
+
+    def _refuse_months(self, node: Node) -> None:
+        if any(dict(each.value).get("months") for each in node.walk() if each.kind.name == "INTERVAL" and each.value):
+            raise Unsupported("months and years, which differ in length")
+
+    def _difference(self, node: Node, of: tuple[Value, ...]) -> Value:
+        unit = _computed(node.children[0])
+        size = _UNITS.get(str(unit).lower().removesuffix("s"))
+        if size is None:
+            raise Unsupported(f"date_diff in {unit}")
+        self._moved(of, "-", Kind("INTERVAL"))  # for its errors
+        source = f"{of[1].value} // {size} - {of[0].value} // {size}"
+        return self.n.strict(of, Value(node.kind, self.s.let(source), top=(of[0].top + of[1].top) / size + 1.0))
+
+    def _extreme(self, name: str, a: Value, c: Value) -> Value:
+        """greatest, least: of what is not null. How far off it is, is how far off one of them is."""
+        s = self.s
+        sign = ">" if name == "greatest" else "<"
+        exact = a.error is None and c.error is None
+        safe = a.form not in ("double", "single") or (a.finite and c.finite)
+        first = s.let(f"{a.value} {sign} {c.value}" if safe or not exact else _with_nan(sign, a.value, c.value))
+        value = s.chosen(first, a.value, c.value)
+        error = None
+        if not exact:
+            one, other = a.error or "0.0", c.error or "0.0"
+            larger = s.let(f"where({one} > {other}, {one}, {other})")
+            error = s.let(
+                f"where(({a.value} == {a.value}) & ({c.value} == {c.value}) & ({one} == {one}) & ({other} == {other}), {larger}, INF)"
+            )
+        both = Value(a.kind, value, error, top=max(a.top, c.top), positive=a.positive and c.positive)
+        found = both
+        if a.null or c.null:
+            found = self._chosen(a.null or FALSE, replace(c, null=None, doubt=None), both)
+            found = self._chosen(c.null or FALSE, replace(a, null=None, doubt=None), found)
+        return replace(found, null=s.both(a.null, c.null), doubt=s.either(a.doubt, c.doubt))
 
 
-_FUNCTIONS: dict[tuple[str, int], Callable[..., str]] = {
-    ("+", 2): "({} + {})".format,
-    ("-", 2): "({} - {})".format,
-    ("*", 2): "({} * {})".format,
-    ("/", 2): "({} / {})".format,
-    ("-", 1): "(-{})".format,
-    ("abs", 1): "abs({})".format,
-    ("sqrt", 1): "math.sqrt({})".format,
+_NODES: dict[str, Callable[[_Translator, Node], Value]] = {
+    "column": _Translator._column,
+    "and": _Translator._and,
+    "or": _Translator._or,
+    "not": _Translator._not,
+    "is null": _Translator._is_null,
+    "is not null": _Translator._is_null,
+    "in": _Translator._in,
+    "not in": _Translator._in,
+    "case": _Translator._case,
+    "coalesce": _Translator._coalesce,
+    "cast": _Translator._cast,
+}
+_Cast = Callable[[_Translator, Value, Kind], Value]
+_CASTS: dict[tuple[str, str], _Cast] = {
+    ("whole", "whole"): _Translator._whole_to_whole,
+    ("boolean", "whole"): _Translator._flag_to_whole,
+    ("whole", "double"): _Translator._to_double,
+    ("boolean", "double"): _Translator._to_double,
+    ("single", "double"): lambda self, a, kind: replace(a, kind=kind),
+    ("double", "single"): _Translator._to_single,
+    ("whole", "single"): _Translator._to_single,
+    ("boolean", "single"): _Translator._to_double,
+    ("double", "whole"): _Translator._double_to_whole,
+    ("single", "whole"): _Translator._double_to_whole,
+    ("whole", "wide"): _Translator._whole_to_wide,
+    ("boolean", "wide"): _Translator._whole_to_wide,
+    ("wide", "wide"): _Translator._wide_to_wide,
+    ("wide", "double"): _Translator._wide_to_double,
+    ("wide", "single"): _Translator._wide_to_single,
+    ("wide", "whole"): _Translator._wide_to_whole,
+    ("double", "wide"): _Translator._double_to_wide,
+    ("single", "wide"): _Translator._double_to_wide,
+    **{(each, "boolean"): _Translator._to_flag for each in ("whole", "double", "single", "wide")},
+    ("date", "time"): _Translator._date_to_time,
+    ("time", "time"): _Translator._time_to_time,
+}
+_ALIASES = {
+    "^": "pow",
+    "**": "pow",
+    "power": "pow",
+    "mod": "%",
+    "ceiling": "ceil",
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "//",
+    "@": "abs",
+}
+_TOLD = frozenset(["date_diff", "datediff"])  # what they do, by their first argument
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
 }
 
 
-def _kind(type: pa.DataType) -> str:
-    if pa.types.is_signed_integer(type):
-        return "whole"
-    return "time" if type == TS_TYPE else "other"
+def _with_nan(sign: str, a: str, c: str) -> str:
+    """A comparison in which NaN is itself and above all numbers, as DuckDB has it."""
+    nan, other = f"({a} != {a})", f"({c} != {c})"
+    match sign:
+        case "==":
+            return f"({a} == {c}) | ({nan} & {other})"
+        case "!=":
+            return f"(({a} == {c}) | ({nan} & {other})) ^ True"
+        case "<":
+            return f"({a} < {c}) | ({other} & ({a} == {a}))"
+        case ">":
+            return f"({a} > {c}) | ({nan} & ({c} == {c}))"
+        case "<=":
+            return f"({a} <= {c}) | {other}"
+    return f"({a} >= {c}) | {nan}"
 
 
-def _whole(tree: Tree) -> str:
-    """A whole number as it is written; unsupported when it is none, or too large."""
-    literal = tree.get("literal") or {}
-    text = literal.get("text", "")
-    if literal.get("kind") != "INTEGER" or not _WHOLE.fullmatch(text):
-        raise _Unsupported
-    return str(int(text))
+# --- constants -------------------------------------------------------------------------------------------------------
+
+_CONSTANT_FUNCTIONS = frozenset(SMOOTH) | frozenset(
+    [
+        "+",
+        "-",
+        "*",
+        "/",
+        "//",
+        "%",
+        "^",
+        "**",
+        "pow",
+        "power",
+        "abs",
+        "pi",
+        "round",
+        "floor",
+        "ceil",
+        "trunc",
+        "log",
+        "atan2",
+        "mod",
+        "greatest",
+        "least",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "normalized_interval",
+    ]
+)
+_FUNCTIONS = (
+    _CONSTANT_FUNCTIONS
+    | frozenset([*_ALIASES, *_TOLD])
+    | frozenset(
+        [
+            "sign",
+            "epoch",
+            "fmod",
+            "nullif",
+            "ifnull",
+            "if",
+            "to_microseconds",
+            "to_milliseconds",
+            "to_seconds",
+            "to_minutes",
+            "to_hours",
+            "to_days",
+            "to_weeks",
+            "to_months",
+            "to_years",
+        ]
+    )
+)
+
+
+def _can_compute(node: Node) -> bool:
+    return all(each.name in ("constant", "cast") or each.name in _CONSTANT_FUNCTIONS for each in node.walk())
+
+
+@functools.lru_cache(maxsize=1024)
+def _computed(node: Node) -> Any:
+    """The value of a constant: units of decimals, microseconds of times and intervals, days of dates."""
+    if node.name == "constant" and node.kind.name in ("VARCHAR", "BOOLEAN"):
+        return node.value
+    try:
+        sql = b.constant_sql(node, _CONSTANT_FUNCTIONS)
+        found = duck.rows(f"SELECT {_as_number(node.kind, sql)}")[0][0]
+    except duckdb.Error as error:
+        raise Unsupported(str(error).split("\n")[0]) from None
+    except Unbound as reason:
+        raise Unsupported(f"{reason} of constants") from None
+    return int(found.scaleb(node.kind.scale)) if isinstance(found, Decimal) else found
+
+
+def _as_number(kind: Kind, sql: str) -> str:
+    match form(kind):
+        case "time":
+            return f"epoch_us({sql})"
+        case "span":
+            days = f"(extract(year FROM {sql}) * 12 + extract(month FROM {sql})) * 30 + extract(day FROM {sql})"
+            return f"({days}) * 86400000000 + extract(hour FROM {sql}) * 3600000000 + extract(minute FROM {sql}) * 60000000 + extract(microsecond FROM {sql})"
+        case "date":
+            return f"({sql} - DATE '1970-01-01')"
+    return sql
+
+
+def _double(kind: Kind, number: float, null: str | None) -> Value:
+    if not math.isfinite(number):
+        return Value(kind, "NAN" if math.isnan(number) else "INF" if number > 0 else "(-INF)", null=null)
+    text = f"({number!r})" if number < 0 or repr(number).startswith("-") else repr(number)
+    return Value(kind, text, null=null, top=abs(number), positive=number >= 0)
+
+
+def _places(node: Node) -> int:
+    if not b.is_constant(node):
+        raise Unsupported("round to places that differ")
+    return int(_computed(node))
+
+
+# --- numbers as they are written ---------------------------------------------------------------------------------------
 
 
 def constant(tree: Tree) -> float:
-    """The value of a plain number; unsupported when it is none, or too large."""
+    """The value of a plain number beside doubles; unsupported when it is none, or too large."""
     literal = tree.get("literal") or {}
     text = literal.get("text", "")
     if literal.get("kind") not in ("INTEGER", "NUMERIC") or not _NUMBER.fullmatch(text):
-        raise _Unsupported
+        raise Unsupported("no plain number")
     value = _as_double(text)
     if abs(value) > LARGEST:
-        raise _Unsupported
+        raise Unsupported("a large number")
     return value
 
 
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9]+)?")
 
 
@@ -182,43 +809,6 @@ def _as_double(text: str) -> float:
 def is_constant(tree: Tree) -> bool:
     try:
         constant(tree)
-    except _Unsupported:
+    except Unsupported:
         return False
     return True
-
-
-def _factors(tree: Tree) -> int:
-    """How many factors the largest product in a term has."""
-    if tree.get("class") != "FUNCTION":
-        return 1
-    parts = [_factors(a["expression"]) for a in tree["arguments"]]
-    return sum(parts) if tree["function_name"] == "*" else max(parts)
-
-
-def _not_zero(tree: Tree) -> bool:
-    """A constant that makes nothing larger than it was."""
-    return is_constant(tree) and abs(constant(tree)) >= 1
-
-
-def _never_negative(tree: Tree) -> bool:
-    if tree.get("class") == "CONSTANT":
-        return is_constant(tree) and constant(tree) >= 0
-    if tree.get("class") != "FUNCTION":
-        return False
-    name, parts = tree["function_name"], [a["expression"] for a in tree["arguments"]]
-    if name == "+" and len(parts) == 2:
-        return all(_never_negative(part) for part in parts)
-    if name == "*":
-        return _same(parts[0], parts[1]) or all(_never_negative(part) for part in parts)
-    return bool(name == "abs")
-
-
-def _same(one: Tree, other: Tree) -> bool:
-    return _shape(one) == _shape(other)
-
-
-def _shape(tree: object) -> object:
-    """A tree without where it stood in the text."""
-    if isinstance(tree, dict):
-        return {k: _shape(v) for k, v in tree.items() if not k.startswith("query_location")}
-    return [_shape(v) for v in tree] if isinstance(tree, list) else tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
-from headrace.expressions.native import Native, constant, is_constant, native, native_part
+from headrace.expressions.native import Native, Obstacle, constant, is_constant, native_all
 from headrace.expressions.tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
 from headrace.types import has_float
 
@@ -48,13 +49,15 @@ class Predicate:
     near: Near | None  # a part that keeps two doubles near each other
     band: Near | None  # the same for numbers and times of any type, for routing alone
     native: Native | None  # the whole as source of a compiled loop
-    residual: Native | None  # beside keys, what a compiled loop can hold against pairs, where nothing can fail
+    residual: Native | None  # beside keys, what a compiled loop can hold against pairs; what it cannot cannot fail
     columns: frozenset[tuple[str, ...]]
+    obstacles: tuple[Obstacle, ...] = ()  # parts that no loop can hold against pairs, if one would
     one_sided: tuple[
         tuple[str, Expression], ...
     ] = ()  # (side, condition on its tuples) that it implies and cannot fail
 
 
+@functools.lru_cache(maxsize=256)
 @nested
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
@@ -68,6 +71,7 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     by_part = [_key(part, left, right) for part in parts]
     keys = [key for key in by_part if key]
     others = [part for part, key in zip(parts, by_part, strict=True) if not key]
+    looped, obstacles = native_all(others, schemas)
     return Predicate(
         text=text,
         sql=found.sql,
@@ -77,9 +81,10 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
         near=next((near for near in (_near(part, left, right, _double) for part in parts) if near), None),
         band=next((band for band in (_near(part, left, right, _orderable) for part in parts) if band), None),
-        native=native(tree, schemas),
-        residual=native_part(others, schemas) if keys and safe else None,
+        native=None if keys or obstacles else looped,
+        residual=looped if keys and (safe or not obstacles) else None,
         columns=found.columns,
+        obstacles=obstacles,
         one_sided=tuple(found for part in parts for found in _one_sided(part, schemas)),
     )
 

@@ -47,12 +47,11 @@ def candidates(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Itera
     moving = int(left.num_rows > right.num_rows)  # look the few up in the many
     few, many = (right, left) if moving else (left, right)
     rows, first, last = equal_ranges(hashes(few), hashes(many))
-    if (last - first).sum() >= native.WORTH_COMPILING and _can_loop(operator, left, right):
+    pairs = None
+    if (last - first).sum() >= native.WORTH_COMPILING and operator.compares_in_loops:
         few = arrow.take(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
         pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
-    else:
-        pairs = expand_ranges(first, last)
-    for i, still in pairs:
+    for i, still in pairs or expand_ranges(first, last):
         yield (still, rows[i]) if moving else (rows[i], still)
 
 
@@ -63,17 +62,16 @@ def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
     return rows, first[rows], np.searchsorted(many, few[rows], side="right")
 
 
-def _can_loop(operator: JoinOperator, left: pa.Table, right: pa.Table) -> bool:
-    residual = operator.on.residual
-    return operator.time_window is not None and residual is not None and native.usable(residual, left, right)
-
-
 def _loop(
     operator: JoinOperator, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
-) -> Iterator[tuple[Numbers, Numbers]]:
-    """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality."""
+) -> Iterator[tuple[Numbers, Numbers]] | None:
+    """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality.
+
+    Those of which the loop is not sure stay candidates, as all others: each is held against the predicate again.
+    """
     assert operator.time_window is not None and operator.on.residual is not None
     w1, w2 = operator.time_window
     back, ahead = (w1, w2) if moving else (w2, w1)
     reach = native.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
-    return native.loop(operator.on.residual, *sides, reach)
+    fitted = native.fit(operator.on.residual, *sides)
+    return ((i, still) for i, still, _ in native.loop(fitted, reach)) if fitted and fitted.compiles(moving) else None

@@ -22,10 +22,11 @@ from headrace import arrow, duck
 from headrace.arrow import Numbers
 from headrace.kernels import native, near
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import results, satisfying
+from headrace.kernels.pairs import decided, results, satisfying
 from headrace.kernels.stateless import in_schema
 
 if TYPE_CHECKING:
+    from headrace.expressions import Predicate
     from headrace.operators.joins import JoinOperator
 
 TIME = "__t"  # event time as a plain number
@@ -63,6 +64,22 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa
             yield from kernel(operator, strip, l, r)
 
 
+def way(on: Predicate, *, in_time: bool) -> str:
+    """How the pairs of a join are found, and, where DuckDB is asked for each, what of the predicate is to blame."""
+    blame = "; ".join(map(str, on.obstacles))
+    if on.keys:
+        beside = "; compiled where a key is hot" if on.residual and in_time else ""
+        left = f"; DuckDB, one by one, what is found: no loop takes {blame}" if blame else ""
+        return f"index, looked up by their key{beside}{left}"
+    if on.near and in_time:
+        return f"index, looked up along {'.'.join(on.near.point)}"
+    if on.native:
+        return "compiled, every pair in a loop made for the predicate"
+    if on.ranges:
+        return "index, found by a range join of DuckDB"
+    return f"DuckDB, one by one, which is slow: no loop takes {blame or on.text}"
+
+
 def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
     """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)"""
     assert operator.on.near is not None
@@ -73,13 +90,15 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     """Every pair of a slice: in a compiled loop where that pays and is exact, else in DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
-    if compiled and native.WORTH_COMPILING <= pairs < most and native.usable(compiled, left, right):
+    worth = compiled is not None and native.WORTH_COMPILING <= pairs < most
+    fitted = native.fit(compiled, left, right) if compiled and worth else None
+    if fitted and fitted.compiles(strip.moving):
         sides = (left, right)
         places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
         reach = native.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
-        for moving, still in native.loop(compiled, left, right, reach):
+        for moving, still, unsure in native.loop(fitted, reach):
             l, r = (moving, still) if strip.moving == 0 else (still, moving)
-            yield from results(operator, left, right, l, r)
+            yield from results(operator, left, right, *decided(operator, left, right, l, r, unsure))
     else:
         yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)
 

@@ -2,29 +2,39 @@
 
 The loop runs over the moving side; each of its tuples meets a range of the still side. One pass over that range fills a
 mask without a branch (so that the compiler uses vector instructions), and a second pass, only where something was found,
-writes row numbers.
+writes row numbers. Of some pairs the loop does not know what DuckDB would say; those come marked.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from numba.core.errors import NumbaError
 
+from headrace import duck
 from headrace.arrow import Numbers
-from headrace.expressions.native import LARGEST, Native
+from headrace.compiled import from_text
+from headrace.expressions.bound import Kind
+from headrace.expressions.native import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
+from headrace.expressions.values import form
+from headrace.kernels import arithmetic
+from headrace.kernels.evaluate import attempt
+
+_log = logging.getLogger(__name__)
 
 WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
 ROOM = 1 << 20  # row numbers written before they are handed on
 
 _SOURCE = """
-def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, still_out):
+def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, still_out, unsure_out):
     found = 0
     for i in range(start, len(places)):
         begin = first[i]
@@ -37,14 +47,16 @@ def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask
 {hoisted}
         hits = 0
         for j in range(count):
-            hit = {predicate} & (position[j] >= low) & (position[j] <= high)
-            mask[j] = hit
-            hits += hit
+            inside = (position[j] >= low) & (position[j] <= high)
+{lines}
+            mask[j] = {state}
+            hits += mask[j] != 0
         if hits > 0:
             for j in range(count):
                 if mask[j]:
                     moving_out[found] = i
                     still_out[found] = begin + j
+                    unsure_out[found] = mask[j] > 1
                     found += 1
     return len(places), found
 """
@@ -71,39 +83,139 @@ class Reach:
         return cls(moving, places, positions, back, ahead, first, np.full(len(places), len(positions)))
 
 
-def usable(native: Native, left: pa.Table, right: pa.Table) -> bool:
-    """Whether the data is such that native arithmetic cannot differ from DuckDB's."""
-    sides = {"l": left, "r": right}
-    return all(_is_plain(sides[side].column(name)) for _, (side, name) in native.variables)
+# --- what the loop is given --------------------------------------------------------------------------------------------
 
 
-def _is_plain(column: pa.ChunkedArray) -> bool:
+@dataclass(frozen=True)
+class Fitted:
+    """A predicate and two tables as a loop takes them: its source, and an array, or a number, for each variable."""
+
+    source: Source
+    values: tuple[Any, ...]
+
+    def kernel(self, moving: int) -> Any:
+        return _compiled(_generate(self.source, moving))
+
+    def compiles(self, moving: int) -> bool:
+        """Whether the compiler takes the source: it is tried on no pair. What it does not take DuckDB still does."""
+        none, no_pairs = (
+            _fixed(np.empty(0, np.int64)),
+            (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)),
+        )
+        try:
+            self.kernel(moving)(0, none, none, none, none, 0, 0, *self.values, *no_pairs, np.empty(0, np.bool_))
+        except NumbaError as error:
+            _log.warning("a predicate is not compiled, and is left to DuckDB, which is slower: %s", error)
+            return False
+        return True
+
+
+def fit(native: Native, left: pa.Table, right: pa.Table) -> Fitted | None:
+    """None: what DuckDB is to compute of one side fails on some tuple; pair by pair it may never be asked for."""
+    columns = _columns(native, {"l": left, "r": right})
+    if columns is None:
+        return None
+    plain = all(_is_plain(columns[column], kind) for column, kind in native.columns.items())
+    source = native.source(plain=plain)
+    texts = [variable.text for variable in source.variables if variable.text is not None]
+    codes = _codes({name: columns[name] for name, kind in native.columns.items() if form(kind) == "text"}, texts)
+    values = [_value(variable, columns, native.columns, codes) for variable in source.variables]
+    return Fitted(source, tuple(values))
+
+
+def _columns(native: Native, tables: Mapping[str, pa.Table]) -> dict[Column, pa.ChunkedArray] | None:
+    found = {c: tables[c[0]].column(c[1]) for c in native.columns if c[1] in tables[c[0]].column_names}
+    for side, table in tables.items():
+        given = [each for each in native.given if each.side == side]
+        if not given:
+            continue
+        sql = ", ".join(f"{each.sql} AS {duck.quote(each.name)}" for each in given)
+        computed = attempt(f"SELECT {sql} FROM {side}", {side: table}, native.sql)
+        if isinstance(computed, str):
+            return None
+        found |= {(side, each.name): computed.column(each.name) for each in given}
+    return found
+
+
+def _is_plain(column: pa.ChunkedArray, kind: Kind) -> bool:
     if column.null_count:
         return False
-    if not pa.types.is_floating(column.type):
-        return True
-    return bool(np.all(np.abs(np.asarray(column)) <= LARGEST))  # false for NaN and infinity as well
+    match form(kind):
+        case "double" | "single":
+            return bool(np.all(np.abs(np.asarray(column)) <= LARGEST))  # false for NaN and infinity as well
+        case "whole":
+            return _within(column, -LARGEST_WHOLE, LARGEST_WHOLE)
+        case "time":
+            return _within(column.cast(pa.int64()), 0, LARGEST_TIME)
+    return True
 
 
-def loop(native: Native, left: pa.Table, right: pa.Table, reach: Reach) -> Iterator[tuple[Numbers, Numbers]]:
-    """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time."""
-    kernel = _compiled(_generate(native, reach.moving))
-    tables = {"l": left, "r": right}
-    values = [_values(tables[side].column(name)) for _, (side, name) in native.variables]
-    widest = int((reach.last - reach.first).max(initial=0))
-    room = max(ROOM, widest)
-    mask, out = np.empty(widest, np.bool_), (np.empty(room, np.int64), np.empty(room, np.int64))
-    where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
-    start = 0
-    while start < len(reach.places):
-        start, found = kernel(start, *where, *values, mask, *out)
-        if found:
-            yield out[0][:found].copy(), out[1][:found].copy()
+def _within(column: pa.ChunkedArray, low: int, high: int) -> bool:
+    ends = pc.min_max(column)
+    return not len(column) or bool(low <= ends["min"].as_py() and ends["max"].as_py() <= high)
 
 
-def _values(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Doubles as they are; whole numbers and times as whole numbers of one size."""
-    return _fixed(np.ascontiguousarray(column if pa.types.is_floating(column.type) else column.cast(pa.int64())))
+def _value(
+    variable: Variable,
+    columns: Mapping[Column, pa.ChunkedArray],
+    kinds: Mapping[Column, Kind],
+    codes: Mapping[Any, Any],
+) -> Any:
+    if variable.column is None:
+        return codes[variable.text]
+    column = columns[variable.column]
+    if variable.nulls:
+        return _fixed(np.ascontiguousarray(column.is_null()))
+    if variable.column in codes:
+        return _fixed(codes[variable.column])
+    return _fixed(_numbers(column, form(kinds[variable.column])))
+
+
+def _numbers(column: pa.ChunkedArray, kind: str) -> npt.NDArray[Any]:
+    """A column as the loop holds it; what stands for a null means nothing."""
+    if kind == "wide":
+        return _units(column)
+    if kind == "boolean":
+        return np.ascontiguousarray(column.fill_null(False), np.bool_)
+    if kind in ("double", "single"):
+        return np.ascontiguousarray(column.fill_null(0.0), np.float64)
+    plain = column.cast(pa.int32()) if kind == "date" else column
+    return np.ascontiguousarray(plain.cast(pa.int64()).fill_null(0))
+
+
+def _units(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Decimals in units of their last place, and whole numbers of 64 bits without sign, as the nearest double."""
+    if not pa.types.is_decimal(column.type):
+        return np.ascontiguousarray(column.fill_null(0), np.float64)
+    scale = column.type.scale
+    whole = pa.chunked_array(
+        [chunk.cast(pa.decimal128(38, scale)) for chunk in column.chunks], pa.decimal128(38, scale)
+    )
+    pieces = [
+        np.frombuffer(c.buffers()[1], np.int64).reshape(-1, 2)[c.offset : c.offset + len(c)] for c in whole.chunks
+    ]
+    halves = np.concatenate([np.empty((0, 2), np.int64), *pieces])
+    low, high = halves[:, 0], halves[:, 1]
+    short = high == low >> 63
+    return np.where(short, low.astype(np.float64), high * 2.0**64 + low.view(np.uint64).astype(np.float64))
+
+
+def _codes(columns: Mapping[Column, pa.ChunkedArray], texts: list[str]) -> dict[Any, Any]:
+    """For columns of texts, and for texts, numbers that compare as they do: places among all there are, by their bytes."""
+    if not columns and not texts:
+        return {}
+    parts = [pa.chunked_array([texts], pa.large_string()), *(c.cast(pa.large_string()) for c in columns.values())]
+    every = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.large_string()).combine_chunks()
+    encoded = every.dictionary_encode()
+    order = np.asarray(pc.sort_indices(encoded.dictionary))
+    place = np.empty(len(order) + 1, np.int64)
+    place[order] = np.arange(len(order))
+    place[-1] = 0  # of a null
+    found = place[np.asarray(encoded.indices.fill_null(len(order)))]
+    ends = np.cumsum([len(part) for part in parts])
+    named: dict[Any, Any] = {text: int(found[n]) for n, text in enumerate(texts)}
+    named |= {name: np.ascontiguousarray(found[a:b]) for name, a, b in zip(columns, ends[:-1], ends[1:], strict=True)}
+    return named
 
 
 def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -113,25 +225,48 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return fixed
 
 
-def _generate(native: Native, moving: int) -> str:
+# --- the loop ------------------------------------------------------------------------------------------------------------
+
+
+def loop(fitted: Fitted, reach: Reach) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.bool_]]]:
+    """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so."""
+    kernel = fitted.kernel(reach.moving)
+    widest = int((reach.last - reach.first).max(initial=0))
+    room = max(ROOM, widest)
+    mask = np.empty(widest, np.uint8)
+    out = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.bool_))
+    where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
+    start = 0
+    while start < len(reach.places):
+        start, found = kernel(start, *where, *fitted.values, mask, *out)
+        if found:
+            yield out[0][:found].copy(), out[1][:found].copy(), out[2][:found].copy()
+
+
+def _generate(source: Source, moving: int) -> str:
     """Source in which a variable of the moving side is read once per tuple, one of the still side once per pair."""
-    side = ("l", "r")[moving]
-    hoisted, predicate = [], native.source
-    for name, (of, _) in native.variables:
-        part = f"{name}[i]" if of == side else f"{name}[begin : begin + count]"
-        hoisted.append(f"        {name}_i = {part}")
-        predicate = re.sub(rf"\b{name}\b", f"{name}_i" if of == side else f"{name}_i[j]", predicate)
-    arguments = ", ".join(name for name, _ in native.variables)
-    return _SOURCE.format(arguments=arguments, hoisted="\n".join(hoisted), predicate=predicate)
+    side = "lr"[moving]
+    hoisted, lines = [], []
+    for variable in source.variables:
+        name = variable.name
+        if variable.column is None:
+            hoisted.append(f"{name} = {name}_all")
+        elif variable.column[0] == side:
+            hoisted.append(f"{name} = {name}_all[i]")
+        else:
+            hoisted.append(f"{name}_some = {name}_all[begin : begin + count]")
+            lines.append(f"{name} = {name}_some[j]")
+    lines += [f"{name} = {text}" for name, text in source.lines]
+    true = f"({source.true}) & inside"
+    state = true if source.unsure is None else f"where(({source.unsure}) & inside, 2, i64({true}))"
+    return _SOURCE.format(
+        arguments=", ".join(f"{variable.name}_all" for variable in source.variables),
+        hoisted="\n".join(f"        {line}" for line in hoisted),
+        lines="\n".join(f"            {line}" for line in lines),
+        state=state,
+    )
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(source: str) -> Callable[..., Any]:
-    import math
-
-    import numba
-
-    names: dict[str, Any] = {"np": np, "math": math}
-    exec(source, names)  # noqa: S102  generated from a checked tree: numbers, operators and our own names only
-    compiled: Callable[..., Any] = numba.njit(names["kernel"], nogil=True, error_model="numpy")
-    return compiled
+def _compiled(source: str) -> Any:
+    return from_text(source, "kernel", arithmetic.TEXT, arithmetic.NAMES)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,6 +77,19 @@ def satisfying(
             true = np.asarray(_true(operator, left, right, l[some], r[some]))
             if true.any():
                 yield _results(operator, left, right, l[some][true], r[some][true])
+
+
+def decided(
+    operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers, unsure: npt.NDArray[np.bool_]
+) -> tuple[Numbers, Numbers]:
+    """The pairs without those of which the loop was not sure and the predicate, asked for them, is not true."""
+    if not unsure.any():
+        return l, r
+    true = ~unsure
+    asked = np.flatnonzero(unsure)
+    for some in pieces(left, right, len(asked)):
+        true[asked[some]] = np.asarray(_true(operator, left, right, l[asked[some]], r[asked[some]]))
+    return l[true], r[true]
 
 
 def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:

@@ -296,6 +296,11 @@ class Operator(ABC):
         """Itself on one line; None: it is part of another."""
 
     @property
+    def meets(self) -> str | None:
+        """How it finds the pairs that it looks for; None: it looks for none."""
+        return None
+
+    @property
     @abstractmethod
     def owner(self) -> str:
         """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""
@@ -316,6 +321,10 @@ class Appended(Operator):
     @abstractmethod
     def arranged(self) -> Arranged:
         """How the rows of a group lie in a block."""
+
+    def lying(self, side: int) -> Arranged:
+        """The same of one input, if they differ."""
+        return self.arranged
 
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:

@@ -18,7 +18,7 @@ from headrace.arrow import Numbers
 from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
-from headrace.kernels.join import Strip, join
+from headrace.kernels.join import Strip, join, way
 from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, side_of
@@ -209,6 +209,10 @@ class JoinOperator(Appended):
     @property
     def compares_in_loops(self) -> bool:
         return self.time_window is not None and self.on.residual is not None
+
+    @property
+    def meets(self) -> str:
+        return way(self.on, in_time=self.time_window is not None)
 
     @property
     def owner(self) -> str:

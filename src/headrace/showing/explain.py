@@ -41,6 +41,7 @@ def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
 def _subquery(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
     yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
     yield from (f"  {text}" for text in subquery.operators)
+    yield from (f"  pairs: {text}" for text in subquery.meets)
     if not subquery.router.sends:
         yield f"  routed by: {subquery.router}"
     else:

@@ -265,6 +265,10 @@ def _condition(progress: Progress) -> Table:
         ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
         *tables(progress),
         *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
+        *(
+            (name, Text(f"pairs: {how}", "yellow" if "DuckDB, one" in how else ""))
+            for name, how in progress.joins.items()
+        ),
     ]
     for subject, text in subjects:
         table.add_row(Text(printable(subject), "dim"), text)

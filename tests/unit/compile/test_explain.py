@@ -44,6 +44,7 @@ numbers for full windows, from a sample of the input
 subquery-1 <- calls, suspects
   join on l.caller = r.phone within 1 minute, 1 minute
   map minutes = (ended - began) // 60
+  pairs: index, looked up by their key
   routed by                                     sent/s     held  read by a slot  compared by a slot/s
   chosen: hash of l.caller = r.phone             2,010  120,600           2,044                    40
   rejected: grid of 60 x 1 cells, left by rows   2,600  120,600           2,643                40,000

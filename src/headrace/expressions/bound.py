@@ -1,0 +1,250 @@
+"""An expression over both sides of a join as DuckDB binds it: every value with its type, every cast that it makes.
+
+What belongs to one side alone is taken out first: DuckDB computes it once for each tuple (`Given`), and what is left is
+about pairs.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import duck
+from headrace.expressions.tree import Tree, columns_of, to_sql, walk
+
+GIVEN = "__given"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of DuckDB; width and scale of decimals."""
+
+    name: str
+    width: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.width},{self.scale})" if self.name == "DECIMAL" else self.name
+
+
+@dataclass(frozen=True)
+class Node:
+    """`name` is that of a function, or one of column, constant, cast, case, and, or, not, in, coalesce, is null, is not null.
+
+    value: of a constant, as DuckDB's plan has it; (side, name) of a column. `lenient`: a cast that gives null, not an error.
+    """
+
+    name: str
+    kind: Kind
+    children: tuple[Node, ...] = ()
+    value: Any = None
+    lenient: bool = False
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What DuckDB computes of the tuples of one side, as a further column."""
+
+    side: str
+    name: str
+    sql: str
+
+
+class Unbound(Exception):
+    """There is something in the expression that is not known here; says what."""
+
+
+def bound(
+    tree: Tree, schemas: Mapping[str, pa.Schema], kinds: frozenset[str], functions: frozenset[str]
+) -> tuple[Node, tuple[Given, ...]]:
+    """The expression over columns and given ones, which have these kinds; of both sides it may use these functions alone.
+
+    DuckDB computes constants as it makes a plan: those of other functions could need more memory than there is.
+    """
+    taking = _Taking(schemas, kinds)
+    left = taking.out_of(tree)
+    for node in walk(left):
+        if node["class"] == "FUNCTION" and node["function_name"].lower() not in functions:
+            raise Unbound(node["function_name"])
+    columns = [(side, name, kind) for side in "lr" for name, kind in taking.columns[side].items()]
+    blank = {side: ", ".join(f"NULL::{k} AS {duck.quote(n)}" for s, n, k in columns if s == side) for side in "lr"}
+    rows = ", ".join(f"(SELECT {blank[side] or '1'}) {side}" for side in "lr")
+    text = duck.rows(
+        "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)",
+        [f"SELECT {to_sql(left)} AS c FROM {rows}"],
+    )[0][0]
+    plan = json.loads(text)
+    if plan.get("error"):
+        raise Unbound(str(plan.get("error_message", "an expression that DuckDB does not show")).split("\n")[0])
+    ones = 0 if blank["l"] else 1  # a side without columns has one of its own
+    refs = [("", "")] * ones + [(side, name) for side, name, _ in columns]
+    return _node(plan["plans"][0]["expressions"][0], refs), tuple(taking.given)
+
+
+class _Taking:
+    """Takes out of a tree what belongs to one side alone, and notes the columns that are left."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], kinds: frozenset[str]) -> None:
+        self.schemas, self.kinds = schemas, kinds
+        self.columns: dict[str, dict[str, str]] = {"l": {}, "r": {}}
+        self.given: list[Given] = []
+
+    def out_of(self, tree: Any) -> Any:
+        if isinstance(tree, list):
+            return [self.out_of(value) for value in tree]
+        if not isinstance(tree, dict):
+            return tree
+        if "class" in tree:
+            side = _side(tree)
+            if side and (taken := self._taken(tree, side)):
+                return taken
+        return {name: self.out_of(value) for name, value in tree.items()}
+
+    def _taken(self, tree: Tree, side: str) -> Tree | None:
+        schema = self.schemas[side]
+        if tree["class"] == "COLUMN_REF" and len(tree["column_names"]) == 2:
+            wanted = tree["column_names"][1].lower()
+            name, kind = next((name, kind) for name, kind in _kinds(schema).items() if name.lower() == wanted)
+        else:
+            sql = to_sql(tree)
+            kind = str(duck.type_of(f"SELECT {sql} AS c FROM {side}", {side: schema.empty_table()}))
+            if kind.partition("(")[0] not in self.kinds:
+                return None
+            name = self._as_given(sql, side)
+        self.columns[side][name] = kind
+        return {**_blank_column(tree), "column_names": [side, name]}
+
+    def _as_given(self, sql: str, side: str) -> str:
+        found = next((each for each in self.given if (each.side, each.sql) == (side, sql)), None)
+        if found is None:
+            found = Given(side, f"{GIVEN}{len(self.given)}", sql)
+            self.given.append(found)
+        return found.name
+
+
+@functools.lru_cache(maxsize=256)
+def _kinds(schema: pa.Schema) -> dict[str, str]:
+    """Columns, and what DuckDB calls their types."""
+    texts = (f"typeof({duck.quote(name)})" for name in schema.names)
+    table = pa.table([pa.nulls(1, field.type) for field in schema], schema.names)
+    found = duck.run(f"SELECT [{', '.join(texts)}] AS kinds FROM {duck.TUPLES}", {duck.TUPLES: table})
+    return dict(zip(schema.names, found.column(0)[0].as_py(), strict=True))
+
+
+def _side(tree: Tree) -> str:
+    """The one side that a tree is about; empty: both, none, or names that are no columns."""
+    sides = {path[0].lower() if len(path) > 1 else "" for path in columns_of(tree)}
+    return sides.pop() if len(sides) == 1 else ""
+
+
+def _blank_column(tree: Tree) -> Tree:
+    location = {name: value for name, value in tree.items() if name.startswith("query_location")}
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", **location}
+
+
+# --- DuckDB's plan ---------------------------------------------------------------------------------------------------
+
+
+_OPERATORS = {
+    "OPERATOR_NOT": "not",
+    "OPERATOR_IS_NULL": "is null",
+    "OPERATOR_IS_NOT_NULL": "is not null",
+    "OPERATOR_COALESCE": "coalesce",
+    "COMPARE_IN": "in",
+    "COMPARE_NOT_IN": "not in",
+    "CONJUNCTION_AND": "and",
+    "CONJUNCTION_OR": "or",
+}
+
+
+def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
+    kind = _kind(json_.get("return_type"))
+    children = tuple(_node(child, refs) for child in json_.get("children", ()))
+    match json_["expression_class"]:
+        case "BOUND_CONSTANT":
+            value = json_["value"]
+            return Node("constant", _kind(value["type"]), value=None if value["is_null"] else _frozen(value["value"]))
+        case "BOUND_REF":
+            return Node("column", kind, value=refs[json_.get("index", 0)])
+        case "BOUND_FUNCTION" if json_["type"] == "OPERATOR_CAST":
+            return Node("cast", kind, children, lenient=bool(json_["function_data"].get("try_cast")))
+        case "BOUND_FUNCTION":
+            return Node(json_["qname"]["path"][-1].lower(), kind, children)
+        case "BOUND_CONJUNCTION":
+            return Node(_OPERATORS[json_["type"]], Kind("BOOLEAN"), children)
+        case "BOUND_OPERATOR" if json_["type"] in _OPERATORS:
+            return Node(_OPERATORS[json_["type"]], kind, children)
+        case "BOUND_CASE":
+            checks = [_node(check[part], refs) for check in json_["case_checks"] for part in ("when_expr", "then_expr")]
+            return Node("case", kind, (*checks, _node(json_["else_expr"], refs)))
+    raise Unbound(str(json_.get("type", json_["expression_class"])).replace("_", " ").lower())
+
+
+def _kind(json_: Mapping[str, Any] | None) -> Kind:
+    if json_ is None:
+        return Kind("BOOLEAN")
+    info = json_.get("type_info") or {}
+    return Kind(json_["id"], info.get("width", 0), info.get("scale", 0))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(sorted((name, _frozen(each)) for name, each in value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+# --- constants -------------------------------------------------------------------------------------------------------
+
+
+def is_constant(node: Node) -> bool:
+    return not any(each.name == "column" for each in node.walk())
+
+
+def constant_sql(node: Node, functions: frozenset[str]) -> str:
+    """SQL of a constant that is made by these functions alone; Unbound: it is made by others."""
+    if node.name == "constant":
+        return "NULL" if node.value is None else f"CAST({_literal(node)} AS {node.kind})"
+    parts = [constant_sql(child, functions) for child in node.children]
+    if node.name == "cast":
+        return f"{'TRY_CAST' if node.lenient else 'CAST'}({parts[0]} AS {node.kind})"
+    if node.name not in functions:
+        raise Unbound(node.name)
+    if node.name.isidentifier():
+        return f"{node.name}({', '.join(parts)})"
+    return f"({parts[0]} {node.name} {parts[1]})" if len(parts) == 2 else f"({node.name} {parts[0]})"
+
+
+def _literal(node: Node) -> str:
+    value = node.value
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, tuple):
+        named = dict(value)
+        if node.kind.name == "INTERVAL":
+            return f"'{named['months']} months {named['days']} days {named['micros']} microseconds'"
+        whole = (named["upper"] << 64) + named["lower"]
+        return _scaled(whole, node.kind)
+    if node.kind.name == "DECIMAL":
+        return _scaled(value, node.kind)
+    return f"'{value!r}'" if isinstance(value, float) else str(value)
+
+
+def _scaled(whole: int, kind: Kind) -> str:
+    """
+    >>> _scaled(-5, Kind("DECIMAL", 4, 2)), _scaled(1234, Kind("DECIMAL", 4, 0))
+    ('-0.05', '1234')
+    """
+    if not kind.scale:
+        return str(whole)
+    digits = str(abs(whole)).rjust(kind.scale + 1, "0")
+    return f"{'-' if whole < 0 else ''}{digits[: -kind.scale]}.{digits[-kind.scale :]}"

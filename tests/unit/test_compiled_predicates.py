@@ -1,0 +1,172 @@
+"""What the source of a loop says of pairs is what DuckDB says: random predicates over every function, awkward values.
+
+The source is run over arrays, as it is, without a compiler; some are compiled as well.
+"""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace import duck
+from headrace.expressions.native import Native, Obstacle, native
+from headrace.expressions.tree import parse
+from headrace.kernels import arithmetic
+from headrace.kernels import native as kernel
+from tests.predicates import COLUMNS, Predicates, table
+
+SCHEMA = pa.schema(COLUMNS)
+ROWS = 24
+
+
+def said(found: Native, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
+    """Of every pair, whether the source says true, and whether it is not sure."""
+    fitted = kernel.fit(found, left, right)
+    if fitted is None:
+        return None
+    names = dict(arithmetic.ON_ARRAYS)
+    for variable, value in zip(fitted.source.variables, fitted.values, strict=True):
+        side = variable.column[0] if variable.column else ""
+        names[variable.name] = value[:, None] if side == "l" else value[None, :] if side == "r" else value
+    with np.errstate(all="ignore"):
+        for name, text in fitted.source.lines:
+            names[name] = eval(text, names)
+    shape = (left.num_rows, right.num_rows)
+    true, unsure = (eval(text or "False", names) for text in (fitted.source.true, fitted.source.unsure))
+    return np.broadcast_to(true, shape).ravel(), np.broadcast_to(unsure, shape).ravel()
+
+
+def answers(on: str, left: pa.Table, right: pa.Table) -> np.ndarray:
+    """DuckDB's: 1 true, 0 not true, -1 an error."""
+    l = left.take(np.repeat(np.arange(left.num_rows), right.num_rows))
+    r = right.take(np.tile(np.arange(right.num_rows), left.num_rows))
+    return _answers(f"SELECT coalesce(TRY(coalesce({on}, false))::INTEGER, -1) AS a FROM l POSITIONAL JOIN r", l, r)
+
+
+def _answers(sql: str, l: pa.Table, r: pa.Table) -> np.ndarray:
+    try:
+        return np.asarray(duck.run(sql, {"l": l, "r": r}).column("a"))
+    except duckdb.Error:  # some errors TRY does not see
+        if len(l) == 1:
+            return np.array([-1])
+        half = len(l) // 2
+        return np.concatenate([_answers(sql, l[:half], r[:half]), _answers(sql, l[half:], r[half:])])
+
+
+def differing(on: str, left: pa.Table, right: pa.Table) -> tuple[str | None, float | None]:
+    """What differs for one predicate, and the share of pairs of which the source is not sure (None: it has no source)."""
+    found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
+    if isinstance(found, Obstacle):
+        return None, None
+    told = said(found, left, right)
+    if told is None:
+        return None, 1.0
+    true, unsure = told
+    wanted = answers(on, left, right)
+    wrong = np.flatnonzero(~unsure & (wanted != true))
+    share = float(unsure.mean())
+    if not len(wrong):
+        return None, share
+    l, r = divmod(int(wrong[0]), right.num_rows)
+    rows = left.slice(l, 1).to_pylist(), right.slice(r, 1).to_pylist()
+    return f"{on}\n said {true[wrong[0]]}, DuckDB {wanted[wrong[0]]}, {len(wrong)} pairs, such as {rows}", share
+
+
+def bound(on: str) -> bool:
+    try:
+        duck.type_of(f"SELECT {on} AS c FROM l, r", {"l": SCHEMA.empty_table(), "r": SCHEMA.empty_table()})
+    except duckdb.Error:
+        return False
+    return True
+
+
+def check(seed: int, predicates: int) -> None:
+    r = random.Random(seed)
+    write, tried, shares = Predicates(r), 0, []
+    while tried < predicates:
+        awkward = tried % 2 == 0
+        left, right = (table(r, ROWS, awkward=awkward) for _ in "lr")
+        on = write(r.choice([1, 2, 3]))
+        if not bound(on):
+            continue
+        wrong, share = differing(on, left, right)
+        assert wrong is None, wrong
+        tried += 1
+        if share is not None and not awkward:
+            shares.append(share)
+    assert len(shares) > 0.4 * predicates / 2  # most have source
+    assert np.mean(shares) < 0.2  # and most pairs are decided by it
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_oracle_random_predicates(seed):
+    check(seed, 75)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_oracle_two_thousand_random_predicates(seed):
+    check(seed, 500)
+
+
+# --- compiled for real -----------------------------------------------------------------------------------------------
+
+EVERYTHING = """
+    sin(l.x - r.y) + cos(l.x * r.x) > tan(r.x - l.y) and asin(l.x / r.y) < acos(r.x - l.x)
+    or atan2(l.x, r.y) + atan(l.x + r.x) > sqrt(abs(l.y - r.y)) + cbrt(l.x - r.x)
+    or pow(l.x - r.x, 2) + pow(abs(l.x), r.x) < exp(l.x - r.y) + ln(abs(l.x * r.x)) + log(l.y + r.y) + log2(l.x - r.x)
+    or round(l.x + r.x) = floor(l.x - r.x) + ceil(l.y * r.x) or round(l.x * r.y, 1) > trunc(r.x - l.x)
+    or sinh(l.x - r.x) < cosh(l.x + r.x) * tanh(l.x * r.x) or (l.x - r.x) % 3 > (l.n + r.n) % 7
+    or (l.x - r.x)::int = (l.n - r.n) // 3 or l.f * r.f > l.i + r.q or l.m + r.m < l.w - r.n
+    or greatest(l.x, r.x, l.n) = least(r.y, l.f) or l.s < r.s or l.ts - r.ts < interval 5 minutes
+    or case when l.b then l.x - r.x else coalesce(r.y, l.y) end is not distinct from nullif(l.n, r.n)
+    or date_diff('second', l.ts, r.ts) > 5 or sign(l.x - r.x) = 0 and l.s in ('a', r.s)
+"""
+
+
+@pytest.mark.parametrize("awkward", [True, False])
+def test_every_function_compiled(awkward):
+    r = random.Random(5)
+    left, right = (table(r, ROWS, awkward=awkward) for _ in "lr")
+    for on in (EVERYTHING, f"not ({EVERYTHING})"):
+        found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
+        assert isinstance(found, Native), found
+        fitted = kernel.fit(found, left, right)
+        assert fitted is not None
+        reach = kernel.Reach.all(0, np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int64), 0, 0)
+        true, unsure = np.zeros(ROWS * ROWS, bool), np.zeros(ROWS * ROWS, bool)
+        for l, r_, doubtful in kernel.loop(fitted, reach):
+            true[(l * ROWS + r_)[~doubtful]], unsure[(l * ROWS + r_)[doubtful]] = True, True
+        wanted = answers(on, left, right)
+        assert not len(np.flatnonzero(~unsure & (wanted != true)))
+        assert not unsure.all() and (awkward or true.any() or "not" in on[:4])
+
+
+def test_what_is_not_compiled_is_named():
+    for on, why in (
+        ("levenshtein(l.s, r.s) < 3", "levenshtein"),
+        ("len(range(1000000000000)) > l.x - r.x", "range"),  # which is not computed to find out
+        ("l.x + r.x > 1 and (l.x - r.x + sin(l.x - r.x)) % 2 > 1", "the remainder of a value that is not exact"),
+    ):
+        found = native(parse(on, "on"), {"l": SCHEMA, "r": SCHEMA})
+        assert isinstance(found, Obstacle) and why in str(found)
+
+
+def test_what_is_about_one_side_is_computed_once_for_each_tuple():
+    found = native(parse("cos(radians(l.x)) * length(r.s) < l.y - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
+    assert isinstance(found, Native)
+    assert [given.sql for given in found.given] == ["(cos(radians(l.x)))", "(length(r.s))"]
+
+
+def test_an_error_of_one_side_alone_leaves_the_pairs_to_duckdb():
+    """Pair by pair it may never be asked for."""
+    r = random.Random(1)
+    left, right = (table(r, 8, awkward=False) for _ in "lr")
+    left = left.set_column(3, "n", pa.array([2**63 - 1] * 8))
+    found = native(parse("case when r.b then l.n + 1 else r.n end > l.x - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
+    assert isinstance(found, Native) and found.given
+    assert kernel.fit(found, left, right) is None
