@@ -43,6 +43,10 @@ class SinkError(HeadraceError):
     """A sink refused the results of an epoch, or a part of them. The state is safe; the message says what was committed."""
 
 
+class MissingLibrary(HeadraceError, ImportError):
+    """A source or a sink needs a library that is not installed; the message says how to install it."""
+
+
 class DeploymentError(HeadraceError, ValueError):
     """A deployment descriptor that cannot be meant: an unknown key, a wrong value, a file that is not there."""
 

@@ -8,7 +8,7 @@ child works as if it had been started afresh, without the second that Python and
 list of rows in order of arrival; where a run goes on is read from the manifest, and every run cuts its rest of the rows into epochs
 of its own size, so that a result delivered for an epoch that was never committed cannot hide.
 
-With `keyed`, the queries are those whose state is per key and of a form of its own: sessions and `asof`.
+With `keyed`, the queries are those whose state is per key and of a form of its own: sessions, `asof` and outer joins.
 With `processors`, the queries are those of `watching`, and what the processors' tables hold in the end counts too.
 With `listed`, the rows lie in files, and a run takes those that are there when it begins; after every death more files
 come, which are none of its business once an epoch was committed.
@@ -97,10 +97,12 @@ def processors() -> list[Stream]:
 
 @functools.cache
 def keyed() -> list[Stream]:
-    """Sessions in a row each and in tuples, and changes that are looked up, for each of them and for every row."""
+    """Sessions in a row each and in tuples, and changes that are looked up, for each of them and for every row; and rows of
+    either side that have a partner, or none."""
     source = table_stream(events(), lateness="1 second", name=SOURCE)
     asking, changes = source.case("side = 0")
-    found = asking.asof(changes, by=["k"], how="left")
+    met = asking.join(changes, on="l.k = r.k and l.v < r.v", within="0.4 seconds", how="full")
+    found = asking.asof(changes, by=["k"], how="left").union(met)
     sessions = source.aggregate(by=["k"], session="0.9 seconds", n="count(*)", total="sum(v)")
     told = source.aggregate(by=["k"], session="1.5 seconds", told="list(v)").asof(
         sessions, by=["k"], within="8 seconds"

@@ -1,4 +1,4 @@
-"""The kill matrix for sessions and `asof`, whose state is rows per key that are written anew in every epoch."""
+"""The kill matrix for sessions and `asof`, whose state is rows per key that are written anew in every epoch, and outer joins."""
 
 from __future__ import annotations
 

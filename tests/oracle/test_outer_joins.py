@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,20 @@ def test_it_says_what_it_is(how: str) -> None:
     assert words in query.explain(slots=4)
     assert query.schema.equals(a.join(b, on="true", within="1 minute").schema)
     assert len(query.plan(slots=4).subqueries) == 1
+
+
+def test_the_manual_finds_orders_without_payment() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "USING.md").read_text()
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", manual, re.S) if "unpaid" in b]
+    at = [(minute * 60 * SECOND, number) for minute, number in ((0, 1), (0, 2), (1, 3), (2, 4))]
+    orders = pa.table({"ts": pa.array([ts for ts, _ in at], pa.timestamp("us", "UTC")), "id": [n for _, n in at]})
+    paid = [(10 * 60 * SECOND, 1), (10 * 60 * SECOND + 1, 2), (int(0.995 * 60 * SECOND), 3), (3 * 60 * SECOND, 9)]
+    times = pa.array([ts for ts, _ in paid], pa.timestamp("us", "UTC"))
+    payments = pa.table({"ts": times, "order_id": [n for _, n in paid]}).sort_by("ts")
+    names = {"orders": table_stream(orders, name="orders"), "payments": table_stream(payments, name="payments")}
+    exec(compile(block, "USING.md", "exec"), names)
+    found = drive(names["unpaid"], [{"orders": orders, "payments": payments}], 1)
+    assert sorted(found["id"].to_pylist()) == [2, 4]  # a microsecond too late, and never
 
 
 def test_conditions_of_a_kept_side_stay_in_the_join() -> None:

@@ -129,10 +129,11 @@ class _Describer:
         total = Numbers()
         for operator in group:
             taken = self.options(operator, slots)[0].numbers
-            arriving = sum(self.expected.edges[e.name] for e in self._entering(operator, inside))
+            prepared = operator.owner != operator.name  # it is sent what another of its subquery made, or had as well
+            entering = [] if prepared else self._entering(operator, inside)
+            arriving = sum(self.expected.edges[e.name] for e in entering)
             whole = sum(self.expected.loads[operator.name].arriving)
             outside = arriving / whole if whole else 0.0
-            prepared = operator.owner != operator.name  # it is sent what another of its subquery made
             sent = taken.sent if prepared else taken.sent * outside
             leaving = [e for e in self.physical.edges if e.producer == operator.name and e.target not in inside]
             total = Numbers(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.engine.writing import plain
 from headrace.errors import CorruptState, SinkError, StateMismatch
-from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts
+from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts, tell
 from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
@@ -38,6 +38,18 @@ class Deliverer:
     def in_tasks(self) -> dict[str, PartSink]:
         """The sinks that tasks write to, as they were given: what one opens to publish stays here and is not sent."""
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
+
+    def begin(self) -> None:
+        """Every sink looks whether it can take what will come; of tuples that are put aside nobody knows the schema yet."""
+        for edge in self.plan.edges:
+            if (begin := getattr(self.sinks.get(edge.target), "begin", None)) is not None:
+                begin(edge.target, edge.schema)
+
+    def hurry(self) -> None:
+        tell(self.sinks.values(), "hurry")
+
+    def close(self) -> None:
+        tell(self.sinks.values(), "close")
 
     def deliver(self, manifest: Manifest, waiting: Mapping[str, str | None] | None = None) -> dict[str, float]:
         """Seconds that each sink took.

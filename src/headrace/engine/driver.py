@@ -108,6 +108,7 @@ class Driver:
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
+        self._deliverer.begin()
         self.kept = InPlace(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
@@ -144,11 +145,16 @@ class Driver:
         """Give the state back: nothing is committed any more, and who listens hears what ended it."""
         self.store.revoke()
         self.versions.end()
+        self._deliverer.close()
         self.kept.remove()
         if error is not None:
             self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
         self.store.close(all_heard=self.listeners.close() and told)
+
+    def hurry(self) -> None:
+        """The run is to end: a sink whose server is away waits no longer."""
+        self._deliverer.hurry()
 
     def _untold(self) -> EpochRecord:
         """The epoch that an error belongs to: one that was committed and not told, or the one after it."""

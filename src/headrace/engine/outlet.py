@@ -190,7 +190,7 @@ class Outlet:
 
 def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
     """Keys that a sample of the rows shows to be heavy."""
-    if operator.arranged is not Arranged.HASH or held.num_rows < FEW:
+    if operator.lying(edge.input) is not Arranged.HASH or held.num_rows < FEW:
         return []
     step = max(1, held.num_rows // SAMPLE)
     rows = np.arange(0, held.num_rows, step)

@@ -90,8 +90,8 @@ class Progress:
     splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by where they were sent
     tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
     table_use: dict[str, TableUse] = field(default_factory=dict)  # in the last epoch, by operator
-    joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
     versions: dict[str, VersionFigures] = field(default_factory=dict)  # of tables that streams are joined with, by name
+    joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
     backlog: int | None = None
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far

@@ -218,6 +218,7 @@ class Run:
     def _ask_to_stop(self) -> None:
         self._stopping.set()
         self._wake.set()
+        self._driver.hurry()
 
     def _kind(self) -> str:
         return "spark" if self._streaming else "files" if self._driver.ledgers else "bounded"

@@ -43,7 +43,7 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.screen import printable
-from headrace.sinks import AnySink, is_sink, takes_parts, wants_order
+from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.files import FilesOrigin
 from headrace.state import caches
 from headrace.state.folder import keep_to_ourselves
@@ -182,6 +182,7 @@ def start(
         roots, sources = begun.roots, nodes.named_sources(*begun.roots)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)
         outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
+        begun.check_sinks(outlets)
         outlets |= _aside(physical, late, store.last)
         settings = Settings(
             count,
@@ -221,6 +222,7 @@ def start(
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
         _log.info("a run %s with %s slots; checkpoint %s", begins, count, printable(str(folder)))
     except BaseException:
+        tell([sink for _, sink in results] + ([late] if late is not None else []), "close")
         store.close()
         raise
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed

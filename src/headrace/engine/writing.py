@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace import arrow
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError
+from headrace.kernels.marks import LOW_BITS
 from headrace.operators.base import Appended, Arranged, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch
 
 REACH = b"headrace.reach"
-EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, 26  # of a tuple's number: no window is held for so many epochs
+EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs
 LONGEST_RECEIPT = 10_000  # characters
 AnyNumbers = npt.NDArray[Any]
 Grouped = Appended | Replaced  # operators whose state lies in groups
@@ -132,14 +133,15 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
-    if operator.arranged is Arranged.ANYHOW:
+    arranged = operator.lying(side) if isinstance(operator, Appended) else operator.arranged
+    if arranged is Arranged.ANYHOW:
         positions = np.asarray(table.column(operator.position).cast(pa.int64()))
         return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
     if len(groups) and groups.min() < 0:
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
-    by_hash = operator.arranged is Arranged.HASH
+    by_hash = arranged is Arranged.HASH
     order = np.argsort(hashes(table), kind="stable") if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})

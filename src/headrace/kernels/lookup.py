@@ -31,7 +31,7 @@ from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces
 from headrace.plan import TableStep
-from headrace.plan.columns import side_of
+from headrace.plan.columns import Names, names_of, side_of
 from headrace.routing.hashing import Hashes, hash_rows
 from headrace.routing.ranges import as_numbers
 
@@ -80,14 +80,18 @@ _kept: OrderedDict[TableStep, Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
+def wanted(step: TableStep) -> Names:
+    """The columns of the table that the step reads, in lower case."""
+    return names_of(column for _, side, column in step.columns if side == "r") | side_of(step.on.sql, "r")
+
+
 def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
     """The version with this checksum, as the step wants it; an earlier one is let go."""
     with _lock:
         found = _kept.get(step)
         if found is None or found.checksum != checksum:
-            wanted = {column for _, side, column in step.columns if side == "r"}
-            used = side_of(step.on.sql, "r")
-            names = [n for n in rows.column_names if n in wanted or n.lower() in used] or rows.column_names[:1]
+            needed = wanted(step)
+            names = [name for name in rows.column_names if name.lower() in needed] or rows.column_names[:1]
             found = _kept[step] = Kept(step, rows.select(names).combine_chunks(), checksum)
         _kept.move_to_end(step)
         while len(_kept) > MOST_KEPT:

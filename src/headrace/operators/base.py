@@ -322,6 +322,10 @@ class Appended(Operator):
     def arranged(self) -> Arranged:
         """How the rows of a group lie in a block."""
 
+    def lying(self, side: int) -> Arranged:
+        """The same of one input, if they differ."""
+        return self.arranged
+
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         """What tuples of an input are as state."""

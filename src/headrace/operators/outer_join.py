@@ -22,7 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
+from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
+from headrace.kernels.marks import is_marked
 from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
 from headrace.operators.joins import JoinOperator, by_hash, join_groupings
 from headrace.operators.placing import Placement
@@ -114,7 +116,8 @@ class _Meeting:
 
     @cached_property
     def numbered(self) -> pa.Table:
-        return self.table.append_column(ROW, pa.array(np.arange(self.table.num_rows)))
+        rows = pa.array(np.arange(self.table.num_rows))
+        return self.table.drop_columns([NUMBER]).append_column(ROW, rows)  # results have no use for it
 
     @cached_property
     def marked(self) -> Marks:
@@ -214,6 +217,9 @@ class AloneOperator(Appended):
     def arranged(self) -> Arranged:
         return Arranged.HASH if self.by else Arranged.POSITION
 
+    def lying(self, side: int) -> Arranged:
+        return Arranged.ANYHOW if side == 1 else self.arranged
+
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         return False
 
@@ -243,14 +249,25 @@ class AloneOperator(Appended):
         leaving = [*_between(old, low, high), *_between(new, None, high)]
         if not leaving:
             return
-        tuples = pa.concat_tables(leaving)
-        at = times(tuples)
-        first, last = int(at.min()), int(at.max())
-        blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, last + 1)]
-        marks = [np.asarray(table.column(NUMBER)) for table in slot.tables(blocks, 1)]
-        slot.count(read=tuples.num_rows + sum(map(len, marks)))
-        alone = ~np.isin(np.asarray(tuples.column(NUMBER)), np.concatenate(marks)) if marks else None
-        yield 0, self._padded(tuples if alone is None else tuples.filter(pa.array(alone)))
+        numbers = np.concatenate([_numbers(table, rows) for table, rows in leaving])
+        first = min(int(times(table)[rows].min()) for table, rows in leaving)
+        marks = self._marks(slot, first, high)
+        slot.count(read=len(numbers) + sum(map(len, marks)))
+        alone = ~is_marked(numbers, marks)
+        for table, rows in leaving:
+            mine, alone = alone[: len(rows)], alone[len(rows) :]
+            if mine.any():
+                yield 0, self._padded(arrow.take(table.select(self._read), rows[mine]))
+
+    def _marks(self, slot: Slot, first: int, end: int) -> list[Numbers]:
+        """Of tuples in [first, end): a block of marks may be of a whole window."""
+        blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, end)]
+        found = [(table, times(table)) for table in slot.tables(blocks, 1)]
+        return [_numbers(table, (at >= first) & (at < end)) for table, at in found]
+
+    @property
+    def _read(self) -> list[str]:
+        return list(dict.fromkeys(["ts", *(column for _, column in self._own)]))
 
     def _padded(self, tuples: pa.Table) -> pa.Table:
         """Results with nulls for the other side."""
@@ -267,7 +284,8 @@ class AloneOperator(Appended):
         held = (tuples.rate * max(marks.lag - tuples.delay, 0.0), marks.rate * max(marks.lag - marks.delay, 0.0))
         results = tuples.rate * figures.matching.get(self.name, 0.0)
         lag = max(tuples.lag, marks.lag)
-        return Load(rates, rates, held, 0.0, results), Pace(results, lag, marks.lag)
+        sending = (0.0, marks.rate)  # its tuples lie in blocks that the join is sent
+        return Load(rates, sending, held, 0.0, results), Pace(results, lag, marks.lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 0.0}
@@ -302,13 +320,18 @@ def _within(block: Block, low: int | None, high: int) -> bool:
     return block.low < high and (low is None or block.high >= low)
 
 
-def _between(tables: Sequence[pa.Table], low: int | None, high: int) -> Iterator[pa.Table]:
-    """The tuples in [low, high), of the tables that have some."""
+def _between(tables: Sequence[pa.Table], low: int | None, high: int) -> Iterator[tuple[pa.Table, Numbers]]:
+    """The rows in [low, high) of the tables that have some."""
     for table in tables:
         at = times(table)
-        inside = at < high if low is None else (at < high) & (at >= low)
-        if inside.any():
-            yield table if inside.all() else table.filter(pa.array(inside))
+        rows = np.flatnonzero(at < high if low is None else (at < high) & (at >= low))
+        if len(rows):
+            yield table, rows
+
+
+def _numbers(table: pa.Table, rows: Any) -> Numbers:
+    found: Numbers = np.asarray(table.column(NUMBER))[rows]
+    return found
 
 
 def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:

@@ -264,11 +264,11 @@ def _condition(progress: Progress) -> Table:
         *splits(progress, progress.last.splits if progress.last else {}),
         ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
         *tables(progress),
+        *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
         *(
             (name, Text(f"pairs: {how}", "yellow" if "DuckDB, one" in how else ""))
             for name, how in progress.joins.items()
         ),
-        *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
     ]
     for subject, text in subjects:
         table.add_row(Text(printable(subject), "dim"), text)

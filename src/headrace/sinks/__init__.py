@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Literal, TextIO, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
+from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
 from headrace.screen import printable
-from headrace.sinks.base import AnySink, Delivery, Part, PartSink, Publication, Sink, is_sink, takes_parts, wants_order
+from headrace.sinks.base import (
+    AnySink,
+    Delivery,
+    Part,
+    PartSink,
+    Publication,
+    Sink,
+    is_sink,
+    takes_parts,
+    tell,
+    wants_order,
+)
+from headrace.sinks.database import database_table
+from headrace.sinks.delta import DeltaTable
+from headrace.sinks.iceberg import IcebergTable
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.types import shown
@@ -37,6 +52,65 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool 
         msg = "parquet(parts=True) cannot be ordered: each task writes what it has, and nobody sees all; leave out one"
         raise QueryError(msg)
     return ParquetParts(folder) if parts else ParquetFiles(folder, ordered)
+
+
+def database(
+    url: str,
+    table: str,
+    *,
+    key: Sequence[str] | None = None,
+    ordered: bool = False,
+    patience: Duration = "10 minutes",
+) -> Sink:
+    """A table of PostgreSQL (`postgresql://user@host/database`), SQLite (`sqlite:///file.db`) or DuckDB (`duckdb:///file`).
+
+    Rows and the number of their epoch are committed together, so every result is there exactly once. The table is made, or
+    its columns are checked. With `key`, a list of columns, a row takes the place of the one with the same key; within an
+    epoch the last counts. While the database is away the run waits, within its patience.
+    """
+    return database_table(url, table, key, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
+
+
+def delta(
+    uri: str | os.PathLike[str],
+    *,
+    ordered: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    patience: Duration = "10 minutes",
+) -> Sink:
+    """A Delta table, of a folder or of a store that `deltalake` knows (`s3://...`, with `storage_options`).
+
+    Each epoch is one commit, which its log knows by the epoch, so every result is there exactly once. The table is made, or
+    its columns are checked. While it cannot be reached the run waits, within its patience.
+    """
+    return DeltaTable(_place(uri), storage_options, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
+
+
+def iceberg(
+    table: str,
+    *,
+    catalog: str | Mapping[str, str] | Any = None,
+    ordered: bool = False,
+    patience: Duration = "10 minutes",
+) -> Sink:
+    """An Iceberg table, as `namespace.table` of a catalog: its properties, its name in PyIceberg's settings, or a `Catalog`.
+
+    Each epoch is one commit, which the table's properties know, so every result is there exactly once. Namespace and table
+    are made, or its columns are checked. While the catalog cannot be reached the run waits, within its patience.
+    """
+    if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
+        raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
+    return IcebergTable(table, catalog, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
+
+
+def _place(uri: str | os.PathLike[str]) -> str:
+    """A store's address as it is; a folder of this machine as a whole path."""
+    if isinstance(uri, str) and "://" in uri and not uri.startswith("file:"):
+        return uri
+    folder = given_path(uri, "the Delta table")
+    if folder.exists() and not folder.is_dir():
+        raise QueryError(f"the Delta table cannot be at {str(folder)!r}: that is a file; give a folder")
+    return str(folder.absolute())
 
 
 def memory(*, ordered: bool = False) -> Memory:
@@ -131,10 +205,14 @@ __all__ = [
     "Publication",
     "Sink",
     "console",
+    "database",
+    "delta",
     "foreach",
+    "iceberg",
     "is_sink",
     "memory",
     "parquet",
     "takes_parts",
+    "tell",
     "wants_order",
 ]

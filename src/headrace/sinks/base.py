@@ -6,12 +6,19 @@
 
 `(query, epoch, result)` names a delivery and a publication: the same name always comes with the same rows, or the same
 receipts. A sink that drops what it has already seen has every result exactly once.
+
+Of either kind, it may have these methods too, all called in the driver:
+
+    begin(result, schema)   before anything is run: what it could not store is refused here, by the column's name
+    hurry()                 the run is to end: wait for nobody any more; may come from another thread
+    close()                 the run has ended
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -86,3 +93,11 @@ def wants_order(sink: AnySink) -> bool:
 def is_sink(thing: Any) -> bool:
     """Of either kind."""
     return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)
+
+
+def tell(sinks: Iterable[AnySink], what: Literal["hurry", "close"]) -> None:
+    """Those that want to know."""
+    for sink in sinks:
+        method = getattr(sink, what, None)
+        if method is not None:
+            method()

@@ -141,6 +141,7 @@ class LocalRun:
         return self.schemas[result].empty_table() if found is None else found
 
     def close(self) -> None:
+        self.driver._deliverer.close()
         self.driver.kept.remove()
         self.store.close()
 

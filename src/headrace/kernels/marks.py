@@ -1,0 +1,44 @@
+"""Tuples by their numbers: which of them were marked.
+
+Numbers of one task in one epoch follow each other (`headrace.engine.writing.tuple_numbers`), so where few tasks are spoken
+of, marks are looked up in a table of bits; anywhere else they are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.arrow import Numbers
+
+LOW_BITS = 26  # of a number: they count the tuples of one task in one epoch
+SPARE = 16  # bits of a table for each number that is looked up or marked
+LEAST = 1_000_000
+
+Bits = npt.NDArray[np.bool_]
+
+
+def is_marked(numbers: Numbers, marks: Sequence[Numbers]) -> Bits:
+    """Which of the numbers are among the marks."""
+    marked = np.concatenate([np.empty(0, np.int64), *marks])
+    if not len(numbers) or not len(marked):
+        return np.zeros(len(numbers), bool)
+    tasks = pc.unique(pa.array(numbers >> LOW_BITS))
+    within = (1 << LOW_BITS) - 1
+    width = int((numbers & within).max()) + 1
+    if len(tasks) * width > SPARE * (len(numbers) + len(marked)) + LEAST:
+        return np.isin(numbers, marked)
+    marked = marked[(marked & within) < width]
+    task = pc.index_in(pa.array(marked >> LOW_BITS), tasks)
+    known = np.asarray(task.is_valid())
+    table = np.zeros(len(tasks) * width, bool)
+    table[_place(task.drop_null(), width) + (marked[known] & within)] = True
+    return table[_place(pc.index_in(pa.array(numbers >> LOW_BITS), tasks), width) + (numbers & within)]
+
+
+def _place(tasks: pa.Array, width: int) -> Numbers:
+    return np.asarray(tasks).astype(np.int64) * width

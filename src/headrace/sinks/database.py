@@ -1,0 +1,214 @@
+"""A table of a database: rows and the number of their epoch in one transaction, so a repeat is seen and dropped.
+
+    headrace_epochs(query, result, target, epoch, rows, times)    one row per result and table: the newest epoch it has
+
+Invariant: that row and the epoch's rows are committed together. Whoever delivers takes the row first, so of two that
+deliver the same epoch, one waits and then finds it done. An error of a commit says nothing about whether it was
+committed: the attempt is made again, and looks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import QueryError, QueryTypeError, SinkError
+from headrace.paths import given_path
+from headrace.sinks.base import Delivery
+from headrace.sinks.databases.base import Column, Database, Session, Table, listed, quoted, wanted_types
+from headrace.sinks.databases.duck import Duck
+from headrace.sinks.databases.postgres import Postgres
+from headrace.sinks.databases.sqlite import Sqlite
+from headrace.sinks.marks import other_results, times_of
+from headrace.sinks.waiting import Away, Patience
+
+EPOCHS = "headrace_epochs"
+SCHEMES = "postgresql://user@host/database, sqlite:///file.db or duckdb:///file.duckdb"
+_URL = re.compile(r"([a-z]+)://(.*)", re.DOTALL)
+_FILES: dict[str, type[Sqlite] | type[Duck]] = {"sqlite": Sqlite, "duckdb": Duck}
+
+
+class DatabaseTable:
+    """The sink. `key`: the columns that a row is found again by, to be replaced."""
+
+    def __init__(self, database: Database, table: Table, key: Sequence[str], ordered: bool, seconds: float) -> None:
+        self.database, self.table, self.key, self.ordered = database, table, tuple(key), ordered
+        self.patience = Patience(f"{database} (table {table})", seconds)
+        self._ready: set[str] = set()  # results whose columns fit
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        """Make the tables, or see that what is there fits."""
+        self.patience.begin()
+        self._ready.discard(result)
+        try:
+            self._prepare(result, schema)
+        except Away as error:
+            raise SinkError(f"{self.database} cannot be reached: {error}") from None
+
+    def hurry(self) -> None:
+        self.patience.hurry()
+
+    def close(self) -> None:
+        self.database.close()
+
+    # --- one epoch ---------------------------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        rows = last_of_each(delivery.table, self.key) if self.key else delivery.table
+        self.patience.wait_for(partial(self._deliver, delivery, rows))
+
+    def _deliver(self, delivery: Delivery, rows: pa.Table) -> None:
+        if delivery.result not in self._ready:
+            self._prepare(delivery.result, delivery.table.schema)
+        with self.database.transaction() as session:
+            if self._is_new(session, delivery):
+                session.insert(self.table, rows, self.key)
+
+    def _is_new(self, session: Session, delivery: Delivery) -> bool:
+        """Note the epoch, unless it or a later one is noted."""
+        name = (delivery.query, delivery.result, str(self.table))
+        said = (delivery.epoch, delivery.table.num_rows, times_of(delivery.table))
+        epochs = self.table.beside(EPOCHS).quoted
+        noted = session.execute(
+            f"INSERT INTO {epochs} AS known (query, result, target, epoch, rows, times) VALUES ($1, $2, $3, $4, $5, $6)"
+            " ON CONFLICT (query, result, target) DO UPDATE SET epoch = excluded.epoch, rows = excluded.rows,"
+            " times = excluded.times WHERE known.epoch < excluded.epoch RETURNING epoch",
+            *name,
+            *said,
+        )
+        if noted:
+            return True
+        found = session.execute(
+            f"SELECT epoch, rows, times FROM {epochs} WHERE query = $1 AND result = $2 AND target = $3", *name
+        )
+        if found != [said]:
+            raise other_results(f"table {self.table} of {self.database}", delivery, found[0][0])
+        return False
+
+    # --- tables --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, result: str, schema: pa.Schema) -> None:
+        wanted = wanted_types(self.database, schema)
+        self._check_key(schema)
+        with self.database.transaction() as session:
+            if not session.columns(self.table.beside(EPOCHS)):
+                session.execute(self._epochs())
+            found = session.columns(self.table)
+            if found:
+                self._demand_fitting(schema, wanted, found)
+                self._demand_key(session)
+            else:
+                session.execute(self._creating(wanted))
+        self._ready.add(result)
+
+    def _epochs(self) -> str:
+        return (
+            f"CREATE TABLE {self.table.beside(EPOCHS).quoted} (query TEXT NOT NULL, result TEXT NOT NULL, target TEXT NOT"
+            " NULL, epoch BIGINT NOT NULL, rows BIGINT NOT NULL, times TEXT NOT NULL, PRIMARY KEY (query, result, target))"
+        )
+
+    def _creating(self, wanted: dict[str, str]) -> str:
+        columns = [f"{quoted(name)} {kind}{' NOT NULL' * (name in self.key)}" for name, kind in wanted.items()]
+        if self.key:
+            columns.append(f"PRIMARY KEY ({listed(self.key)})")
+        return f"CREATE TABLE {self.table.quoted} ({', '.join(columns)})"
+
+    def _demand_fitting(self, schema: pa.Schema, wanted: dict[str, str], found: Sequence[Column]) -> None:
+        known = {column.name: column.type for column in found}
+        for field in schema:
+            if field.name not in known:
+                msg = f"table {self.table} has no column {field.name!r}, wanted: {wanted[field.name]}; it has {', '.join(known)}"
+                raise self._another_schema(msg)
+            if not self.database.takes(wanted[field.name], known[field.name], field.type):
+                msg = (
+                    f"column {field.name!r} of table {self.table} has the type {known[field.name]}, wanted:"
+                    f" {wanted[field.name] or 'no type'}, for {field.type}"
+                )
+                raise self._another_schema(msg)
+        for column in found:
+            if column.needed and column.name not in wanted:
+                msg = f"column {column.name!r} of table {self.table} must not be null, and no result has such a column"
+                raise self._another_schema(msg)
+
+    def _another_schema(self, what: str) -> QueryError:
+        return QueryError(
+            f"{what}; cast or rename it in the query, change the table, or give another ({self.database})"
+        )
+
+    def _demand_key(self, session: Session) -> None:
+        if self.key and frozenset(self.key) not in session.keys(self.table):
+            msg = (
+                f"table {self.table} is not unique by {', '.join(self.key)}, so a row cannot be found again by them; add a"
+                f" primary key or a unique index of just these columns ({self.database})"
+            )
+            raise QueryError(msg)
+
+    def _check_key(self, schema: pa.Schema) -> None:
+        for name in self.key:
+            if name not in schema.names:
+                raise QueryError(f"key: there is no column {name!r}; the results have {', '.join(schema.names)}")
+            kind = schema.field(name).type
+            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+                msg = f"key: column {name!r} is {kind}, by which rows cannot be found again for certain; use whole numbers, text or times"
+                raise QueryTypeError(msg)
+
+    def __repr__(self) -> str:
+        key = f", key={list(self.key)!r}" if self.key else ""
+        return f"database({str(self.database)!r}, {str(self.table)!r}{key})"
+
+
+def database_table(url: str, table: str, key: Sequence[str] | None, ordered: bool, seconds: float) -> DatabaseTable:
+    if isinstance(key, str):
+        raise QueryTypeError(f"key takes a list of columns, such as [{key!r}]; found {key!r}")
+    if key is not None and not key:
+        raise QueryError("key=[] names no column; leave it out to append rows")
+    if key and not ordered:
+        msg = "key=... replaces rows by later ones, so results must come in order: give ordered=True as well"
+        raise QueryError(msg)
+    return DatabaseTable(_database(url), _table(table), key or (), ordered, seconds)
+
+
+def _database(url: str) -> Database:
+    found = _URL.fullmatch(url) if isinstance(url, str) else None
+    if found is None:  # what was given may hold a password
+        raise QueryTypeError(f"database takes the URL of a database as text, such as {SCHEMES}")
+    scheme, rest = found.groups()
+    if scheme in ("postgresql", "postgres"):
+        return Postgres(url)
+    if scheme not in _FILES:
+        raise QueryError(f"database does not know the scheme {scheme!r}; such as {SCHEMES}")
+    if not rest.startswith("/") or not rest[1:]:
+        raise QueryError(
+            f"give a file, as {scheme}:///folder/file (of this folder) or {scheme}:////folder/file (of the root)"
+        )
+    path = given_path(rest[1:], "the database").absolute()
+    if not path.parent.is_dir() or path.is_dir():
+        raise QueryError(f"the database cannot be at {str(path)!r}: there is no such folder, or it is one")
+    return _FILES[scheme](Path(path))
+
+
+def _table(name: str) -> Table:
+    parts = name.split(".") if isinstance(name, str) else []
+    if len(parts) not in (1, 2) or not all(part and part.isprintable() for part in parts):
+        raise QueryError(f"database takes the name of a table, as table or schema.table; found {name!r}")
+    if parts[-1] == EPOCHS:
+        raise QueryError(f"{EPOCHS} is where headrace notes which epochs a table has; give another")
+    return Table(parts[-1], parts[0] if len(parts) == 2 else None)
+
+
+def last_of_each(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Of rows with the same key the last, in their order; a key is never null."""
+    for name in key:
+        if table.column(name).null_count:
+            raise SinkError(f"key column {name!r} is null in a result; leave such results out in the query")
+    place = "__place"
+    numbered = table.select(list(key)).append_column(place, pa.array(range(table.num_rows), pa.int64()))
+    last = numbered.group_by(list(key)).aggregate([(place, "max")]).column(f"{place}_max")
+    return table.take(last.take(pc.sort_indices(last)))

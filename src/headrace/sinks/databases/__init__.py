@@ -1,0 +1,1 @@
+"""Databases with transactions, one file each, behind one small interface (`base`)."""

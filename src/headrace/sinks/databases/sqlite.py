@@ -1,0 +1,159 @@
+"""A SQLite file, through Python's own driver.
+
+SQLite has five kinds of values and no others, so times are text in UTC ('2026-03-01 12:00:00.000000', which its own date
+functions read), true and false are 1 and 0, and decimals are whole numbers where they are and text where not: a number
+with a point would be rounded. A file that others write to for longer than a moment is away.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SinkError
+from headrace.sinks.databases.base import Column, Rows, Table, listed, quoted, upsert
+from headrace.sinks.waiting import Away
+
+BUSY = 5.0  # seconds that SQLite itself waits for others
+LARGEST = 2**63
+AT_ONCE = 50_000  # rows that are Python objects at a time
+AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+
+class Sqlite:
+    name = "SQLite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def type_of(self, kind: pa.DataType) -> str | None:
+        t = pa.types
+        if t.is_boolean(kind) or (t.is_integer(kind) and not t.is_uint64(kind)):
+            return "INTEGER"
+        if t.is_floating(kind):
+            return "REAL"
+        if t.is_decimal(kind) and kind.scale <= 0:
+            return ""  # no type: a number that is given is not touched
+        if t.is_string(kind) or t.is_temporal(kind) or t.is_decimal(kind):
+            return "TEXT"
+        return "BLOB" if t.is_binary(kind) else None
+
+    def takes(self, wanted: str, found: str, kind: pa.DataType) -> bool:
+        """A declared type is a wish of how values are stored; those that would change ours are refused."""
+        fine = {
+            "INTEGER": {"INTEGER", "NUMERIC", "BLOB"},
+            "REAL": {"REAL", "BLOB"},
+            "TEXT": {"TEXT", "BLOB"} | ({"NUMERIC"} if pa.types.is_temporal(kind) else set()),
+            "BLOB": {"BLOB", "TEXT", "NUMERIC", "INTEGER", "REAL"},
+            "": {"BLOB", "TEXT"},
+        }
+        return affinity(found) in fine[wanted]
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Session]:
+        with self._in_words():
+            with closing(sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield _Session(connection)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in AWAY:
+                raise Away(f"{self.path}: {error}") from None
+            raise SinkError(f"{self.path}: {error}") from None
+
+    def close(self) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return f"sqlite:///{self.path}"
+
+
+class _Session:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def columns(self, table: Table) -> list[Column]:
+        found = self.connection.execute(f"PRAGMA {_of(table)}table_xinfo({quoted(table.name)})").fetchall()
+        return [
+            Column(name, kind, bool(needed and default is None and not hidden and not (key and kind == "INTEGER")))
+            for _, name, kind, needed, default, key, hidden in found
+        ]
+
+    def keys(self, table: Table) -> list[frozenset[str]]:
+        of, name = _of(table), quoted(table.name)
+        indexes = self.connection.execute(f"PRAGMA {of}index_list({name})").fetchall()
+        whole = [index[1] for index in indexes if index[2] and not index[4]]  # unique, and of all rows
+        keys = [[row[2] for row in self.connection.execute(f"PRAGMA {of}index_info({quoted(i)})")] for i in whole]
+        keys.append([row[1] for row in self.connection.execute(f"PRAGMA {of}table_info({name})") if row[5]])
+        return [frozenset(key) for key in keys if key]
+
+    def execute(self, statement: str, *values: str | int) -> Rows:
+        return self.connection.execute(statement.replace("$", "?"), values).fetchall()
+
+    def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+        names = rows.column_names
+        values = f"VALUES ({', '.join('?' * len(names))})"
+        plain = f"INSERT INTO {table.quoted} ({listed(names)}) {values}"
+        statement = upsert(table, values, names, key) if key else plain
+        for first in range(0, rows.num_rows, AT_ONCE):
+            some = rows.slice(first, AT_ONCE)
+            columns = [as_python(some.column(name), name) for name in names]
+            self.connection.executemany(statement, zip(*columns, strict=True))
+
+
+def _of(table: Table) -> str:
+    return "" if table.schema is None else f"{quoted(table.schema)}."
+
+
+def affinity(declared: str) -> str:
+    """How SQLite stores values of a column that was declared so: its own five rules, in their order."""
+    text = declared.upper()
+    if "INT" in text:
+        return "INTEGER"
+    if any(word in text for word in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if "BLOB" in text or not text:
+        return "BLOB"
+    return "REAL" if any(word in text for word in ("REAL", "FLOA", "DOUB")) else "NUMERIC"
+
+
+def as_python(column: pa.ChunkedArray, name: str) -> list[Any]:
+    """Values as SQLite's driver takes them."""
+    kind, t = column.type, pa.types
+    if t.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us")).cast(pa.string())
+    elif t.is_temporal(kind):
+        column = column.cast(pa.string())
+    elif t.is_floating(kind):
+        _refuse_nan(column, name)
+    elif t.is_decimal(kind):
+        return [None if value is None else _decimal(value, kind.scale) for value in column.to_pylist()]
+    return list(column.to_pylist())
+
+
+def _decimal(value: Any, scale: int) -> int | str:
+    whole = scale <= 0 and -LARGEST <= value < LARGEST
+    return int(value) if whole else f"{value:f}"
+
+
+def _refuse_nan(column: pa.ChunkedArray, name: str) -> None:
+    """SQLite would keep it as a null."""
+    if pc.any(pc.is_nan(column)).as_py():
+        msg = f"column {name!r} holds a NaN, which SQLite cannot store; replace it in the query, such as by CASE WHEN isnan({name}) THEN NULL ELSE {name} END"
+        raise SinkError(msg)

@@ -1,0 +1,126 @@
+"""A Delta table: rows and the number of their epoch in one commit of its log, as an application's transaction.
+
+    txn: appId = "headrace <query> <result>", version = the epoch
+
+Invariant: the table's log knows the newest epoch of every result that it has; it is looked at before every commit. Of two
+commits of one application at once the log refuses the second, so a driver that nobody waits for any more adds nothing.
+Files of a commit that failed are named in no log, and are removed by `vacuum`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import QueryError, SinkError
+from headrace.sinks.base import Delivery
+from headrace.sinks.extras import library
+from headrace.sinks.lake import as_rows, demand_fitting, held_as, wanted_schema
+from headrace.sinks.marks import mark_of, other_results
+from headrace.sinks.naming import label
+from headrace.sinks.secrets import hidden_in, without
+from headrace.sinks.waiting import Away, Patience
+
+NOTE = "headrace"  # in a commit's own words: what its rows are known by
+LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
+
+
+class DeltaTable:
+    """The sink."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None, ordered: bool, seconds: float) -> None:
+        self._library = library("deltalake", "delta", "hr.sinks.delta")
+        self._errors = library("deltalake.exceptions", "delta", "hr.sinks.delta")
+        self.uri, self.ordered = uri, ordered
+        self._options, self._secrets = dict(options or {}), hidden_in(options or {})
+        self.patience = Patience(f"the Delta table {uri}", seconds)
+        self._table: Any = None
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        """Make the table, or see that what is there fits."""
+        self.patience.begin()
+        try:
+            self._prepare(schema)
+        except Away as error:
+            raise SinkError(f"the Delta table {self.uri} cannot be reached: {error}") from None
+
+    def hurry(self) -> None:
+        self.patience.hurry()
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.patience.wait_for(functools.partial(self._deliver, delivery))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        table, schema = self._prepare(delivery.table.schema)
+        if self._has(table, delivery):
+            return
+        with self._in_words():
+            transaction = self._library.Transaction(_application(delivery), delivery.epoch)
+            said = self._library.CommitProperties({NOTE: _note(delivery)}, app_transactions=[transaction])
+            rows = as_rows(delivery.table, schema)
+            self._library.write_deltalake(table, rows, mode="append", commit_properties=said)
+
+    def _has(self, table: Any, delivery: Delivery) -> bool:
+        """Whether the epoch is there; refuses to go on if another one is there in its place."""
+        with self._in_words():
+            known = table.transaction_version(_application(delivery))
+            if known is None or known < delivery.epoch:
+                return False
+            notes = [note for commit in table.history(LOOK_BACK) if (note := commit.get(NOTE)) is not None]
+        same_epoch = [note for note in notes if note.startswith(_note(delivery).partition(":")[0] + ":")]
+        if known > delivery.epoch or (same_epoch and _note(delivery) not in same_epoch):
+            raise other_results(f"the Delta table {self.uri}", delivery, known)
+        return True
+
+    def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
+        """The table as it is now, and its schema."""
+        wanted = wanted_schema(schema, _held, "a Delta table")
+        with self._in_words():
+            given = self._options or None
+            if not self._library.DeltaTable.is_deltatable(self.uri, given):
+                self._library.DeltaTable.create(self.uri, wanted, mode="ignore", storage_options=given)
+            if self._table is None:
+                self._table = self._library.DeltaTable(self.uri, storage_options=given)
+            else:
+                self._table.update_incremental()
+            found = pa.schema(self._table.schema().to_arrow())
+        demand_fitting(wanted, found, f"the Delta table {self.uri}")
+        return self._table, found
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except (SinkError, QueryError):
+            raise
+        except Exception as error:
+            self._table = None  # what it knows may be old
+            text = without(
+                self._secrets, f"{type(error).__name__}: {str(error).partition('   0: <unknown>')[0].strip()}"
+            )
+            passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or "Generic " in text
+            if passing:  # a disk, a network or another writer
+                raise Away(text) from None
+            raise SinkError(f"the Delta table {self.uri}: {text}") from None
+
+    def close(self) -> None:
+        self._table = None
+
+    def __repr__(self) -> str:
+        return f"delta({self.uri!r})"
+
+
+def _application(delivery: Delivery) -> str:
+    return f"headrace {delivery.query} {label(delivery.result)}"
+
+
+def _note(delivery: Delivery) -> str:
+    return f"{_application(delivery)} {mark_of(delivery)}"
+
+
+def _held(kind: pa.DataType) -> pa.DataType | None:
+    return held_as(kind, pa.types.is_time)

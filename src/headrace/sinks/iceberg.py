@@ -1,0 +1,123 @@
+"""An Iceberg table: rows and the number of their epoch in one commit of its catalog, as a property of the table.
+
+    headrace.<query>.<result> = "epoch 12: 340 rows 1767225600000000..1767225659000000"
+
+Snapshots expire, properties stay. Invariant: the property is read from the same metadata that the commit demands to be the
+newest, so a commit in between, whoever made it, makes this one fail; it is then looked at again. The library's own retries
+would not look, so they are switched off for this commit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, SinkError
+from headrace.sinks.base import Delivery
+from headrace.sinks.extras import library
+from headrace.sinks.lake import as_rows, demand_fitting, held_as, wanted_schema
+from headrace.sinks.marks import epoch_in, mark_of, other_results
+from headrace.sinks.secrets import hidden_in, without
+from headrace.sinks.waiting import Away, Patience
+
+NO_RETRIES = {"commit.retry.num-retries": "0"}
+NARROWEST = 32  # bits
+
+
+class IcebergTable:
+    """The sink. `catalog`: its properties, the name that it has in PyIceberg's own settings, or one that is open."""
+
+    def __init__(self, table: str, catalog: Any, ordered: bool, seconds: float) -> None:
+        self._errors = library("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
+        self._load = library("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
+        self.table, self.ordered, self._given = table, ordered, catalog
+        self._secrets = hidden_in(catalog) if isinstance(catalog, Mapping) else []
+        self.patience = Patience(f"the Iceberg table {table}", seconds)
+        self._catalog: Any = None
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        """Make the table, or see that what is there fits."""
+        self.patience.begin()
+        try:
+            self._prepare(schema)
+        except Away as error:
+            raise SinkError(f"the Iceberg table {self.table} cannot be reached: {error}") from None
+
+    def hurry(self) -> None:
+        self.patience.hurry()
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.patience.wait_for(functools.partial(self._deliver, delivery))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        table, schema = self._prepare(delivery.table.schema)
+        name = f"headrace.{delivery.query}.{delivery.result}"
+        known = table.properties.get(name)
+        if known is not None and epoch_in(known) >= delivery.epoch:
+            if known != mark_of(delivery):
+                raise other_results(f"the Iceberg table {self.table}", delivery, epoch_in(known))
+            return
+        with self._in_words():
+            patient = {**table.metadata.properties, **NO_RETRIES}
+            table.metadata = table.metadata.model_copy(update={"properties": patient})
+            with table.transaction() as transaction:
+                transaction.append(as_rows(delivery.table, schema))
+                transaction.set_properties({name: mark_of(delivery)})
+
+    def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
+        """The table as it is now, and its schema."""
+        wanted = wanted_schema(schema, _held, "an Iceberg table")
+        with self._in_words():
+            if self._catalog is None:
+                self._catalog = self._opened()
+            if not self._catalog.table_exists(self.table):
+                self._catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
+                self._catalog.create_table_if_not_exists(self.table, schema=wanted)
+            table = self._catalog.load_table(self.table)
+            found = table.schema().as_arrow()
+        demand_fitting(wanted, found, f"the Iceberg table {self.table}")
+        return table, found
+
+    def _opened(self) -> Any:
+        given = self._given
+        if isinstance(given, Mapping):
+            return self._load(**{"name": "default", **given})  # a catalog in SQL tells its tables apart by its name
+        return self._load(given) if given is None or isinstance(given, str) else given
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except Exception as error:
+            text = without(self._secrets, f"{type(error).__name__}: {error}")
+            if self._may_pass(error):
+                raise Away(text) from None
+            raise SinkError(f"the Iceberg table {self.table}: {text}") from None
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Another writer, a catalog or a store that is away; a connection's errors are the operating system's."""
+        errors = self._errors
+        conflicts = (errors.CommitFailedException, errors.CommitStateUnknownException, errors.WaitingForLockException)
+        away = (OSError, errors.ServerError, errors.ServiceUnavailableError, errors.TooManyRequestsError)
+        return (
+            isinstance(error, (*conflicts, *away)) or type(error).__name__ == "OperationalError"
+        )  # of a catalog in SQL
+
+    def close(self) -> None:
+        """A catalog that was opened here is closed here."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None and catalog is not self._given:
+            catalog.close()
+
+    def __repr__(self) -> str:
+        return f"iceberg({self.table!r})"
+
+
+def _held(kind: pa.DataType) -> pa.DataType | None:
+    return held_as(kind, lambda each: False, NARROWEST)

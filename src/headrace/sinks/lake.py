@@ -1,0 +1,89 @@
+"""What tables of files have in common, whoever keeps them: types, and how results become rows of a table that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from headrace.errors import QueryError, QueryTypeError
+from headrace.types import plain_type
+
+Held = Callable[[pa.DataType], pa.DataType | None]
+
+_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+_WIDER = {
+    pa.int8(): {pa.int16(), pa.int32(), pa.int64()},
+    pa.int16(): {pa.int32(), pa.int64()},
+    pa.int32(): {pa.int64()},
+    pa.float32(): {pa.float64()},
+}
+
+
+def held_as(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:
+    """The type of a table without unsigned numbers that holds every value of this kind exactly; None: there is none."""
+    if refused(kind):
+        return None
+    t = pa.types
+    if kind in _SIGNED:
+        kind = _SIGNED[kind]
+    if t.is_signed_integer(kind) and kind.bit_width < narrowest:
+        return pa.int32()
+    if t.is_struct(kind):
+        inner = [(field.name, held_as(field.type, refused, narrowest)) for field in kind]
+        return None if any(each is None for _, each in inner) else pa.struct(inner)
+    if t.is_map(kind):
+        key, item = (held_as(each, refused, narrowest) for each in (kind.key_type, kind.item_type))
+        return None if key is None or item is None else pa.map_(key, item)
+    if t.is_list(kind):
+        inside = held_as(kind.value_type, refused, narrowest)
+        return None if inside is None else pa.list_(inside)
+    return kind
+
+
+def wanted_schema(schema: pa.Schema, held: Held, name: str) -> pa.Schema:
+    """Of a table for such results; refuses what it has no type for."""
+    fields = []
+    for field in schema:
+        kind = held(field.type)
+        if kind is None:
+            msg = (
+                f"column {field.name!r} has type {field.type}, for which {name} has no type that holds it exactly;"
+                " cast it in the query to one that it has, such as text: CAST(... AS VARCHAR)"
+            )
+            raise QueryTypeError(msg)
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def demand_fitting(wanted: pa.Schema, found: pa.Schema, table: str) -> None:
+    """Refuse a table that does not hold such rows, by its first column that does not."""
+    hint = "cast or rename it in the query, change the table, or give another"
+    for field in wanted:
+        if field.name not in found.names:
+            msg = f"{table} has no column {field.name!r}, wanted: {field.type}; it has {', '.join(found.names)}; {hint}"
+            raise QueryError(msg)
+        there = _plain(found.field(field.name).type)
+        if there != _plain(field.type) and there not in _WIDER.get(field.type, ()):
+            raise QueryError(f"column {field.name!r} of {table} has the type {there}, wanted: {field.type}; {hint}")
+    for field in found:
+        if not field.nullable and field.name not in wanted.names:
+            msg = f"column {field.name!r} of {table} must not be null, and no result has such a column; {hint}"
+            raise QueryError(msg)
+
+
+def as_rows(results: pa.Table, found: pa.Schema) -> pa.Table:
+    """Results as rows of a table that fits: in its order and types, nulls where it has more columns."""
+    columns = [
+        results.column(field.name).cast(_plain(field.type))
+        if field.name in results.column_names
+        else pa.chunked_array([pa.nulls(results.num_rows, _plain(field.type))])
+        for field in found
+    ]
+    fields = [pa.field(field.name, _plain(field.type), field.nullable) for field in found]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Without what only says how it lies in memory."""
+    return plain_type(kind, "")

@@ -1,0 +1,34 @@
+"""What the rows of an epoch are known by, when they come again: in words that no version of a library changes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import QueryError
+from headrace.sinks.base import Delivery
+from headrace.types import TS
+
+
+def mark_of(delivery: Delivery) -> str:
+    return f"epoch {delivery.epoch}: {delivery.table.num_rows} rows {times_of(delivery.table)}".rstrip()
+
+
+def epoch_in(mark: str) -> int:
+    return int(mark.removeprefix("epoch ").partition(":")[0])
+
+
+def times_of(table: pa.Table) -> str:
+    """The first and the last, in microseconds."""
+    if TS not in table.column_names or not table.num_rows:
+        return ""
+    found = pc.min_max(table.column(TS).cast(pa.int64())).as_py()
+    return f"{found['min']}..{found['max']}"
+
+
+def other_results(place: str, delivery: Delivery, epoch: int) -> QueryError:
+    """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
+    return QueryError(
+        f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"
+        " checkpoint was restored from a backup; give the results another table, or start afresh with a new checkpoint"
+    )
