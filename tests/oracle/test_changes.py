@@ -15,10 +15,11 @@ import pytest
 
 import headrace as hr
 from headrace.difference import difference, leftover
-from headrace.errors import QueryChanged, SinkError
+from headrace.engine import changing
+from headrace.errors import QueryChanged, QueryError, SinkError
 from headrace.reference import reference
 from headrace.state.store import StateStore
-from headrace.stream import Stream
+from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 from tests.processors import Counter
 
@@ -106,6 +107,19 @@ def test_steps_behind_the_last_state_may_change(state: str, tail: str, tmp_path:
     assert difference(emitted(before, 0, 2), found) is None
     found = run_on(LocalRun(after, tmp_path, slots=3), [2, 3], end=True)
     assert found.num_rows and difference(emitted(after, 2, None), found) is None
+
+
+def test_a_table_may_come_behind_the_last_state_and_go(tmp_path: Path) -> None:
+    (tmp_path / "zones").mkdir()
+    pq.write_table(pa.table({"z": [0, 1, 1], "zone": ["a", "b", "c"]}), tmp_path / "zones" / "0.parquet")
+    zones = hr.table(tmp_path / "zones", name="zones")
+    plain, joined = (counted(stream()).map(x="CAST(x AS BIGINT)") for _ in range(2))
+    joined = joined.join(zones, on="l.x % 3 = r.z")
+    run_on(LocalRun(plain, tmp_path / "state"), [0])
+    found = run_on(LocalRun(joined, tmp_path / "state", slots=2), [1, 2])
+    assert found.num_rows and difference(emitted(joined, 1, 3), found) is None
+    run = LocalRun(plain, tmp_path / "state")
+    assert difference(emitted(plain, 3, None), run_on(run, [3], end=True)) is None
 
 
 def test_what_changed_is_said_and_stands_in_the_manifest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -265,6 +279,46 @@ def test_rows_are_not_written_twice_when_results_change_places(tmp_path: Path) -
     for state in ("none", "panes"):
         wanted = emitted(STATES[state](stream()).map("x"), 0, 3)
         assert difference(wanted, pq.read_table(tmp_path / state)) is None
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> None:
+    before, after = (TAILS[tail](counted(stream())) for tail in ("as it is", "map"))
+    sink = hr.sinks.parquet(tmp_path / "out", parts=parts)
+    run = LocalRun(before, tmp_path / "state", sink=sink)
+    for number in range(EPOCHS):
+        run.epoch(rows(number))
+    run.close()
+    with StateStore.open(tmp_path / "state", fsync=False) as store:
+        begun = changing.begin(store, [node_of(after)], [False], "False")
+    with pytest.raises(
+        QueryError, match=r"holds results with other columns \(.*x decimal.*\) than .*y decimal.*a new folder"
+    ):
+        begun.check_sinks({"result-0": sink})
+    begun.check_sinks({"result-0": hr.sinks.parquet(tmp_path / "other", parts=parts)})
+
+
+# --- columns that a source has after a restart ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["count", "processor", "any join", "panes"])
+def test_columns_that_came_since_the_state_began_are_ignored(state: str, tmp_path: Path) -> None:
+    """Even where tuples go by their sequence, and though the source tells its columns in another order now."""
+    query = STATES[state](stream()).map("x")
+    run_on(LocalRun(query, tmp_path), [0, 1])
+    later = [
+        rows(number).append_column("later", pa.array([-ts.value for ts in rows(number)["ts"]]))
+        for number in range(EPOCHS)
+    ]
+    later = [table.select(["later", "n", "kind", "ts", "user"]) for table in later]
+    again = STATES[state](table_stream(later[0], name="s", lateness="5 seconds")).map("x")
+    run = LocalRun(again, tmp_path, slots=2)
+    for table in later[2:]:
+        run.epoch(table)
+    run.end()
+    run.close()
+    assert difference(emitted(query, 2, None), since(run, 2)) is None
+    assert "later" in str(run.store.last.query["changes"])
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------------------

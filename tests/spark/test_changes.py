@@ -59,7 +59,7 @@ def query(spark):
     s = hr.files(spark, {folder!r}, time="at", lateness="1 second", files_per_epoch=1, name="s")
     pairs = s.join(s, on="l.k = r.k and l.v < r.v", within="3 seconds")
     busy = s.aggregate(by=["k"], window={window!r}, n="count(*)", total="sum(v)")
-    recent = s.aggregate(by=["k"], last=3, top="max(v)")
+    recent = s.map("k", "v").aggregate(by=["k"], last=3, top="max(v)")  # by itself it would read every column
     return [
         (pairs.map("l_k", low="l_v").filter({filter!r}), hr.sinks.parquet({out!r} + "/pairs")),
         (busy, hr.sinks.parquet({out!r} + "/busy" + {number!r})),

@@ -216,7 +216,7 @@ def _words(edges: Sequence[Json]) -> str:
 
 
 def _verb(step: Json) -> str:
-    return next(verb for verb in ("map", "filter", "split") if verb in step)
+    return next(verb for verb in ("map", "filter", "split", "table") if verb in step)
 
 
 # --- the state as the new query calls it --------------------------------------------------------------------------------
@@ -289,9 +289,14 @@ class Begun:
     roots: list[nodes.Node]
     query: Json  # what the next manifest says of it
     held: Held = field(default_factory=dict)  # columns that state has, by operator and input
-    waiting: Mapping[str, str | None] = field(
-        default_factory=dict
-    )  # result: what the newest outbox calls it, if it does
+    waiting: Mapping[str, str | None] = field(default_factory=dict)  # result: what the newest outbox calls it
+    reshaped: tuple[str, ...] = ()  # results that have other columns than they had
+
+    def check_sinks(self, sinks: Mapping[str, Any]) -> None:
+        """Refuse places that hold a result as it was, where a sink can tell."""
+        for result in self.reshaped:
+            if (demand := getattr(sinks[result], "demand_columns", None)) is not None:
+                demand(self.query["results"][result]["columns"])
 
 
 def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Begun:
@@ -307,7 +312,8 @@ def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool
     waiting = _waiting(last, found, delivered=store.all_delivered)
     store.adopt(renamed(last, found, compile_query(over, ordered), new))
     held = held_by(found.kept, last.query)
-    return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting)
+    reshaped = tuple(name for name, differ in found.altered.items() if differ)
+    return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
 
 
 def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Json:

@@ -182,6 +182,7 @@ def start(
         roots, sources = begun.roots, nodes.named_sources(*begun.roots)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)
         outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
+        begun.check_sinks(outlets)
         outlets |= _aside(physical, late, store.last)
         settings = Settings(
             count,

@@ -87,7 +87,7 @@ def decided(
         return l, r
     true = ~unsure
     asked = np.flatnonzero(unsure)
-    for some in _some(left, right, len(asked)):
+    for some in pieces(left, right, len(asked)):
         true[asked[some]] = np.asarray(_true(operator, left, right, l[asked[some]], r[asked[some]]))
     return l[true], r[true]
 

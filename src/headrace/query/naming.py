@@ -41,7 +41,7 @@ def _texts(node: nodes.Node) -> list[str]:
             return [node.predicate.sql]
         case nodes.Case():
             return [predicate.sql for predicate in node.predicates]
-        case nodes.Join():
+        case nodes.Join() | nodes.TableJoin():
             return [node.on.sql]
         case nodes.Aggregation():
             return [function.sql for _, function in node.functions]

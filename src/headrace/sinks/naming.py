@@ -6,9 +6,11 @@ import os
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import QueryError
+from headrace.types import describe
 
 
 def epoch_name(query: str, epoch: int, result: str) -> str:
@@ -28,6 +30,15 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def demand_columns(folder: Path, columns: list[list[str]]) -> None:
+    """Refuse a folder that holds results of other columns: who reads it would find two kinds of files in it."""
+    there = sorted(folder.glob("epoch-*.parquet")) + sorted(folder.glob("epoch-*/part-*.parquet"))
+    if there and (found := describe(pq.read_schema(there[-1]))) != columns:
+        was, now = (", ".join(f"{name} {kind}" for name, kind in each) for each in (found, columns))
+        msg = f"the folder {str(folder)!r} holds results with other columns ({was}) than this result has now ({now}); give the result a new folder"
+        raise QueryError(msg)
 
 
 def other_results(path: Path) -> QueryError:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.sinks.base import Delivery
-from headrace.sinks.naming import epoch_name, other_results, sync
+from headrace.sinks.naming import demand_columns, epoch_name, other_results, sync
 
 
 class ParquetFiles:
@@ -35,6 +35,10 @@ class ParquetFiles:
             sync(self.path)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def demand_columns(self, columns: list[list[str]]) -> None:
+        """Of a result that changed while its state goes on."""
+        demand_columns(self.path, columns)
 
     def __repr__(self) -> str:
         return f"parquet({str(self.path)!r})"

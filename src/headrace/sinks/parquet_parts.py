@@ -30,7 +30,7 @@ import xxhash
 from headrace import form
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
-from headrace.sinks.naming import epoch_name, label, other_results, sync
+from headrace.sinks.naming import demand_columns, epoch_name, label, other_results, sync
 
 _NAME = re.compile(r"[A-Za-z0-9-]{1,200}")
 _STAGED = re.compile(r"([0-9]+)\.[A-Za-z0-9-]+\.part")
@@ -53,6 +53,10 @@ class _Written:
 class ParquetParts:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a task may have another working directory
+
+    def demand_columns(self, columns: list[list[str]]) -> None:
+        """Of a result that changed while its state goes on."""
+        demand_columns(self.path, columns)
 
     # --- in a task -------------------------------------------------------------------------------------------------
 
