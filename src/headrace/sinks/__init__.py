@@ -1,6 +1,6 @@
 """Where results go. A sink is handed whole epochs, after their commit, in order; or parts, where they are made.
 
-`headrace.sinks.base` says what the two kinds are. `parquet` and `memory` have every result exactly once.
+`headrace.sinks.base` says what the two kinds are. All but `console` and `foreach` have every result exactly once.
 """
 
 from __future__ import annotations
