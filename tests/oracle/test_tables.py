@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from headrace import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.engine import versions
-from headrace.errors import DataError, QueryError, QueryTypeError, SourceError
+from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
 from headrace.kernels import lookup, native, near
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.tables import folder_table
+from headrace.state.blocks import block_name, write_block
 from headrace.stream import Stream, Table, node_of
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
 
@@ -164,18 +166,19 @@ def held_by(query: Stream) -> dict[str, Changing]:
 def drive_versions(case: Case, arrived: list[Any], seed: int, **options: Any) -> tuple[pa.Table, list[dict[str, Any]]]:
     """Results of a run in which tables change between epochs, read again or found at a restart; and what they held."""
     r, tables = np.random.default_rng(seed), held_by(case.query)
-    told: list[dict[str, Any]] = []
+    for held in tables.values():
+        held.now = int(r.integers(0, 4))
+    told: list[dict[str, int]] = []
     with driven(case.query, int(r.choice(SLOTS)), **options) as run:
         for epoch in [*arrived, None]:
             again = bool(told) and r.random() < 0.4
-            for name, held in tables.items():
-                held.now = int(r.integers(0, 4))
-                if not again and told:
+            for name, held in tables.items() if told else ():
+                if again:
+                    held.now = int(r.integers(0, 4))
+                elif r.random() < 0.4:  # else nobody looks
+                    held.now = int(r.integers(0, 4))
                     assert run.run is not None
-                    if r.random() < 0.4:
-                        run.run.refresh(name)
-                    else:  # nobody looks
-                        held.now = told[-1][name]
+                    run.run.refresh(name)
             if again:
                 run.close()
                 run.open(int(r.choice(SLOTS)))
@@ -235,10 +238,12 @@ class Run:
 
     def zones(self, *keys: int) -> list[str]:
         """What the points of one more epoch find."""
-        number = self.run.driver.progress.epoch + 1
+        number, sink = self.run.driver.progress.epoch + 1, self.run.sinks["result-0"]
+        before = sink.table()
         self.run.epoch(points(*keys, at=10 * number))
-        found = self.run.sinks["result-0"].epochs.get(self.run.store.last.number, [])  # type: ignore[union-attr]
-        return sorted(zone for table in found for zone in table["zone"].to_pylist())
+        found = sink.table()
+        new = found.slice(before.num_rows if before is not None else 0) if found is not None else None
+        return sorted(new["zone"].to_pylist()) if new is not None else []
 
     @property
     def version(self) -> int:
@@ -398,6 +403,17 @@ def test_the_version_is_told_with_every_epoch(run: Run) -> None:
     assert told[-1].to_json()["versions"]["zones"]["version"] == 2
 
 
+def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
+    """As a manifest would say that somebody edited."""
+    run.zones(0)
+    known = run.run.driver.versions._tables["zones"]
+    assert known.known is not None
+    other = write_block(run.run.store.storage, block_name(1, 0, 0, 0), points(0), None, None, None)
+    known.known = replace(known.known, block=other)
+    with pytest.raises(CorruptState, match=r"is no version of table zones: it has no \['zone'\]"):
+        run.zones(0)
+
+
 # --- folders -----------------------------------------------------------------------------------------------------------
 
 
@@ -406,7 +422,7 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="to learn the schema from"):
         hr.table(tmp_path)
     pq.write_table(zones("a"), tmp_path / "1.parquet")
-    with pa.OSFile(str(tmp_path / "2.arrow"), "wb") as out, pa.ipc.new_file(out, zones().schema) as writer:
+    with pa.OSFile(str(tmp_path / "2.arrow"), "wb") as out, pa.ipc.new_file(out, zones("b").schema) as writer:
         writer.write_table(zones("b", "c").select(["k", "zone"]))
     pq.write_table(zones("never"), tmp_path / "_3.parquet")
     assert sorted(table.table()["zone"].to_pylist()) == ["a", "b", "c"]

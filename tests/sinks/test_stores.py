@@ -365,7 +365,7 @@ def test_a_server_that_is_away_for_a_minute(server: postgres.Server, a_store: MA
 
 def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE):
     store = a_store("postgres")
-    short, stopped = begun(store, wait="0.3 seconds"), begun(store, wait="1 hour")
+    short, stopped = begun(store, patience="0.3 seconds"), begun(store, patience="1 hour")
     server.stop("immediate")
     try:
         with pytest.raises(SinkError, match=r"is away \(it was waited for, .* seconds\): "):
@@ -385,7 +385,7 @@ def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE
 def test_a_file_that_another_writes_to(a_store: MAKE, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite, "BUSY", 0.0)
     store = a_store("sqlite")
-    sink = begun(store, wait="1 minute")
+    sink = begun(store, patience="1 minute")
     other = sqlite3.connect(store.file, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(0.5, other.rollback).start()
@@ -460,6 +460,13 @@ def test_a_library_that_is_missing(module: str, extra: str, make: Callable[[], A
         make()
 
 
+def test_a_commit_is_on_the_servers_disk_whatever_it_is_set_to(server: postgres.Server):
+    sink = sinks.database(f"{server.url}?options=-csynchronous_commit%3Doff", "synced")
+    with sink.database.transaction() as session:
+        assert session.execute("SHOW synchronous_commit") == [("on",)]
+    sink.close()
+
+
 # --- in a run ----------------------------------------------------------------------------------------------------------
 
 
@@ -478,3 +485,33 @@ def test_a_run_that_cannot_store_its_results_does_not_begin(a_store: MAKE, tmp_p
     with pytest.raises(QueryTypeError, match="column 'all' has type list"):
         LocalRun(query, tmp_path / "state", sink=a_store("sqlite").sink())
     assert not list((tmp_path / "state" / "manifests").iterdir())
+
+
+class Told:
+    """A sink that notes what it is told."""
+
+    ordered = False
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        self.said.append((result, schema.names))
+
+    def hurry(self) -> None:
+        self.said.append("hurry")
+
+    def close(self) -> None:
+        self.said.append("close")
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.said.append(delivery.epoch)
+
+
+def test_what_a_sink_is_told(tmp_path: Path):
+    sink = Told()
+    run = LocalRun(table_stream(rows(1), name="events"), tmp_path / "state", sink=sink)
+    run.epoch(rows(1))
+    run.driver.hurry()
+    run.driver.end(None)
+    assert sink.said == [("result-0", ["ts", "k", "v"]), 0, "hurry", "close"]

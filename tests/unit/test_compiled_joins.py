@@ -246,3 +246,21 @@ def test_one_loop_is_compiled_for_arrays_of_one_chunk_and_of_several(compile_alw
     _, operator = _join(whole, whole, on, within="1 second")
     kernel = native._compiled(native._generate(operator.on.native.source(plain=True), 0))
     assert len(kernel.signatures) == 1
+
+
+@pytest.mark.parametrize(
+    ("on", "words"),
+    [
+        ("l.n = r.n", "index, looked up by their key"),
+        ("l.n = r.n and l.x < r.x", "index, looked up by their key; compiled where a key is hot"),
+        (NEAR[0], "index, looked up along r.x"),
+        ("sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) < 5", "compiled, every pair in a loop made for the predicate"),
+        (
+            "l.x < r.y and levenshtein(l.s, r.s) < 3",
+            "DuckDB, one by one, which is slow: no loop takes ((levenshtein(l.s, r.s) < 3)): levenshtein of both sides",
+        ),
+    ],
+)
+def test_it_says_how_pairs_are_found_and_what_is_to_blame(on, words):
+    table = _table([(1, 1.0, 1.0, 1)])
+    assert _join(table, table, on, within="5 seconds")[1].meets == words

@@ -79,6 +79,7 @@ class Bench:
             ledgers={},
             last=SimpleNamespace(sources=self.sources),
             end=lambda error: self.close(),
+            hurry=lambda: None,
             run=self.epoch,
             listeners=Listeners(),
             running=None,

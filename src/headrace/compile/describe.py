@@ -8,6 +8,7 @@ from dataclasses import replace
 from headrace import plan as p
 from headrace.compile.draft import Draft
 from headrace.compile.subqueries import Input, Option, Plan, Subquery
+from headrace.kernels.lookup import way
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
 from headrace.routing import Numbers, WindowsRouter
@@ -68,7 +69,15 @@ class _Describer:
         slots = self.draft.slots
         return [
             Subquery(
-                "subquery-1", texts, WindowsRouter(), slots, cost, tuple(used), members=tuple(used), numbers=numbers
+                "subquery-1",
+                texts,
+                WindowsRouter(),
+                slots,
+                cost,
+                tuple(used),
+                members=tuple(used),
+                numbers=numbers,
+                meets=tuple(map(for_people, _found(steps))),
             )
         ]
 
@@ -101,8 +110,12 @@ class _Describer:
             members=tuple(operator.name for operator in group),
             numbers=numbers,
             rejected=tuple(_beside(option, taken.numbers, numbers, slots) for option in rejected),
-            meets=tuple(for_people(operator.meets) for operator in group if operator.meets),
+            meets=tuple(map(for_people, [*(o.meets for o in group if o.meets), *_found(self._behind(group))])),
         )
+
+    def _behind(self, group: Sequence[Operator]) -> list[p.Step]:
+        named = {operator.name for operator in group}
+        return _unique(step for edge in self.physical.edges if edge.producer in named for step in edge.steps)
 
     def _name_of(self, producer: str) -> str:
         return self.names[self.leaders[producer]] if producer in self.leaders else producer
@@ -116,10 +129,11 @@ class _Describer:
         total = Numbers()
         for operator in group:
             taken = self.options(operator, slots)[0].numbers
-            arriving = sum(self.expected.edges[e.name] for e in self._entering(operator, inside))
+            prepared = operator.owner != operator.name  # it is sent what another of its subquery made, or had as well
+            entering = [] if prepared else self._entering(operator, inside)
+            arriving = sum(self.expected.edges[e.name] for e in entering)
             whole = sum(self.expected.loads[operator.name].arriving)
             outside = arriving / whole if whole else 0.0
-            prepared = operator.owner != operator.name  # it is sent what another of its subquery made
             sent = taken.sent if prepared else taken.sent * outside
             leaving = [e for e in self.physical.edges if e.producer == operator.name and e.target not in inside]
             total = Numbers(
@@ -159,6 +173,11 @@ def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float |
     known = [(cost, rate) for cost, rate in zip(costs, rates, strict=True) if cost is not None]
     total = sum(rate for _, rate in known)
     return sum(cost * rate for cost, rate in known) / total if total else None
+
+
+def _found(steps: Iterable[p.Step]) -> list[str]:
+    """How steps beside a table find its rows."""
+    return [way(step) for step in steps if isinstance(step, p.TableStep)]
 
 
 def _unique(steps: Iterable[p.Step]) -> list[p.Step]:

@@ -16,9 +16,12 @@ from headrace import plan as p
 from headrace.engine.places import Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
-from headrace.kernels.lookup import kept, look_up
+from headrace.errors import CorruptState
+from headrace.kernels.lookup import kept, look_up, wanted
 from headrace.kernels.split import split
 from headrace.kernels.stateless import Failed, run_step
+from headrace.plan.columns import names_of
+from headrace.state.blocks import REPAIR
 from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
@@ -76,7 +79,10 @@ class Aside:
         A predicate that fails stops the run.
         """
         block = self.epoch.tables[step.table].block
-        return _together(look_up(table, kept(step, self.task.reader.open(block).table, block.checksum)))
+        rows = self.task.reader.open(block).table
+        if missing := sorted(wanted(step) - names_of(rows.column_names)):
+            raise CorruptState(f"block {block.name} is no version of table {step.table}: it has no {missing}. {REPAIR}")
+        return _together(look_up(table, kept(step, rows, block.checksum)))
 
     def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:
         """Steps in an operator of their own."""

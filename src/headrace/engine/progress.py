@@ -15,8 +15,9 @@ from typing import Any
 from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts, total
+from headrace.kernels.lookup import way
 from headrace.moments import NEVER
-from headrace.plan import PhysicalPlan
+from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
@@ -108,6 +109,8 @@ class Progress:
         self.results = dict.fromkeys(plan.results, 0)
         self._substreams = substreams_of(plan)
         self.joins = {operator.name: operator.meets for operator in plan.operators if operator.meets}
+        steps = [step for edge in plan.edges for step in edge.steps if isinstance(step, TableStep)]
+        self.joins |= {f"join with {step.table}": way(step) for step in steps}
         if last is not None:
             self.restore(last, before)
 

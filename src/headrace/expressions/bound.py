@@ -198,7 +198,9 @@ def _kind(json_: Mapping[str, Any] | None) -> Kind:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return tuple(sorted((name, _frozen(each)) for name, each in value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 # --- constants -------------------------------------------------------------------------------------------------------

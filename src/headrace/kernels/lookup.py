@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 from headrace import arrow
 from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
-from headrace.kernels import native, near
+from headrace.kernels import join, native, near
 from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces
 from headrace.plan import TableStep
-from headrace.plan.columns import side_of
+from headrace.plan.columns import Names, names_of, side_of
 from headrace.routing.hashing import Hashes, hash_rows
 from headrace.routing.ranges import as_numbers
 
@@ -80,19 +80,29 @@ _kept: OrderedDict[TableStep, Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
+def wanted(step: TableStep) -> Names:
+    """The columns of the table that the step reads, in lower case."""
+    return names_of(column for _, side, column in step.columns if side == "r") | side_of(step.on.sql, "r")
+
+
 def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
     """The version with this checksum, as the step wants it; an earlier one is let go."""
     with _lock:
         found = _kept.get(step)
         if found is None or found.checksum != checksum:
-            wanted = {column for _, side, column in step.columns if side == "r"}
-            used = side_of(step.on.sql, "r")
-            names = [n for n in rows.column_names if n in wanted or n.lower() in used] or rows.column_names[:1]
+            needed = wanted(step)
+            names = [name for name in rows.column_names if name.lower() in needed] or rows.column_names[:1]
             found = _kept[step] = Kept(step, rows.select(names).combine_chunks(), checksum)
         _kept.move_to_end(step)
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
         return found
+
+
+def way(step: TableStep) -> str:
+    """How the pairs of tuples and rows are found."""
+    part = None if step.on.keys else near_part(step.on)
+    return f"index, looked up along {'.'.join(part.point)}" if part else join.way(step.on, in_time=False)
 
 
 def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
@@ -154,7 +164,11 @@ def _satisfying(tuples: pa.Table, table: Kept, candidates: Pairs) -> Pairs:
 def _true(tuples: pa.Table, table: Kept, l: Numbers, r: Numbers) -> Numbers:
     """Which pairs satisfy the predicate; null is not true."""
     on = table.step.on
-    pairs = {"l": arrow.take(_used(tuples, on.sql, "l"), l), "r": arrow.take(_used(table.rows, on.sql, "r"), r)}
+    return _asked(on, _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r"), l, r)
+
+
+def _asked(on: Predicate, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Numbers:
+    pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
     if on.plain_keys:
         equal = [pc.equal(pairs["l"].column(key.left), pairs["r"].column(key.right)) for key in on.keys]
         found = equal[0]
@@ -219,10 +233,25 @@ def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along
     if on.native is not None and looked_at >= native.WORTH_COMPILING:
         l = arrow.take(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take(_used(table.rows, on.sql, "r"), right.rows)
-        if native.usable(on.native, l, r):
-            found = native.loop(on.native, l, r, _without_window(moving, first, last))
+        found = _looped(on, l, r, _without_window(moving, first, last))
+        if found is not None:
             return _as_rows(moving, asking.rows, still.rows, found)
     return _satisfying(tuples, table, _as_rows(moving, asking.rows, still.rows, expand_ranges(first, last)))
+
+
+def _looped(on: Predicate, left: pa.Table, right: pa.Table, reach: native.Reach) -> Pairs | None:
+    """Pairs (moving, still) in a compiled loop; DuckDB says what it is not sure of. None: it cannot be done."""
+    fitted = native.fit(on.native, left, right) if on.native else None
+    return _decided(on, left, right, fitted, reach) if fitted and fitted.compiles(reach.moving) else None
+
+
+def _decided(on: Predicate, left: pa.Table, right: pa.Table, fitted: native.Fitted, reach: native.Reach) -> Pairs:
+    for moving, still, unsure in native.loop(fitted, reach):
+        true, asked = ~unsure, np.flatnonzero(unsure)
+        l, r = (moving[asked], still[asked]) if reach.moving == 0 else (still[asked], moving[asked])
+        if len(asked):
+            true[asked[_asked(on, left, right, l, r)]] = True
+        yield moving[true], still[true]
 
 
 def _as_rows(moving: int, asking: Numbers, still: Numbers, pairs: Pairs) -> Pairs:
@@ -244,12 +273,13 @@ def _every(tuples: pa.Table, table: Kept) -> Pairs:
     """Every pair: in a compiled loop where that pays and is exact, else in DuckDB."""
     on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
     left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
-    if on.native is not None and pairs >= native.WORTH_COMPILING and native.usable(on.native, left, right):
+    if on.native is not None and pairs >= native.WORTH_COMPILING:
         moving = int(left.num_rows > right.num_rows)  # the long side is what the loop runs along
         count, along = sorted((left.num_rows, right.num_rows))
         first = np.zeros(count, np.int64)
-        found = native.loop(on.native, left, right, _without_window(moving, first, np.full(count, along)))
-        return _as_rows(moving, np.arange(count), np.arange(along), found)
+        found = _looped(on, left, right, _without_window(moving, first, np.full(count, along)))
+        if found is not None:
+            return _as_rows(moving, np.arange(count), np.arange(along), found)
     return _by_duckdb(left, right, table)
 
 

@@ -284,7 +284,8 @@ class AloneOperator(Appended):
         held = (tuples.rate * max(marks.lag - tuples.delay, 0.0), marks.rate * max(marks.lag - marks.delay, 0.0))
         results = tuples.rate * figures.matching.get(self.name, 0.0)
         lag = max(tuples.lag, marks.lag)
-        return Load(rates, rates, held, 0.0, results), Pace(results, lag, marks.lag)
+        sending = (0.0, marks.rate)  # its tuples lie in blocks that the join is sent
+        return Load(rates, sending, held, 0.0, results), Pace(results, lag, marks.lag)
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 0.0}

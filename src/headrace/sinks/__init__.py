@@ -1,6 +1,6 @@
 """Where results go. A sink is handed whole epochs, after their commit, in order; or parts, where they are made.
 
-`headrace.sinks.base` says what the two kinds are. `parquet` and `memory` have every result exactly once.
+`headrace.sinks.base` says what the two kinds are. All but `console` and `foreach` have every result exactly once.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def database(
     *,
     key: Sequence[str] | None = None,
     ordered: bool = False,
-    wait: Duration = "5 minutes",
+    patience: Duration = "10 minutes",
 ) -> Sink:
     """A table of PostgreSQL (`postgresql://user@host/database`), SQLite (`sqlite:///file.db`) or DuckDB (`duckdb:///file`).
 
     Rows and the number of their epoch are committed together, so every result is there exactly once. The table is made, or
     its columns are checked. With `key`, a list of columns, a row takes the place of the one with the same key; within an
-    epoch the last counts. While the database is away the run waits, so long.
+    epoch the last counts. While the database is away the run waits, within its patience.
     """
-    return database_table(url, table, key, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+    return database_table(url, table, key, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
 
 def delta(
@@ -76,14 +76,14 @@ def delta(
     *,
     ordered: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    wait: Duration = "5 minutes",
+    patience: Duration = "10 minutes",
 ) -> Sink:
     """A Delta table, of a folder or of a store that `deltalake` knows (`s3://...`, with `storage_options`).
 
     Each epoch is one commit, which its log knows by the epoch, so every result is there exactly once. The table is made, or
-    its columns are checked. While it cannot be reached the run waits, so long.
+    its columns are checked. While it cannot be reached the run waits, within its patience.
     """
-    return DeltaTable(_place(uri), storage_options, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+    return DeltaTable(_place(uri), storage_options, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
 
 def iceberg(
@@ -91,16 +91,16 @@ def iceberg(
     *,
     catalog: str | Mapping[str, str] | Any = None,
     ordered: bool = False,
-    wait: Duration = "5 minutes",
+    patience: Duration = "10 minutes",
 ) -> Sink:
     """An Iceberg table, as `namespace.table` of a catalog: its properties, its name in PyIceberg's settings, or a `Catalog`.
 
     Each epoch is one commit, which the table's properties know, so every result is there exactly once. Namespace and table
-    are made, or its columns are checked. While the catalog cannot be reached the run waits, so long.
+    are made, or its columns are checked. While the catalog cannot be reached the run waits, within its patience.
     """
     if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
         raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
-    return IcebergTable(table, catalog, ordered, parse_duration(wait, "wait", zero=True) / 1e6)
+    return IcebergTable(table, catalog, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
 
 def _place(uri: str | os.PathLike[str]) -> str:

@@ -27,7 +27,12 @@ WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds 
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-SETTINGS = ("SET LOCAL lock_timeout = '30s'", "SET LOCAL statement_timeout = 0", "SET LOCAL TimeZone = 'UTC'")
+SETTINGS = (
+    "SET LOCAL lock_timeout = '30s'",
+    "SET LOCAL statement_timeout = 0",
+    # what is told to be committed must not be lost by a crash of the server: nobody would deliver it again
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
+)
 AWAY = re.compile(
     r"08...|53...|57P0[1-5]|55P03|40001|40P01|25006"
 )  # gone, full, shut down, locked, a conflict, a standby
