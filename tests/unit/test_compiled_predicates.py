@@ -170,3 +170,14 @@ def test_an_error_of_one_side_alone_leaves_the_pairs_to_duckdb():
     found = native(parse("case when r.b then l.n + 1 else r.n end > l.x - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
     assert isinstance(found, Native) and found.given
     assert kernel.fit(found, left, right) is None
+
+
+@pytest.mark.parametrize("on", ["sin(l.x - r.y) = sin(l.x - r.y) + 0.0 * r.x", "l.n + r.n > 1"])
+def test_a_source_that_forgets_its_doubts_is_seen(on, monkeypatch):
+    r = random.Random(2)
+    left, right = (table(r, ROWS, awkward=True) for _ in "lr")
+    assert differing(on, left, right)[0] is None
+    found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
+    told = said(found, left, right)
+    monkeypatch.setitem(globals(), "said", lambda *_: (told[0], np.zeros_like(told[1])))
+    assert differing(on, left, right)[0] is not None
