@@ -463,7 +463,7 @@ def test_a_library_that_is_missing(module: str, extra: str, make: Callable[[], A
 def test_a_commit_is_on_the_servers_disk_whatever_it_is_set_to(server: postgres.Server):
     sink = sinks.database(f"{server.url}?options=-csynchronous_commit%3Doff", "synced")
     with sink.database.transaction() as session:
-        assert session.execute("SHOW synchronous_commit") == [("on",)]
+        assert session.execute("SELECT current_setting('synchronous_commit')") == [("on",)]
     sink.close()
 
 

@@ -98,9 +98,10 @@ class Postgres:
             if self._connection is None:
                 self._connection = self._driver.connect(self._url)
             with self._connection.cursor() as cursor:
+                session = _Session(cursor)
                 for setting in SETTINGS:
-                    cursor.execute(setting)
-                yield _Session(cursor)
+                    session.execute(setting)
+                yield session
             self._connection.commit()
 
     @contextmanager
