@@ -129,6 +129,7 @@ def record(epoch: int, second: int | None, **rows: int) -> Any:
         error=None,
         seconds=0.1,
         phases=None,
+        driver=None,
         slots=(),
         operators={},
         tables={},

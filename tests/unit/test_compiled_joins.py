@@ -33,7 +33,7 @@ NATIVE = [
     "r.n between 1 and l.n or l.x = r.x",
     "l.x / r.x < 3",
     "l.x * l.x * l.x * r.x * r.x * r.x * r.x < 1",  # may leave the finite numbers
-    "l.s = r.s and lower(l.s) < r.s || 'x'",
+    "l.s <= r.s and lower(l.s) < r.s || 'x'",
     "case when l.x > r.x then round(l.x - r.y, 1) else coalesce(l.y, 0) end = 0.5",
 ]
 NOT_NATIVE = [

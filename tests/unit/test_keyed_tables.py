@@ -47,6 +47,7 @@ Sums = dict[tuple[int, str | None], int]
 class BySubstream(Grouping):
     drop_null: ClassVar[bool] = False
     keeps_hash: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
 
     def groups(self, table: pa.Table, total: int) -> Any:
         column = table.column("__substream" if "__substream" in table.column_names else "s")

@@ -305,6 +305,7 @@ class Bench:
             listeners=Listeners(),
             running=None,
             busy=[],
+            versions=SimpleNamespace(look=lambda: None, figures={}),
         )
         context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         sources: dict[str, Any] = {"files": source, **({"stream": source} if streaming else {})}

@@ -216,7 +216,7 @@ def _words(edges: Sequence[Json]) -> str:
 
 
 def _verb(step: Json) -> str:
-    return next(verb for verb in ("map", "filter", "split", "table") if verb in step)
+    return next((verb for verb in ("map", "filter", "split", "table") if verb in step), "step")
 
 
 # --- the state as the new query calls it --------------------------------------------------------------------------------
@@ -260,17 +260,27 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
 
 
 def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
-    """By what the state calls a split, what the query does: both stand before the same operators."""
-    was = old.get("means", new["means"])
+    """By what the state calls a split, what the query does: both stand before the same operators, or results, and have one rule."""
+    was, given = old.get("means", new["means"]), old.get("results", new["results"])
+    sides = [
+        (one, two)
+        for mine, former in found.kept.items()
+        for one, two in zip(was[former]["inputs"], new["means"][mine]["inputs"], strict=True)
+    ]
+    known = [(mine, former) for mine, former in found.results.items() if former in given]
+    sides += [(given[former]["inputs"], new["results"][mine]["inputs"]) for mine, former in known]
     names: dict[str, str] = {}
-    for mine, former in found.kept.items():
-        for one, two in zip(was[former]["inputs"], new["means"][mine]["inputs"], strict=True):
-            names |= dict(zip(_splits(one), _splits(two), strict=True))
+    for one, two in sides:
+        for before, after in zip(
+            _splits(one), _splits(two), strict=False
+        ):  # behind the last state they may come and go
+            if before["split"] == after["split"]:
+                names.setdefault(before["name"], after["name"])
     return names
 
 
-def _splits(edges: Sequence[Json]) -> list[str]:
-    return [step["name"] for edge in edges for step in edge["steps"] if "split" in step]
+def _splits(edges: Sequence[Json]) -> list[Json]:
+    return [step for edge in edges for step in edge["steps"] if "split" in step]
 
 
 def _empty(operator: Operator, groups: int) -> OperatorState:

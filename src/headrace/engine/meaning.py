@@ -118,6 +118,8 @@ def check(query: Any) -> None:
             _SOURCE(node, f"query.operators[{place}]")
         if node["operator"] == "result":
             form.having(order=form.text)(node, f"query.operators[{place}]")
+    if all(node["operator"] != "result" for node in operators):
+        raise form.refuse("query.operators", "with a result", [node["operator"] for node in operators])
     for part in ("grouped", "held"):
         _LAID(query.get(part, {}), f"query.{part}")
     if "means" not in query:

@@ -57,10 +57,16 @@ class Predicate:
     ] = ()  # (side, condition on its tuples) that it implies and cannot fail
 
 
-@functools.lru_cache(maxsize=256)
-@nested
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
+    if not isinstance(text, str):
+        checked_scalar(text, {"l": left, "r": right}, "on")  # says what it is instead
+    return _join_predicate(text, left, right)
+
+
+@functools.lru_cache(maxsize=256)
+@nested
+def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     what = "on"
     found = checked_scalar(text, {"l": left, "r": right}, what)
     demand_boolean(found.type, text, what)

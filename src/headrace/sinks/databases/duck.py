@@ -4,6 +4,7 @@ process has it open, it is away."""
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,11 @@ WIDER = {
 }
 
 
+_ONE = (
+    threading.Lock()
+)  # threads that open one file at once get one database, perhaps before it knows how to read Arrow
+
+
 class Duck:
     name = "DuckDB"
 
@@ -45,7 +51,7 @@ class Duck:
     @contextmanager
     def transaction(self) -> Iterator[_Session]:
         with self._in_words():
-            with closing(duckdb.connect(self.path)) as connection:
+            with _ONE, closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
                     yield _Session(connection)
