@@ -4,6 +4,7 @@ process has it open, it is away."""
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from headrace.sinks.databases.base import Column, Rows, Table, listed, upsert
 from headrace.sinks.waiting import Away
 
 GIVEN = "headrace_rows"  # rows on their way in
+_one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there
 WIDER = {
     "TINYINT": {"SMALLINT", "INTEGER", "BIGINT", "HUGEINT"},
     "SMALLINT": {"INTEGER", "BIGINT", "HUGEINT"},
@@ -44,7 +46,7 @@ class Duck:
 
     @contextmanager
     def transaction(self) -> Iterator[_Session]:
-        with self._in_words():
+        with _one_at_a_time, self._in_words():
             with closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
