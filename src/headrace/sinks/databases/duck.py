@@ -17,6 +17,7 @@ from headrace.sinks.databases.base import Column, Rows, Table, listed, upsert
 from headrace.sinks.waiting import Away
 
 GIVEN = "headrace_rows"  # rows on their way in
+_one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there
 WIDER = {
     "TINYINT": {"SMALLINT", "INTEGER", "BIGINT", "HUGEINT"},
     "SMALLINT": {"INTEGER", "BIGINT", "HUGEINT"},
@@ -29,11 +30,6 @@ WIDER = {
     "FLOAT": {"DOUBLE"},
     "DECIMAL(38,0)": {"HUGEINT"},
 }
-
-
-_ONE = (
-    threading.Lock()
-)  # threads that open one file at once get one database, perhaps before it knows how to read Arrow
 
 
 class Duck:
@@ -50,8 +46,8 @@ class Duck:
 
     @contextmanager
     def transaction(self) -> Iterator[_Session]:
-        with self._in_words():
-            with _ONE, closing(duckdb.connect(self.path)) as connection:
+        with _one_at_a_time, self._in_words():
+            with closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
                     yield _Session(connection)
