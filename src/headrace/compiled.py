@@ -15,6 +15,7 @@ import logging
 import os
 import pickle
 import platform
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -65,14 +66,17 @@ def from_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
 
 
 def kept_in() -> Path | None:
-    """The folder of loops that were made as text; None: there is none that may be written."""
+    """The folder of loops that were made as text; None: there is none that may be written, or others may write there too, and what
+    lies there is run."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(getattr(config, "CACHE_DIR", "") or user, "headrace")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return None
-    return folder if os.access(folder, os.W_OK | os.X_OK) and folder.stat().st_uid == os.getuid() else None
+    found = folder.stat()
+    ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return folder if ours and os.access(folder, os.W_OK | os.X_OK) else None
 
 
 class ByContent(_Cache):
@@ -155,5 +159,5 @@ def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
 def _file(what: Any) -> str:
     """Of code in an archive, as it is shipped to a cluster, the archive."""
     path = Path(inspect.getfile(what))
-    stat = next(found for found in (path, *path.parents) if found.exists()).stat()
-    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+    found = next(each for each in (path, *path.parents) if each.exists()).stat()
+    return f"{path} {found.st_size} {found.st_mtime_ns}"

@@ -110,3 +110,12 @@ def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "kept_in", lambda: None)
     assert hits(TEXT.format(factor=6)) == 0
     assert hits(TEXT.format(factor=6)) == 0
+
+
+def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path))
+    folder = compiled.kept_in()
+    assert folder is not None and folder.parent == tmp_path
+    for others in (0o770, 0o707):
+        folder.chmod(others)
+        assert compiled.kept_in() is None

@@ -9,7 +9,6 @@ Files of a commit that failed are named in no log, and are removed by `vacuum`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,17 +18,17 @@ import pyarrow as pa
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
-from headrace.sinks.lake import as_rows, demand_fitting, held_as, wanted_schema
+from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
 from headrace.sinks.marks import mark_of, other_results
 from headrace.sinks.naming import label
 from headrace.sinks.secrets import hidden_in, without
-from headrace.sinks.waiting import Away, Patience
+from headrace.sinks.waiting import Away
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
 LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
 
 
-class DeltaTable:
+class DeltaTable(Lake):
     """The sink."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None, ordered: bool, seconds: float) -> None:
@@ -37,22 +36,8 @@ class DeltaTable:
         self._errors = library("deltalake.exceptions", "delta", "hr.sinks.delta")
         self.uri, self.ordered = uri, ordered
         self._options, self._secrets = dict(options or {}), hidden_in(options or {})
-        self.patience = Patience(f"the Delta table {uri}", seconds)
+        super().__init__(f"the Delta table {uri}", seconds)
         self._table: Any = None
-
-    def begin(self, result: str, schema: pa.Schema) -> None:
-        """Make the table, or see that what is there fits."""
-        self.patience.begin()
-        try:
-            self._prepare(schema)
-        except Away as error:
-            raise SinkError(f"the Delta table {self.uri} cannot be reached: {error}") from None
-
-    def hurry(self) -> None:
-        self.patience.hurry()
-
-    def deliver(self, delivery: Delivery) -> None:
-        self.patience.wait_for(functools.partial(self._deliver, delivery))
 
     def _deliver(self, delivery: Delivery) -> None:
         table, schema = self._prepare(delivery.table.schema)

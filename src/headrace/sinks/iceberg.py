@@ -9,7 +9,6 @@ would not look, so they are switched off for this commit.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,16 +18,16 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
-from headrace.sinks.lake import as_rows, demand_fitting, held_as, wanted_schema
+from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
 from headrace.sinks.marks import epoch_in, mark_of, other_results
 from headrace.sinks.secrets import hidden_in, without
-from headrace.sinks.waiting import Away, Patience
+from headrace.sinks.waiting import Away
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
 NARROWEST = 32  # bits
 
 
-class IcebergTable:
+class IcebergTable(Lake):
     """The sink. `catalog`: its properties, the name that it has in PyIceberg's own settings, or one that is open."""
 
     def __init__(self, table: str, catalog: Any, ordered: bool, seconds: float) -> None:
@@ -36,22 +35,8 @@ class IcebergTable:
         self._load = library("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
         self.table, self.ordered, self._given = table, ordered, catalog
         self._secrets = hidden_in(catalog) if isinstance(catalog, Mapping) else []
-        self.patience = Patience(f"the Iceberg table {table}", seconds)
+        super().__init__(f"the Iceberg table {table}", seconds)
         self._catalog: Any = None
-
-    def begin(self, result: str, schema: pa.Schema) -> None:
-        """Make the table, or see that what is there fits."""
-        self.patience.begin()
-        try:
-            self._prepare(schema)
-        except Away as error:
-            raise SinkError(f"the Iceberg table {self.table} cannot be reached: {error}") from None
-
-    def hurry(self) -> None:
-        self.patience.hurry()
-
-    def deliver(self, delivery: Delivery) -> None:
-        self.patience.wait_for(functools.partial(self._deliver, delivery))
 
     def _deliver(self, delivery: Delivery) -> None:
         table, schema = self._prepare(delivery.table.schema)

@@ -1,12 +1,17 @@
-"""What tables of files have in common, whoever keeps them: types, and how results become rows of a table that is there."""
+"""What tables of files have in common, whoever keeps them: waiting, types, and how results become rows of a table that is there."""
 
 from __future__ import annotations
 
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import QueryError, QueryTypeError
+from headrace.errors import QueryError, QueryTypeError, SinkError
+from headrace.sinks.base import Delivery
+from headrace.sinks.waiting import Away, Patience
 from headrace.types import plain_type
 
 Held = Callable[[pa.DataType], pa.DataType | None]
@@ -18,6 +23,35 @@ _WIDER = {
     pa.int32(): {pa.int64()},
     pa.float32(): {pa.float64()},
 }
+
+
+class Lake(ABC):
+    """A sink of such a table, which waits while the table cannot be reached, but not before the run has begun."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self.what, self.patience = what, Patience(what, seconds)
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        """Make the table, or see that what is there fits."""
+        self.patience.begin()
+        try:
+            self._prepare(schema)
+        except Away as error:
+            raise SinkError(f"{self.what} cannot be reached: {error}") from None
+
+    def hurry(self) -> None:
+        self.patience.hurry()
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.patience.wait_for(functools.partial(self._deliver, delivery))
+
+    @abstractmethod
+    def _prepare(self, schema: pa.Schema) -> Any:
+        """The table as it is now."""
+
+    @abstractmethod
+    def _deliver(self, delivery: Delivery) -> None:
+        """Rows and epoch in one commit, unless the epoch is there."""
 
 
 def held_as(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:
