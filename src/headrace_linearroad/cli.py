@@ -329,6 +329,25 @@ def rate(
 
 
 @app.command()
+def judge(
+    out: Annotated[Path, typer.Argument(callback=a_path, metavar="DIR", help="The --out of the rating.")],
+    traceback: Traceback = False,
+) -> None:
+    """Go on with a rating that was interrupted while its rows were judged: groups of expressways that were, are not again.
+
+    Exits with 1 if limits were not kept, or a row is not right.
+    """
+    from rich.console import Console
+
+    with reporting(traceback):
+        _bench_is_there()
+        from headrace_linearroad.rating.show import judge as go_on
+
+        if not go_on(out, Console(highlight=False)):
+            raise typer.Exit(1)
+
+
+@app.command()
 def report(
     results: Annotated[list[Path], typer.Argument(callback=_paths, metavar="RESULT...", help="What rate wrote.")],
     out: Annotated[Path, typer.Option(callback=a_path, metavar="FILE", help="The page.")] = Path("report.html"),

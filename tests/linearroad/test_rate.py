@@ -22,10 +22,10 @@ import pytest
 
 from headrace.errors import HeadraceError, WorkloadError
 from headrace_linearroad import running
-from headrace_linearroad.forms import FIELDS, INPUT, OUTPUTS
+from headrace_linearroad.forms import COMPLETE, FIELDS, HISTORY, INPUT, OUTPUTS
 from headrace_linearroad.generating import Settings, Traffic
 from headrace_linearroad.generating.world import CARS
-from headrace_linearroad.rating import judging, making, offering, trial
+from headrace_linearroad.rating import judgement, judging, making, offering, trial
 from headrace_linearroad.rating import report as page
 from headrace_linearroad.rating.helpers import Stopped, helper
 from headrace_linearroad.rating.listening import Listening
@@ -45,6 +45,7 @@ from headrace_linearroad.rating.responses import (
 from headrace_linearroad.rating.searching import search
 from headrace_linearroad.rating.show import in_words
 from headrace_linearroad.rating.trial import Plan, Trial
+from headrace_linearroad.validating import expected
 from tests.patience import PATIENCE
 
 # --- responses --------------------------------------------------------------------------------------------------------
@@ -243,6 +244,54 @@ def test_rows_of_nobody_and_other_input_are_no_success() -> None:
     assert judged.verdict(counted | {"tolls": 21}, offered)["nobodys"] == {"tolls": 1}
     judged.add({"outputs": {"tolls": line | {"wrong": 1}}, "digests": [0, 0]})
     assert not judged.verdict(counted | {"tolls": 30}, offered)["ok"]
+
+
+def waiting(folder: Path) -> judgement.Judgement:
+    """A rating of three expressways whose answers are right, and which nobody has judged."""
+    settings, begin, end = Settings(3, seed=2, density=40), 10_000, 10_090
+    road = folder / judgement.WORK / "road"
+    road.mkdir(parents=True)
+    pieces = [Piece(begin, end)]
+    with helper(
+        making.MODULE, making.job(settings, pieces, road, folder / judgement.WORK), folder / "errors"
+    ) as process:
+        offered = Maker(process, pieces).next(lambda: False, lambda _: None)
+    (road / COMPLETE).write_text("{}\n")
+    for name, table in expected(road, [folder / judgement.WORK / HISTORY]).items():
+        (folder / judgement.ANSWERS / name).mkdir(parents=True)
+        pq.write_table(table.cast(OUTPUTS[name]), folder / judgement.ANSWERS / name / "epoch-0.parquet")
+    held = {name: {"held": True, "worst": 1.0, "rows": 1} for name in OUTPUTS}
+    result = {"profile": "official", "outputs": held, "given_up": None, "expressways": 3}
+    return judgement.Judgement(folder, settings, offered, result)
+
+
+def test_a_judgement_that_is_interrupted_goes_on_with_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "cores", lambda: 1)
+    monkeypatch.setattr(judging, "groups", lambda *_: [(0, 1), (1, 3)])
+    waiting(tmp_path).write()
+    kept = tmp_path / judgement.JUDGED
+    with pytest.raises(Stopped):
+        judgement.read(tmp_path).judge(lambda: kept.exists() and kept.stat().st_size > 0, lambda _: None)
+    assert [json.loads(line)["group"] for line in kept.read_text().splitlines()] == [[0, 1]]
+    with open(kept, "a") as file:
+        file.write('{"group": [1, 3], "outp')  # it was killed while it wrote
+
+    monkeypatch.setattr(judging, "groups", lambda *_: [(0, 2), (2, 3)])  # there is less memory now
+    result = judgement.read(tmp_path).judge(lambda: False, lambda _: None)
+    assert result["held"] and result["judged"]["ok"] and result["judged"]["input_is_what_was_offered"]
+    assert result["judged"]["rows"]["tolls"] > 50
+    assert [json.loads(line)["group"] for line in kept.read_text().splitlines()] == [[0, 1], [1, 2], [2, 3]]
+
+    path = tmp_path / judgement.ANSWERS / "tolls" / "epoch-0.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)  # a row has gone since its group was judged
+    verdict = judgement.read(tmp_path).judge(lambda: False, lambda _: None)["judged"]
+    assert not verdict["ok"] and verdict["nobodys"] == {"tolls": -1}
+    judgement.read(tmp_path).end()
+    assert not judgement.waits(tmp_path)
+    with pytest.raises(WorkloadError, match=r"there is no unjudged\.json"):
+        judgement.read(tmp_path)
 
 
 def test_pieces_are_made_one_by_one(tmp_path: Path) -> None:

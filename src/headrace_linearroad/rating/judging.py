@@ -5,6 +5,9 @@ the expressway that their number is of, and drive on a few others at most (`ente
 expressways follow from the traffic of these and of a few beside them. Each row is judged once, with its car; travel
 times with the expressway of their question. Digests show that what was judged is what was offered, and the sum of the rows
 of all groups that none belongs to nobody.
+
+A judgement takes longer than what it judges, so it may be interrupted: the verdict of each group is told to `keep` when it is
+there, and those that are `kept` already are not made again.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ OWNERS = dict.fromkeys(OUTPUTS, ("vid", CARS)) | {"travel_times": ("qid", QUESTI
 
 Group = tuple[int, int]  # expressways, the last not included
 Groups = Sequence[Group]
+Line = Mapping[str, Any]  # what was found of a group
 
 
 @dataclass
@@ -55,7 +59,7 @@ class Judged:
     digests: list[int] = field(default_factory=list)  # of seconds
     groups: int = 0
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Line) -> None:
         self.groups += 1
         before = self.digests or [0] * len(line["digests"])
         self.digests = [(a + b) % 2**64 for a, b in zip(before, line["digests"], strict=True)]
@@ -116,12 +120,16 @@ def judge(
     folder: Path,
     stop: Callable[[], bool],
     tell: Callable[[str], None],
+    kept: Sequence[Line] = (),
+    keep: Callable[[Line], None] = lambda line: None,
 ) -> dict[str, Any]:
     """All rows of a run that was offered these seconds, by a process for each core."""
     outputs.demand(answers)
-    every = groups(settings, len(offered.tuples), sum(offered.tuples), at_once(cores()))
+    every = _left(groups(settings, len(offered.tuples), sum(offered.tuples), at_once(cores())), kept)
     many = min(cores(), len(every))
     found = Judged()
+    for line in kept:
+        found.add(line)
     with ExitStack() as stack:
         judges = []
         for number in range(many):
@@ -140,8 +148,24 @@ def judge(
         for line in _in_turn(judges):
             if "outputs" in line:
                 found.add(line)
-            tell(f"judging: {found.groups:,} of {len(every):,} groups of expressways")
+                keep(line)
+            tell(f"judging: {found.groups:,} of {len(kept) + len(every):,} groups of expressways")
     return found.verdict(rows, offered)
+
+
+def _left(every: Groups, kept: Sequence[Line]) -> list[Group]:
+    """Groups of what nobody has judged: how large groups are depends on the memory that is free, so they may be others now."""
+    done = {xway for line in kept for xway in range(*line["group"])}
+    left = list[Group]()
+    for first, end in every:
+        for xway in range(first, end):
+            if xway in done:
+                continue
+            if left and left[-1][1] == xway and xway != first:
+                left[-1] = (left[-1][0], xway + 1)
+            else:
+                left.append((xway, xway + 1))
+    return left
 
 
 def _in_turn(judges: Sequence[Iterator[Any]]) -> Iterator[Any]:
@@ -176,7 +200,7 @@ def work(job: Mapping[str, Any]) -> None:
         own = {name: _own(right.tables[name], name, group) for name in OUTPUTS}
         verdict = compare(replace(right, tables=own), _put_out(Path(job["answers"]), group), tell=tell)
         said = {name: output.to_json() for name, output in verdict.outputs.items()}
-        told({"outputs": said, "digests": digests})
+        told({"group": list(group), "outputs": said, "digests": digests})
     shutil.rmtree(folder, ignore_errors=True)
 
 

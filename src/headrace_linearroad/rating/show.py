@@ -23,6 +23,7 @@ from headrace_bench.report import Grid, machine, number, size
 from headrace_bench.report import table as as_table
 from headrace_bench.running import demand_linux
 from headrace_linearroad.rating.helpers import Stopped
+from headrace_linearroad.rating.judgement import read, waits
 from headrace_linearroad.rating.listening import Listening
 from headrace_linearroad.rating.responses import LIMITS
 from headrace_linearroad.rating.searching import search
@@ -76,17 +77,44 @@ def show(options: Options, console: Console) -> bool:
             else:
                 best = options.plan.expressways if once(options.plan.expressways, out, False) else 0
     except (Stopped, KeyboardInterrupt):
-        _removed(out, trials)
-        streams.say(console, "stopped; what was made is removed" + (", results are kept" if trials else ""))
+        _stopped(out, trials, console)
         return True
     _save(out / RESULT, trials, before, best)
+    _show_all(trials, _end(options, best, trials), out, console)
+    return best > 0
+
+
+def judge(out: Path, console: Console) -> bool:
+    """Go on with the judgement of a rating that was interrupted; whether it holds."""
+    judgement, before = read(out), machine()
+    try:
+        with stoppable() as stop, _display(console) as display:
+            result = judgement.judge(lambda: stop.asked, display.doing)
+    except (Stopped, KeyboardInterrupt):
+        _stopped(out, [], console)
+        return True
+    _save(out / RESULT, [result], before, result["expressways"] if result["held"] else 0)
+    judgement.end()
+    _show_all([result], in_words(result), out, console)
+    return bool(result["held"])
+
+
+def _show_all(trials: Sequence[Result], words: str, out: Path, console: Console) -> None:
     for grid in (of_trials(trials), of_responses(trials[-1]), of_processor(trials[-1])):
         console.print()
         console.print(as_table(grid))
     console.print()
-    streams.say(console, _end(options, best, trials), "bold")
+    streams.say(console, words, "bold")
     streams.say(console, f"all of it: {out / RESULT}; a page of it: headrace linearroad report {out / RESULT}", "dim")
-    return best > 0
+
+
+def _stopped(out: Path, trials: Sequence[Result], console: Console) -> None:
+    if waits(out):
+        words = f"stopped; what was rated is kept, and its judgement goes on with: headrace linearroad judge {out}"
+    else:
+        _removed(out, trials)
+        words = "stopped; what was made is removed" + (", results are kept" if trials else "")
+    streams.say(console, words)
 
 
 def _folder(out: Path) -> Path:

@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace.cli.following import on_spark
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError, WorkloadError
 from headrace_linearroad import history, running
-from headrace_linearroad.forms import HISTORY, INPUT, OUTPUTS
+from headrace_linearroad.forms import HISTORY, INPUT
 from headrace_linearroad.generating.demand import Demand
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import HOURS
 from headrace_linearroad.generating.writing import BYTES, columns
-from headrace_linearroad.rating import judging, making, offering
+from headrace_linearroad.rating import making, offering
 from headrace_linearroad.rating.accounting import account
 from headrace_linearroad.rating.helpers import Helper, Stopped, helper
+from headrace_linearroad.rating.judgement import ANSWERS, WORK, Judgement, waits
 from headrace_linearroad.rating.listening import Listening
 from headrace_linearroad.rating.making import Counts, Maker, Piece
 from headrace_linearroad.rating.parts import FEEDER, Parts
@@ -107,9 +107,9 @@ class Trial:
     def __init__(self, plan: Plan, folder: Path, display: Display, stop: Callable[[], bool], *, strict: bool) -> None:
         """strict: it ends with the first limit that is broken, and is not judged then."""
         self.plan, self.folder, self.display, self.stop, self.strict = plan, folder, display, stop, strict
-        self.work = folder / "work"
+        self.work = folder / WORK
         self.made, self.road = self.work / "made", self.work / "road"
-        self.given = Given(self.road, (), plan.profile, folder / "answers", self.work / "checkpoint")
+        self.given = Given(self.road, (), plan.profile, folder / ANSWERS, self.work / "checkpoint")
         self.listening = Listening(plan.begin, plan.end, folder / PUBLISHED, self._taken)
         self.parts = Parts()
         self.notes: dict[str, Any] = {}
@@ -123,7 +123,8 @@ class Trial:
         try:
             return self._run()
         finally:
-            shutil.rmtree(self.work, ignore_errors=True)
+            if not waits(self.folder):
+                shutil.rmtree(self.work, ignore_errors=True)
 
     def _run(self) -> dict[str, Any]:
         plan, began = self.plan, time.monotonic()
@@ -135,17 +136,11 @@ class Trial:
             if given_up is None:
                 self._close(spark)
         result = self._result(offered, pieces, given_up)
+        result["took"] = round(time.monotonic() - began, 1)
         if given_up is None:
             self.display.say(f"{_worst(result['outputs'])}; now every row is judged")
-            result["judged"] = self._judge(offered, result)
-        result["held"] = self._held(result)
-        result["took"] = round(time.monotonic() - began, 1)
+            result = self._judged(offered, result)
         return result
-
-    @staticmethod
-    def _held(result: Mapping[str, Any]) -> bool:
-        in_time = all(output["held"] for output in result["outputs"].values())
-        return bool(in_time and result["given_up"] is None and result["judged"] is not None and result["judged"]["ok"])
 
     # --- traffic ------------------------------------------------------------------------------------------------------
 
@@ -343,22 +338,13 @@ class Trial:
             "worst_by_second": courses,
         }
 
-    def _judge(self, offered: Counts, result: Mapping[str, Any]) -> dict[str, Any]:
-        rows = {name: _rows(self.given.out / name) for name in OUTPUTS}
+    def _judged(self, offered: Counts, result: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(self.given.checkpoint, ignore_errors=True)  # it takes room
-        began = time.monotonic()
-        verdict = judging.judge(
-            self.plan.settings,
-            offered,
-            self.given.out,
-            rows,
-            self.work / HISTORY,
-            self.plan.profile,
-            self.work,
-            self.stop,
-            self.display.doing,
-        )
-        return verdict | {"took": round(time.monotonic() - began, 1)}
+        judgement = Judgement(self.folder, self.plan.settings, offered, result)
+        judgement.write()
+        found = judgement.judge(self.stop, self.display.doing)
+        judgement.end()
+        return found
 
 
 def _worst(outputs: Mapping[str, Mapping[str, Any]]) -> str:
@@ -366,8 +352,3 @@ def _worst(outputs: Mapping[str, Mapping[str, Any]]) -> str:
     broken = [name for name, output in outputs.items() if not output["held"]]
     kept = f"limits of {', '.join(broken)} were not kept" if broken else "every limit was kept"
     return f"{kept}, the longest response took {max(output['worst'] for output in outputs.values()):.2f} s"
-
-
-def _rows(folder: Path) -> int:
-    """In all files of an output, by their footers."""
-    return sum(pq.read_metadata(file).num_rows for file in judging.published(folder))
