@@ -33,7 +33,8 @@ class Balances:
 def balances(visits: Visits, tolls: Column, exits: Column, queries: Columns, rules: Rules) -> Balances:
     ledger = _Ledger(visits, tolls)
     find = _of_entries if rules.entries else _of_half_minutes
-    return find(ledger, exits, {name: queries[name] for name in ("qid", "time", "vid")})
+    order = np.argsort(moments(queries["vid"], queries["time"]))  # neighbours are looked up next to each other
+    return find(ledger, exits, {name: queries[name][order] for name in ("qid", "time", "vid")})
 
 
 class _Ledger:
