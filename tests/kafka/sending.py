@@ -7,8 +7,10 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 from confluent_kafka import Producer
 
@@ -96,3 +98,28 @@ def send_mixed(servers: str, topic: str, made: Sequence[Call], seed: int) -> Non
 
 def table(made: Sequence[Call]) -> pa.Table:
     return pa.Table.from_pylist([call.row() for call in made], SCHEMA)
+
+
+AVRO = {
+    "type": "record",
+    "name": "Call",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "caller", "type": "string"},
+        {"name": "seconds", "type": ["null", "long"]},
+    ],
+}
+
+
+def avro(call: Call) -> bytes:
+    data = BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(AVRO), call.row())
+    return data.getvalue()
+
+
+def ipc(made: Sequence[Call]) -> bytes:
+    """Calls as one message: a stream of Arrow's."""
+    found, sink = table(made), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found.schema) as writer:
+        writer.write_table(found)
+    return bytes(sink.getvalue())

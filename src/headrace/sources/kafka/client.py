@@ -7,7 +7,7 @@ holds the same messages whenever it is read.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,8 +56,10 @@ class Servers:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def admin(self) -> Any:
-        return confluent("confluent_kafka.admin").AdminClient({**self._common(), "socket.timeout.ms": 10_000})
+    def admin(self, hear: Callable[[Any], None]) -> Any:
+        """For questions; what goes wrong meanwhile is told to `hear`."""
+        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": hear}
+        return confluent("confluent_kafka.admin").AdminClient(settings)
 
     def consumer(self) -> Any:
         """For ranges: it is told what to read, and joins no group."""
@@ -132,6 +134,12 @@ class Client:
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
         self._admin: Any = None
+        self._answered = False  # once: whoever was let in is not refused because a broker stumbles
+        self._refusal: Any = None
+
+    def _hear(self, error: Any) -> None:
+        if _is_refusal(error.name()):
+            self._refusal = error
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
         """By name; None: there is no such topic."""
@@ -181,6 +189,7 @@ class Client:
             place = Place(at.topic, at.partition)
             try:
                 found[place] = future.result(2 * ASKED).offset
+                self._answered = True
             except Exception as error:
                 raise self._told(error, f"partition {place.name}") from None
         return found
@@ -188,19 +197,28 @@ class Client:
     def _asked(self, question: str, *about: Any, **how: Any) -> Any:
         try:
             if self._admin is None:
-                self._admin = self.servers.admin()
+                self._admin = self.servers.admin(self._hear)
             return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
         except confluent().KafkaException as error:
             raise self._told(error, "the brokers") from None
 
     def _told(self, error: Exception, what: str) -> SourceError:
         """An answer that will not change is an error; for any other there is a later."""
-        inner = error.args[0] if error.args else error
+        inner: Any = error.args[0] if error.args else error
         name = inner.name() if hasattr(inner, "name") else type(error).__name__
-        words = self.servers.words(_reason(error) or name)
-        if any(word in name for word in REFUSED):
+        if self._admin is not None:
+            self._admin.poll(0)  # tells what was heard
+        if self._refusal is not None and not self._answered:
+            inner, name = self._refusal, self._refusal.name()
+        words = self.servers.words(inner.str() if hasattr(inner, "str") else inner)
+        if _is_refusal(name):
             return SourceError(f"Kafka at {self.servers.servers} refuses {what}: {words}; correct servers or settings")
         return SourceAway(f"Kafka at {self.servers.servers} gives no answer about {what}: {words}")
+
+
+def _is_refusal(name: str) -> bool:
+    """Whether an error, by its name, is an answer that will not change."""
+    return any(word in name for word in REFUSED)
 
 
 def _code(error: Exception) -> int | None:
