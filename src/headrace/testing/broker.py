@@ -49,7 +49,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "3000",
+    "log.retention.ms": "-1",  # messages carry times of long ago: a topic has a retention if it is given one
     "log.retention.check.interval.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
     **{
         f"{topic}.{name}": "1"
