@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import EngineError
-from headrace.sinks.extras import library
+from headrace.extras import library
 
 JARS = "HEADRACE_KAFKA_JARS"
 ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start
@@ -232,7 +232,14 @@ def jars(*folders: Path) -> Path | None:
     """The folder with the broker's jars: the one that HEADRACE_KAFKA_JARS names, or the first of these that has them."""
     named = os.environ.get(JARS)
     places = [Path(named)] if named else folders
-    return next((place.absolute() for place in places if any(place.glob("kafka_2.*.jar"))), None)
+    return next(
+        (
+            place.absolute()
+            for place in places
+            if any(place.glob("kafka_2.*.jar")) and any(place.glob("slf4j-simple-*.jar"))
+        ),
+        None,
+    )
 
 
 def make_archive(jars: Path) -> None:
