@@ -38,6 +38,7 @@ MESSAGE = pa.schema(
         ("timestamp", TS_TYPE),
     ]
 )
+NOTHING = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
 Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
 
 
@@ -136,7 +137,7 @@ class Json(Decoder):
         if not lines:
             return
         try:
-            parts.append((_parsed(lines, schema), places, None))
+            parts.append((_parsed(lines, schema if schema.names else NOTHING), places, None))
         except pa.ArrowException as error:
             if len(lines) == 1:
                 wrong.append((places[0], _kind_of_fault(error)))
@@ -217,24 +218,44 @@ class Avro(Decoder):
         return _fastavro().parse_schema(json.loads(self.written))
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
-        read, rows, places, wrong = _fastavro().schemaless_reader, [], [], Wrong()
-        kind = pa.struct(list(schema))
+        records: list[dict[str, Any]] = []
+        places: list[int] = []
+        wrong: Wrong = []
         for place, message in enumerate(messages):
-            data = BytesIO(_bytes(message.value()) or b"")
             try:
-                record = read(data, self._schema, None)
-                if data.read(1):
-                    raise ValueError("bytes follow the record")
-                rows.append(pa.array([{name: record.get(name) for name in schema.names}], kind))
+                record = self._record(_bytes(message.value()) or b"")
+                records.append({name: record[name] for name in schema.names})
                 places.append(place)
             except Exception as error:  # whatever bytes that are no record lead to
                 wrong.append((place, f"it is no record of the Avro schema ({type(error).__name__})"))
-        if not rows:
-            return [], wrong
-        table = (
-            pa.Table.from_struct_array(pa.chunked_array(rows)).combine_chunks() if schema.names else _rows(len(rows))
-        )
-        return [(table, places, None)], wrong
+        parts: list[Part] = []
+        _gather(records, places, schema, parts, wrong)
+        return parts, sorted(wrong)
+
+    def _record(self, value: bytes) -> Any:
+        data = BytesIO(value)
+        found = _fastavro().schemaless_reader(data, self._schema, None)
+        if data.read(1):
+            raise ValueError("bytes follow the record")
+        return found
+
+
+def _gather(
+    records: list[dict[str, Any]], places: list[int], schema: pa.Schema, parts: list[Part], wrong: Wrong
+) -> None:
+    """Records as rows; by halves where one has a value that the schema has no room for."""
+    if not records:
+        return
+    try:
+        made = pa.array(records, pa.struct(list(schema)))
+        parts.append((pa.Table.from_struct_array(made) if schema.names else _rows(len(records)), places, None))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if len(records) == 1:
+            wrong.append((places[0], f"a value does not fit the schema ({type(error).__name__})"))
+            return
+        half = len(records) // 2
+        _gather(records[:half], places[:half], schema, parts, wrong)
+        _gather(records[half:], places[half:], schema, parts, wrong)
 
 
 def _rows(count: int) -> pa.Table:
@@ -271,6 +292,8 @@ class Arrow(Decoder):
         for field in schema:
             if found.schema.names.count(field.name) != 1 or not same_kind(found.schema.field(field.name).type, field):
                 raise SourceError(f"column {field.name!r} is missing, or of another type")
+        if not schema.names:
+            return _rows(found.num_rows)
         chosen = found.select(schema.names)
         chosen.validate(full=True)
         return chosen.cast(schema)
@@ -304,6 +327,7 @@ def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decode
 def _avro(schema: pa.Schema, given: Any) -> Avro:
     if given is None:
         raise QueryError('format="avro" needs avro=, the schema of those who write, as JSON text or a dict')
+    _fastavro()
     try:
         text = given if isinstance(given, str) else json.dumps(given)
         found = Avro(schema, text)
