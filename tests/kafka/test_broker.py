@@ -26,7 +26,7 @@ def read(servers: str, topic: str, count: int, **settings: str) -> list[bytes]:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[bytes] = []
     while len(found) < count:
-        for message in consumer.consume(count, 60):
+        for message in consumer.consume(count, 0.1):
             assert message.error() is None
             found.append(message.value())
     consumer.close()

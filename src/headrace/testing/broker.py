@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import EngineError
-from headrace.sinks.extras import library
+from headrace.extras import library
 
 JARS = "HEADRACE_KAFKA_JARS"
 ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start
@@ -49,7 +49,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "3000",
+    "log.retention.ms": "-1",  # messages carry times of long ago: a topic has a retention if it is given one
     "log.retention.check.interval.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
     **{
         f"{topic}.{name}": "1"
@@ -230,7 +232,14 @@ def jars(*folders: Path) -> Path | None:
     """The folder with the broker's jars: the one that HEADRACE_KAFKA_JARS names, or the first of these that has them."""
     named = os.environ.get(JARS)
     places = [Path(named)] if named else folders
-    return next((place.absolute() for place in places if any(place.glob("kafka_2.*.jar"))), None)
+    return next(
+        (
+            place.absolute()
+            for place in places
+            if any(place.glob("kafka_2.*.jar")) and any(place.glob("slf4j-simple-*.jar"))
+        ),
+        None,
+    )
 
 
 def make_archive(jars: Path) -> None:
