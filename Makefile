@@ -12,7 +12,7 @@ BENCH ?= all
 TESTS ?= tests
 SOAK ?= 60
 
-.PHONY: help setup java postgres demo test lint format unit soak look bench clean
+.PHONY: help setup java postgres broker demo test lint format unit soak look bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -28,10 +28,13 @@ java:
 	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null 2>&1 || { echo "headrace needs Java 17 or newer for Spark, and there is none: install a JDK (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE '1s/.*"([0-9]+).*/\1/p'); [ "$${version:-0}" -ge 17 ] || { echo "headrace needs Java 17 or newer for Spark; found Java $$version: install a newer JDK"; exit 1; }
 
-setup: java $(READY) postgres ## a virtual environment in .venv with pinned dependencies
+setup: java $(READY) postgres broker ## a virtual environment in .venv with pinned dependencies
 
 postgres: $(READY)
 	@$(BIN)/python -m tests.sinks.postgres
+
+broker: java $(READY)
+	@$(BIN)/python -m tests.kafka.broker
 
 demo: setup ## phone fraud: generate calls, find planted frauds live, verify against the reference
 	$(BIN)/headrace demo $(DEMO)

@@ -38,7 +38,8 @@ from headrace.types import stream_schema
 from headrace.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import datetime as dt
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "files",
+    "kafka",
     "read_state",
     "reference",
     "session",
@@ -122,6 +124,56 @@ def files(
         raise QueryError(f"files_per_epoch must be a whole number, at least 1; found {files_per_epoch!r}")
     origin = FilesOrigin(spark, checked_folder(folder), files_per_epoch, checked_schema(schema), checked_order(order))
     return _source(origin, origin.schema(), time, lateness, idle, ahead, name)
+
+
+def kafka(
+    spark: SparkSession,
+    servers: str | Sequence[str],
+    topic: str | Sequence[str],
+    time: str | None = None,
+    schema: pa.Schema | None = None,
+    format: str = "json",
+    lateness: Duration = "0 seconds",
+    start: str | dt.datetime = "earliest",
+    name: str | None = None,
+    *,
+    idle: Duration | None = None,
+    ahead: Duration | None = None,
+    messages_per_epoch: int | None = None,
+    avro: str | Mapping[str, Any] | None = None,
+    gaps: str = "stop",
+    settings: Mapping[str, Any] | None = None,
+) -> Stream:
+    """A stream over a topic of Kafka, or several; each partition is in an order of its own, and `lateness` is within it.
+
+    time: a field of the schema; "@timestamp": when the message was written, which is the default for format="raw".
+    schema: the fields that are read of a message; not for format="raw", which has key, value, headers, topic, partition,
+        offset and timestamp.
+    format: "json" (an object per message), "avro" (a record, of the schema in avro=), "arrow" (an Arrow stream, any number
+        of rows per message: the fast way) or "raw".
+    start: "earliest", "latest" or a time with a zone: where a new checkpoint begins.
+    idle: a partition silent for that long no longer holds the others back; without it an empty partition does so forever.
+    messages_per_epoch: at most so many, of all partitions together; by default as many as fit.
+    gaps: "stop" (offsets that retention removed before they were read end the run) or "count" (they are passed over).
+    settings: those of librdkafka, such as for TLS and SASL; nothing of them is ever shown or stored.
+    """
+    from headrace.sources.kafka.client import checked_servers
+    from headrace.sources.kafka.decoding import WRITTEN, decoder
+    from headrace.sources.kafka.origin import KafkaOrigin, checked_gaps, checked_limit, checked_start, checked_topics
+
+    if time is None and format != "raw":
+        raise QueryError(f"time must be a field of the schema, or {WRITTEN!r}: when a message was written")
+    when = "timestamp" if format == "raw" and time in (None, WRITTEN) else str(time)
+    origin = KafkaOrigin(
+        spark,
+        checked_servers(servers, settings),
+        checked_topics(topic),
+        decoder(format, schema, when, avro),
+        checked_start(start),
+        checked_limit(messages_per_epoch),
+        checked_gaps(gaps),
+    )
+    return _source(origin, origin.decoder.schema, when, lateness, idle, ahead, name)
 
 
 def table(

@@ -39,6 +39,10 @@ class SourceError(HeadraceError):
     """A source delivered something that the query cannot take: another schema, an unreadable file."""
 
 
+class SourceAway(SourceError):
+    """What a source holds cannot be had now, or is no longer what it was when it was looked at; a new look will tell."""
+
+
 class SinkError(HeadraceError):
     """A sink refused the results of an epoch, or a part of them. The state is safe; the message says what was committed."""
 

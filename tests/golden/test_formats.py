@@ -75,6 +75,7 @@ READ = [
     "4",
     "5",
     "6",
+    "7",
 ]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
 
 

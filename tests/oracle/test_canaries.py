@@ -113,8 +113,8 @@ def cells_overlap(patch: pytest.MonkeyPatch) -> None:
 def late_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     real = watermarks._moved
 
-    def ahead(clock: watermarks.Clock, seen: int | None, lateness: int) -> watermarks.Clock:
-        return real(clock, seen, max(lateness - SECOND, 0))
+    def ahead(clock: watermarks.Clock, heard: watermarks.Heard, lateness: int) -> watermarks.Clock:
+        return real(clock, heard, max(lateness - SECOND, 0))
 
     patch.setattr(watermarks, "_moved", ahead)
 

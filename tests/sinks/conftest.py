@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka.conftest import broker  # noqa: F401  # a fixture here too
 from tests.sinks import postgres
 from tests.sinks.stores import Store
 

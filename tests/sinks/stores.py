@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from headrace import sinks
+from tests.kafka import reading
 
 FILES = ("sqlite", "duckdb")
 DATABASES = (*FILES, "postgres")
@@ -20,7 +21,7 @@ KINDS = (*DATABASES, *LAKES)
 
 
 class Store:
-    """place: a folder, or the URL of a server; name: of the table."""
+    """place: a folder, the URL of a server, or the address of a broker; name: of the table or the topic."""
 
     def __init__(self, kind: str, place: str, name: str = "results") -> None:
         self.kind, self.place, self.name = kind, place, name
@@ -36,6 +37,8 @@ class Store:
     def sink(self, **options: Any) -> Any:
         if self.kind == "delta":
             return sinks.delta(f"{self.place}/{self.name}", **options)
+        if self.kind == "kafka":
+            return sinks.kafka(self.place, self.name, **options)
         if self.kind == "iceberg":
             return sinks.iceberg(f"tests.{self.name}", catalog=self.catalog, **options)
         return sinks.database(self.url, self.name, **options)
@@ -89,6 +92,8 @@ class Store:
 
     def values(self) -> list[int]:
         """Of the column v, in order; none before there is a table."""
+        if self.kind == "kafka":
+            return reading.values(self.place, self.name)
         if self.kind in LAKES:
             return sorted(self.arrow()["v"].to_pylist())
         return sorted(v for (v,) in self.table("v"))

@@ -62,11 +62,13 @@ def report() -> Report:
     task.work.cpu["calls"] += 0.25
     for _ in range(2):
         task.failed("calls", "map x = y::int", 2)
-    return task.finished({"calls": 5, "others": None}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678, 0.5)
+    return task.finished(
+        {"calls": {"": 5, "t/1": 7}, "others": {"": None}}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678, 0.5
+    )
 
 
 def heads() -> list[Head]:
-    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": 5, "others": None}, {"split-1": 5}, 12)
+    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": {"": 5, "t/1": 7}, "others": {"": None}}, {"split-1": 5}, 12)
     return [BlockHead("join-1", 1, block()), RowsHead("join-1", 0), goodbye, report()]
 
 
@@ -142,10 +144,10 @@ def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
 
 def test_rows_reach_the_operator_that_they_are_for() -> None:
     rows = Message.of(0, RowsHead("aggregate-1", 0), pack(ROWS))
-    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": 2}, {"split-1": 7}, 1))])
+    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": {"": 2}}, {"split-1": 7}, 1))])
     found = out[-1].read(Report)
     assert [each.operator for each in found.replaced] == ["aggregate-1"]
-    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": 2} and found.largest == {"split-1": 7}
+    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": {"": 2}} and found.largest == {"split-1": 7}
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------

@@ -291,7 +291,13 @@ class Bench:
         monkeypatch.setattr(spark_cluster.engine, "file_rows", lambda sc, files, slots: files)
         self.left, self.epochs, self.looks = [File(str(n), 1, n) for n in range(files)], list[tuple[bool, int]](), 0
         self.query = SparkQuery()
-        ledger = SimpleNamespace(waiting=self.look, choose=lambda waiting: waiting[:1], path=lambda file: file.name)
+        ledger = SimpleNamespace(
+            waiting=self.look,
+            choose=lambda waiting, ahead: waiting[:1],
+            left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
+            cuts=lambda source, chosen: chosen,
+            partitions=(),
+        )
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
@@ -323,7 +329,7 @@ class Bench:
     def seen(self, looks: int) -> None:
         """What happens elsewhere when the folder is looked at for the n-th time."""
 
-    def epoch(self, position: Position, execute: object, *, final: bool, idle: Any, taken: Any) -> None:
+    def epoch(self, position: Position, execute: object, *, final: bool, idle: Any, quiet: Any, taken: Any) -> None:
         self.epochs.append((final, len(taken["files"])))
         self.left = [file for file in self.left if file not in taken["files"]]
 

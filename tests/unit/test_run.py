@@ -178,7 +178,12 @@ def test_late_tuples_break_a_silence_and_rejected_ones_do_not(bench):
 @pytest.mark.parametrize(("taken", "silent"), [(2, ["a"]), (1, [])])
 def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for_themselves(bench, taken, silent):
     files = [File(name, 1, 1) for name in ("x", "y")]
-    ledger = SimpleNamespace(waiting=lambda: files, choose=lambda waiting: waiting[:taken])
+    ledger = SimpleNamespace(
+        waiting=lambda: files,
+        choose=lambda waiting, ahead: waiting[:taken],
+        left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
+        partitions=(),
+    )
     bench.run._driver.ledgers, bench.run._streaming = {"a": ledger}, {}
     bench.run._driver.plan = SimpleNamespace(operators=[])
     bench.run._take()

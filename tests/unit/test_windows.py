@@ -22,10 +22,10 @@ from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import Taken, deal, dealt, read_windows
+from headrace.engine.splitters import deal, dealt, read_windows
 from headrace.errors import SourceError
 from headrace.sources import batches, cutting
-from headrace.sources.cutting import Piece, cut, read_pieces
+from headrace.sources.cutting import Piece, Taken, cut, read_pieces
 from headrace.sources.files import read_head
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream

@@ -510,18 +510,27 @@ def demo(
         bool, typer.Option(metavar="", help="Compare with the sequential reference, which takes a while at high rates.")
     ] = True,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other calls.")] = 7,
+    kafka: Annotated[
+        bool,
+        typer.Option(
+            "--kafka", metavar="", help="Calls from a topic, results into topics, of a broker that it starts."
+        ),
+    ] = False,
     traceback: Traceback = False,
 ) -> None:
     """Telephone fraud: make up calls, find the planted frauds live, compare with the sequential answer.
 
     Takes about a minute, and needs nothing but this machine.
     """
+    from headrace.demo import places
     from headrace.demo.show import Options, show
 
     with reporting(traceback):
+        if kafka:
+            places.jars()  # before Spark is started
         if not math.isfinite(seconds):
             raise QueryError(f"--seconds must be a number of seconds; found {seconds}")
-        options = Options(rate, seconds, slots, keep, verify, seed)
+        options = Options(rate, seconds, slots, keep, verify, seed, kafka)
         with _spark(slots, None) as spark:
             good = show(spark, options, Console(highlight=False))
         if not good:

@@ -127,7 +127,8 @@ class _Cutter:
 
 
 def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
-    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema)
+    messages = getattr(s.origin, "messages", None)
+    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema, messages=messages)
 
 
 def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:

@@ -218,8 +218,11 @@ class Feed(threading.Thread):
             if self._stopping.wait(max(0.0, began + tick * self.every - time.monotonic())):
                 return
             until = self.calls.until(tick * self.every)
-            write_file(self.calls.table.slice(self.written, until - self.written), self.folder, tick)
+            self.put(self.calls.table.slice(self.written, until - self.written), tick)
             self.written = until
+
+    def put(self, table: pa.Table, number: int) -> None:
+        write_file(table, self.folder, number)
 
 
 def write_file(table: pa.Table, folder: Path, number: int) -> None:

@@ -15,8 +15,10 @@ from rich.table import Table
 
 from headrace.demo.generator import BOX, CLONED, Fraud
 from headrace.engine.progress import Progress
+from headrace.extras import library
 
 LATEST, TOP = 5, 5
+ANSWER = 10.0  # seconds in which a broker of this machine has answered
 
 
 class Results:
@@ -36,6 +38,31 @@ class Results:
     def table(self) -> pa.Table:
         self.new()
         return pa.concat_tables(self._tables.values())
+
+
+class Committed(Results):
+    """The results in a topic of the Kafka sink, as a reader of what is committed finds them."""
+
+    def __init__(self, servers: str, topic: str, schema: pa.Schema) -> None:
+        self._tables = {"": schema.empty_table()}
+        self._kafka = library("confluent_kafka", "kafka", "headrace demo --kafka")
+        settings = {"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"}
+        self._reader = self._kafka.Consumer(
+            {**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0}
+        )
+        self._topic, self._next = topic, self._kafka.OFFSET_BEGINNING
+
+    def new(self) -> list[pa.Table]:
+        self._reader.assign([self._kafka.TopicPartition(self._topic, 0, self._next)])  # so its end is said again
+        found = []
+        while (message := self._reader.poll(ANSWER)) is not None:
+            if message.error() is not None:
+                self._next = max(self._next, message.offset())
+                break
+            self._next = message.offset() + 1
+            found.append(pa.ipc.open_stream(message.value()).read_all())
+        self._tables |= {str(len(self._tables) + number): table for number, table in enumerate(found)}
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from rich.console import Console
 
 import headrace as hr
 from headrace.demo import report
-from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed, generate
+from headrace.demo.generator import Calls, Feed, generate
+from headrace.demo.places import Places, Topics
 from headrace.demo.query import fraud
 from headrace.difference import difference
 from headrace.engine.progress import Progress
@@ -25,7 +26,6 @@ from headrace.errors import HeadraceError
 from headrace.reference import references
 from headrace.showing import live
 from headrace.showing.stopping import Stop, stoppable
-from headrace.sources.files import FilesOrigin
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}
 WELCOME = """\
@@ -45,43 +45,15 @@ class Options:
     keep: bool
     verify: bool
     seed: int
-
-
-@dataclass(frozen=True)
-class Places:
-    """The demo's folders."""
-
-    root: Path
-
-    def __post_init__(self) -> None:
-        self.calls.mkdir()
-
-    @property
-    def calls(self) -> Path:
-        return self.root / "calls"
-
-    @property
-    def alarms(self) -> Path:
-        return self.root / "alarms"
-
-    @property
-    def districts(self) -> Path:
-        return self.root / "alarms-per-district"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.root / "checkpoint"
+    kafka: bool = False
 
 
 def show(spark: Any, options: Options, console: Console) -> bool:
     """Whether all went well: every planted fraud was found, and the answer is the sequential one."""
     console.print(WELCOME.format(rate=options.rate, seconds=options.seconds), soft_wrap=True)
-    with _folder(options.keep, console) as places:
-        streams = fraud(hr.files(spark, places.calls, time="start", lateness=LATENESS, name="calls", schema=SCHEMA))
-        results = [
-            report.Results(folder, stream.schema)
-            for folder, stream in zip((places.alarms, places.districts), streams, strict=True)
-        ]
+    with _placed(options, console) as places:
+        streams = fraud(places.stream(spark))
+        results = places.results(streams)
         with stoppable() as stop:
             calls, progress, seconds = _stream(options, places, streams, results, console, stop)
         good = _summary(console, calls, progress, seconds, results)
@@ -93,15 +65,23 @@ def show(spark: Any, options: Options, console: Console) -> bool:
 
 
 @contextmanager
-def _folder(keep: bool, console: Console) -> Iterator[Places]:
+def _placed(options: Options, console: Console) -> Iterator[Places]:
+    """Folders, or a broker; gone when the demo is, unless folders are to be kept."""
     root = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
-        yield Places(root)
+        if options.kafka:
+            with console.status("starting a Kafka broker ..."):
+                places: Places = Topics(root)
+        else:
+            places = Places(root)
+        try:
+            yield places
+        finally:
+            places.close()
     finally:
-        if keep:
-            console.print(
-                f"kept {root}: calls/, alarms/, alarms-per-district/ and checkpoint/", soft_wrap=True, markup=False
-            )
+        if options.keep:
+            what = "checkpoint/" if options.kafka else "calls/, alarms/, alarms-per-district/ and checkpoint/"
+            console.print(f"kept {root}: {what}", soft_wrap=True, markup=False)
         else:
             shutil.rmtree(root, ignore_errors=True)
 
@@ -115,10 +95,10 @@ def _stream(
     stop: Stop,
 ) -> tuple[Calls, Progress, float]:
     """Feed and run side by side until all calls are through; how long it took."""
-    pairs = [(streams[0], hr.sinks.parquet(places.alarms)), (streams[1], hr.sinks.parquet(places.districts))]
+    pairs = list(zip(streams, places.sinks(), strict=True))
     with hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False) as run:
         calls = generate(options.rate, options.seconds, options.seed, time.time())
-        feed, began = Feed(calls, places.calls), time.monotonic()
+        feed, began = places.feed(calls), time.monotonic()
         feed.start()
         below = lambda: report.latest(results[0].table())  # noqa: E731
         display = live.for_console(console, "headrace demo", NAMES, below, transient=True)
@@ -158,7 +138,7 @@ def _verified(
     places: Places, streams: tuple[hr.Stream, hr.Stream], results: list[report.Results], console: Console
 ) -> bool:
     """Compare both results with the sequential answer over all calls."""
-    everything = FilesOrigin(None, places.calls, None).table()
+    everything = places.everything()
     began = time.monotonic()
     try:
         with console.status("computing the sequential answer, pair by pair ..."):

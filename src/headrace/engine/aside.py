@@ -21,6 +21,7 @@ from headrace.kernels.lookup import kept, look_up, wanted
 from headrace.kernels.split import split
 from headrace.kernels.stateless import Failed, run_step
 from headrace.plan.columns import names_of
+from headrace.sources.driven import Unread
 from headrace.state.blocks import REPAIR
 from headrace.types import SUBSTREAM
 
@@ -41,7 +42,7 @@ class Aside:
         if table.num_rows and self.epoch.keep_late:
             self._late.setdefault((source, reason), []).append(_marked(table, source, [reason] * table.num_rows))
 
-    def failed(self, place: Place, failed: Failed) -> None:
+    def failed(self, place: Place, failed: Failed | Unread) -> None:
         self.report.failed(place.source, place.words, failed.tuples.num_rows)
         if self.epoch.keep_late:
             reasons = [f"failed: {place.words}: {why}" for why in failed.reasons()]

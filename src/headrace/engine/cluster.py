@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Taken
 from headrace.query.nodes import Source
+from headrace.sources.driven import Cut
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
 
@@ -55,8 +55,8 @@ class Cluster(Protocol):
     def static(self, sources: Mapping[str, Source]) -> Any:
         """The rows of sources that are read whole."""
 
-    def files(self, files: Sequence[Taken], splitters: Splitters) -> Any:
-        """The rows of files, dealt to splitters."""
+    def taken(self, taken: Sequence[Cut], splitters: Splitters) -> Any:
+        """The rows of what was taken of sources that headrace drives, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:
         """The rows of a feed's batch."""

@@ -48,10 +48,9 @@ from headrace.limits import check_slots
 from headrace.query import nodes
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
-from headrace.sources.files import FilesOrigin
-from headrace.sources.ledger import File, Ledger
+from headrace.sources.driven import Driven, Item, Ledger
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import LedgerState, Manifest
+from headrace.state.manifest import Manifest, TakenState
 from headrace.state.store import StateStore
 from headrace.version import __version__
 
@@ -82,7 +81,7 @@ class Driver:
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
     settings: Settings
-    files: Mapping[str, FilesOrigin] = field(default_factory=dict)  # sources that headrace drives itself
+    driven: Mapping[str, Driven] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
     tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
@@ -99,8 +98,8 @@ class Driver:
             stored.check(last)
             identity.check_query(last, self.query)
             identity.say_changed_code(last, self.plan)
-            stored.check_for(self.plan, last, self.files)
-            identity.check_places(last, self.places, self.files, self.settings.static)
+            stored.check_for(self.plan, last, self.driven)
+            identity.check_places(last, self.places, self.driven, self.settings.static)
         self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
@@ -114,7 +113,10 @@ class Driver:
         self._substreams = substreams_of(self.plan)
         self._began_with = last.number if last else None
         reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
-        self.ledgers = {n: Ledger(origin, known.get(n, LedgerState()), reader) for n, origin in self.files.items()}
+        self.ledgers: dict[str, Ledger] = {
+            name: origin.ledger(known[name] if name in known else origin.taken(), reader)
+            for name, origin in self.driven.items()
+        }
 
     def _controller(self, last: Manifest | None) -> Controller:
         given = self.settings
@@ -153,8 +155,10 @@ class Driver:
         self.store.close(all_heard=self.listeners.close() and told)
 
     def hurry(self) -> None:
-        """The run is to end: a sink whose server is away waits no longer."""
+        """The run is to end: who waits for a server that is away waits no longer."""
         self._deliverer.hurry()
+        for ledger in self.ledgers.values():
+            ledger.hurry()
 
     def _untold(self) -> EpochRecord:
         """The epoch that an error belongs to: one that was committed and not told, or the one after it."""
@@ -190,13 +194,17 @@ class Driver:
         *,
         final: bool = False,
         idle: Sequence[str] = (),
-        taken: Mapping[str, Sequence[File]] | None = None,
+        quiet: Mapping[str, Sequence[str]] | None = None,
+        taken: Mapping[str, Sequence[Item]] | None = None,
     ) -> None:
-        """Process the input at a source position, and the files taken with it: one more manifest."""
+        """Process the input at a source position, and what was taken of our own with it: one more manifest.
+
+        idle: sources that have been silent for too long; quiet: partitions that have, by source.
+        """
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         with self._watch.epoch():
-            self._run(position, execute, final, idle, taken or {})
+            self._run(position, execute, final, idle, quiet or {}, taken or {})
 
     def _run(
         self,
@@ -204,20 +212,22 @@ class Driver:
         execute: Execute,
         final: bool,
         idle: Sequence[str],
-        taken: Mapping[str, Sequence[File]],
+        quiet: Mapping[str, Sequence[str]],
+        taken: Mapping[str, Sequence[Item]],
     ) -> None:
         begun, watch = time.time(), [_now()]
-        epoch = self._epoch(final=final, idle=idle)
+        epoch = self._epoch(final=final, idle=idle, quiet=quiet)
         reports = agreed(epoch, execute)
         watch.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
-        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, _bytes(taken))
+        read = {name: self._bytes(name, items, reports) for name, items in taken.items()}
+        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, read)
         self.store.commit(manifest)
         self.versions.committed(manifest)
         used = self.kept.accept(reports)
         watch.append(_now())
-        for name, files in taken.items():
-            self.ledgers[name].accept(ledgers[name], files)
+        for name, items in taken.items():
+            self.ledgers[name].accept(ledgers[name], items, read[name])
         took = self._deliverer.deliver(manifest)
         watch.append(_now())
         self.store.clean()
@@ -228,6 +238,11 @@ class Driver:
         after.table_use = used
         self.progress = after
         self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
+
+    def _bytes(self, source: str, items: Sequence[Item], reports: Sequence[Report]) -> int:
+        """What was read: of messages those who read them know it."""
+        counted = sum(report.sources[source].bytes for report in reports if source in report.sources)
+        return counted or sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
 
     def _record(
         self,
@@ -259,12 +274,24 @@ class Driver:
         if last is not None and not self.store.all_heard:
             self.listeners.tell(replace(self._told_by(last), repeated=True))
 
-    def _epoch(self, *, final: bool, idle: Sequence[str]) -> Epoch:
+    def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.Clock]:
+        """Where sources stood after the last epoch; who was silent for too long since is proposed as idle."""
+        found, last = {}, self.store.last
+        for name in (source.name for source in self.plan.sources):
+            clock = watermarks.Clock.of(last.sources[name] if last else None)
+            if name in self.ledgers:
+                clock = clock.with_partitions(self.ledgers[name].partitions)
+            if clock.partitions:
+                clock = clock.silenced(quiet.get(name, ()))
+            found[name] = replace(clock, idle=True) if name in idle else clock
+        return found
+
+    def _epoch(self, *, final: bool, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> Epoch:
         """Everything that the tasks of the next epoch must know."""
         last, slots, given = self.store.last, self.control.active, self.settings
         groups = last.groups if last else groups_for(self.plan, slots, given.limit or 0, given.groups)
         number = last.number + 1 if last else 0
-        clocks = {s.name: watermarks.Clock.of(last.sources[s.name] if last else None) for s in self.plan.sources}
+        clocks = self._clocks(idle, quiet)
         state = dict(last.operators) if last else {}
         return Epoch(
             plan=self.plan,
@@ -272,7 +299,7 @@ class Driver:
             folder=self.store.storage.uri,
             slots=slots,
             groups=groups,
-            clocks={name: replace(clock, idle=True) if name in idle else clock for name, clock in clocks.items()},
+            clocks=clocks,
             layouts=self.adapting.layouts(groups, state),
             state=state,
             tables=self.versions.of_epoch(number),
@@ -288,6 +315,7 @@ class Driver:
             run=self.store.run,
             sinks=self._deliverer.in_tasks,
             caches=self.kept.trust(),
+            readers={name: ledger.reader for name, ledger in self.ledgers.items()},
         )
 
     def _manifest(
@@ -295,10 +323,10 @@ class Driver:
         epoch: Epoch,
         reports: Sequence[Report],
         position: Position,
-        ledgers: Mapping[str, LedgerState],
+        ledgers: Mapping[str, TakenState],
         read: Mapping[str, int],
     ) -> Manifest:
-        """The next one, with what is decided for the epoch after it; read: bytes of files, by source."""
+        """The next one, with what is decided for the epoch after it; read: bytes of files and messages, by source."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = outcome(self.store.last, epoch, reports, places)
@@ -337,10 +365,6 @@ def versions(plan: p.PhysicalPlan) -> dict[str, str]:
         "pyarrow": pa.__version__,
         "duckdb": duckdb.__version__,
     }
-
-
-def _bytes(taken: Mapping[str, Sequence[File]]) -> dict[str, int]:
-    return {name: sum(file.bytes for file in files) for name, files in taken.items()}
 
 
 def _block_bytes(plan: p.PhysicalPlan, reports: Sequence[Report]) -> tuple[int, int]:

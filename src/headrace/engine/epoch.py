@@ -23,7 +23,7 @@ from headrace.engine import keeping, watermarks
 from headrace.engine.inbox import Inbox, Inputs
 from headrace.engine.messages import Goodbye, Message
 from headrace.engine.outlet import Outlet
-from headrace.engine.places import Place, on_edges
+from headrace.engine.places import Place, on_edges, unread_messages
 from headrace.engine.reports import SourceCounts, TaskReport
 from headrace.engine.slots import EpochSlot
 from headrace.engine.work import Began
@@ -34,6 +34,7 @@ from headrace.operators.base import Appended
 from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
+from headrace.sources.driven import Reader, Unread
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState, TableVersion
@@ -77,11 +78,19 @@ class Epoch:
     run: str = ""  # another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
     caches: Trust | None = None  # None: tables are built from blocks
+    readers: Mapping[str, Reader] = field(
+        default_factory=dict
+    )  # by source: who reads what tasks are dealt; none: files
 
     @cached_property
     def places(self) -> Mapping[tuple[Any, ...], Place]:
         """Where tuples can fail along edges."""
         return on_edges(self.plan)
+
+    @cached_property
+    def unread(self) -> Mapping[str, Place]:
+        """By source, where messages go that cannot be read."""
+        return unread_messages(self.plan)
 
     @cached_property
     def live(self) -> frozenset[str]:
@@ -97,7 +106,12 @@ class Window:
     source: str
     rows: pa.Table
     arrived: float | None = None
-    path: str | None = None  # of the file that it is a piece of, to name it in errors
+    path: str | None = (
+        None  # of the file or messages that it is of, to name it in errors; it was checked as it was read
+    )
+    partition: str = watermarks.WHOLE
+    unread: Unread | None = None  # messages that came with it and could not be read
+    bytes: int = 0  # of messages
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
@@ -111,6 +125,9 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
         source = epoch.plan.source(window.source)
+        counts[source.name].bytes += window.bytes
+        if window.unread is not None:
+            outlet.aside.failed(epoch.unread[source.name], window.unread)
         for piece in arrow.cut(window.rows):
             with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
@@ -118,9 +135,9 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
             yield from outlet.flush_full()
     yield from outlet.flush()
     for name, each in counts.items():
-        if each.delivered:
+        if each.delivered or each.bytes:
             report.delivered(name, each)
-    seen = {name: each.largest for name, each in counts.items() if each.spoke}
+    seen = {name: each.heard for name, each in counts.items() if each.heard}
     yield from outlet.finish(seen, (), began)
 
 
@@ -150,11 +167,11 @@ def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceC
         if epoch.keep_late:
             for reason, mask in (("late", late), ("rejected", rejected)):
                 outlet.aside.late(source.name, reason, tuples.filter(pa.array(mask)))
-        counts.late += int(late.sum())
+        counts.came_late(window.partition, int(late.sum()))
         counts.rejected += int(rejected.sum())
         tuples = tuples.filter(pa.array(~(late | rejected)))
         smallest, largest = _span(tuples)
-    counts.accept(tuples.num_rows, smallest, largest)
+    counts.accept(window.partition, tuples.num_rows, smallest, largest)
     return tuples
 
 

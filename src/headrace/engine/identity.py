@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
 from headrace.screen import printable
+from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest
 
 _log = logging.getLogger(__name__)
@@ -67,23 +67,18 @@ def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
             _log.warning(CODE_CHANGED, operator, *map(printable, (known, code)))
 
 
-def check_places(last: Manifest, places: Mapping[str, str], folders: Collection[str], static: Collection[str]) -> None:
+def check_places(
+    last: Manifest, places: Mapping[str, str], driven: Mapping[str, Driven], static: Collection[str]
+) -> None:
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
         known = last.sources[name].place
         if name in static and known not in (None, place):
             _log.warning(STATIC_CHANGED, *map(printable, (name, str(known), place)))
-        elif known not in (None, place) and not (name in folders and _same_folder(str(known), place)):
-            moved = " (if it was moved: put a symbolic link there)" if name in folders else ""
+        elif known not in (None, place) and not (name in driven and driven[name].is_at(str(known))):
+            moved = f" ({driven[name].if_moved})" if name in driven and driven[name].if_moved else ""
             msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
             raise QueryChanged(msg)
-
-
-def _same_folder(one: str, other: str) -> bool:
-    try:
-        return Path(one).samefile(other)
-    except (OSError, ValueError):
-        return False
 
 
 def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:

@@ -30,7 +30,7 @@ from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.moments import NEVER, as_datetime
 from headrace.query import nodes
 from headrace.state.folder import WriterLock
-from headrace.state.manifest import LedgerState, Manifest, SourceState, manifest_name
+from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
 from headrace.state.store import BEGUN, StateStore
 from headrace.state.syncing import sync_path
@@ -103,19 +103,19 @@ def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
     driven = {
         node["name"]: node["driven"] for node in (*last.query["operators"], *new["operators"]) if "driven" in node
     }
-    names = [name for name in (*found.lost, *found.added) if driven.get(name, "files") != "files"]
-    return [f"source {name}: only folders of files can be added or left out; it is a DataFrame" for name in names]
+    names = [name for name in (*found.lost, *found.added) if driven.get(name, "files") not in NOTHING_TAKEN]
+    return [f"source {name}: only folders and topics can be added or left out; it is a DataFrame" for name in names]
 
 
 def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manifest:
     """With the sources of the query: those that are new have delivered nothing, those that are gone never did."""
     sources = {s.name: manifest.sources.get(s.name, SourceState()) for s in plan.sources}
-    folders = [node["name"] for node in new["operators"] if node.get("driven") == "files"]
+    driven = {n["name"]: NOTHING_TAKEN[n["driven"]] for n in new["operators"] if n.get("driven") in NOTHING_TAKEN}
     counts = {c: sum(getattr(s, c) for s in sources.values()) for c in stored.COUNTS}
     return replace(
         manifest,
         sources=sources,
-        ledgers={name: manifest.ledgers.get(name, LedgerState()) for name in folders},
+        ledgers={name: manifest.ledgers.get(name, nothing) for name, nothing in driven.items()},
         totals=replace(manifest.totals, **counts),
     )
 

@@ -20,7 +20,7 @@ from headrace.errors import EngineError
 from headrace.operators.base import Appended, Operator
 from headrace.state import bases
 from headrace.state.blocks import Block
-from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, TableState, Totals
+from headrace.state.manifest import Manifest, OperatorState, Output, PartState, SourceState, TableState, Totals
 
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 Clocks = Mapping[str, watermarks.Clock]
@@ -48,7 +48,14 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
     clocks = watermarks.advance(plan, epoch.clocks, seen, ended=epoch.ended)
     before = last.sources if last else {}
     sources = {
-        s.name: _source(before.get(s.name, SourceState()), s.name, clocks[s.name], reports, places.get(s.name))
+        s.name: _source(
+            before.get(s.name, SourceState()),
+            s.name,
+            clocks[s.name],
+            reports,
+            places.get(s.name),
+            dict.fromkeys(seen.get(s.name, {}), epoch.number),
+        )
         for s in plan.sources
     }
     outbox = _outbox(reports)
@@ -61,10 +68,16 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
 
 
 def _source(
-    before: SourceState, name: str, clock: watermarks.Clock, reports: Sequence[Report], place: str | None
+    before: SourceState,
+    name: str,
+    clock: watermarks.Clock,
+    reports: Sequence[Report],
+    place: str | None,
+    spoke: Mapping[str, int],
 ) -> SourceState:
     counted = [report.sources[name] for report in reports if name in report.sources]
     every: list[SourceState | SourceCounts] = [before, *counted]
+    spoken = {partition: part.spoke for partition, part in before.partitions.items()} | dict(spoke)
     return SourceState(
         largest=clock.largest,
         smallest=min((c.smallest for c in every if c.smallest is not None), default=None),
@@ -76,6 +89,7 @@ def _source(
         rejected=sum(c.rejected for c in every),
         failed=before.failed + sum(rows for r in reports for (of, _), rows in r.failed.items() if of == name),
         place=place or before.place,
+        partitions={n: PartState(*part, spoken.get(n)) for n, part in clock.partitions.items()},
     )
 
 

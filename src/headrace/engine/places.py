@@ -1,4 +1,4 @@
-"""Where tuples can fail: every stateless step of a plan, under a name of its own in the outbox.
+"""Where tuples can fail: every stateless step of a plan, under a name of its own in the outbox; and messages, where they are read.
 
 A step is known by what it does and what was done before it since the producer: two edges that begin alike share the steps
 they begin with, and a tuple that fails there fails once. The branches of a `case` are one step.
@@ -16,6 +16,7 @@ from headrace.operators.base import State
 from headrace.types import SUBSTREAM
 
 FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
+READING = "read a message"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def key_of(edge: p.Edge, depth: int) -> tuple[Any, ...]:
 
 def of(plan: p.PhysicalPlan) -> list[Place]:
     """All places of a plan."""
-    return [*on_edges(plan).values(), *in_operators(plan).values()]
+    return [*on_edges(plan).values(), *in_operators(plan).values(), *unread_messages(plan).values()]
 
 
 def on_edges(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], Place]:
@@ -60,6 +61,12 @@ def in_operators(plan: p.PhysicalPlan) -> dict[str, Place]:
         o.name: Place(f"{FAILED}{o.name}", origin(plan, o.name), o.words or o.name, visible(o.schemas[0]))
         for o in stateless
     }
+
+
+def unread_messages(plan: p.PhysicalPlan) -> dict[str, Place]:
+    """By source of messages, the place of those that cannot be read."""
+    sources = [source for source in plan.sources if source.messages is not None]
+    return {s.name: Place(f"{FAILED}{s.name}:read", s.name, READING, s.messages or pa.schema([])) for s in sources}
 
 
 def origin(plan: p.PhysicalPlan, producer: str) -> str:

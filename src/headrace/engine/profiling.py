@@ -39,13 +39,13 @@ from headrace.engine.local import execute_locally
 from headrace.engine.messages import Message
 from headrace.engine.position import Position
 from headrace.engine.reports import Report, TaskReport
-from headrace.engine.splitters import Taken
 from headrace.engine.work import Work, total
 from headrace.engine.writing import Task
 from headrace.errors import QueryError
 from headrace.processor import Processor, declared
 from headrace.query import nodes
 from headrace.sources import as_tuples
+from headrace.sources.cutting import Taken
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore

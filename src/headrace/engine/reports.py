@@ -33,22 +33,27 @@ class SourceCounts:
     smallest: int | None = None  # of the times accepted
     largest: int | None = None
     arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
+    heard: dict[str, int | None] = field(default_factory=dict)  # by partition that spoke: the largest time accepted
+    bytes: int = 0  # of messages that were read
 
     def deliver(self, arrived: float | None, tuples: int) -> None:
         self.delivered += tuples
         self.arrivals.append((arrived, tuples))
 
-    def accept(self, tuples: int, smallest: int, largest: int) -> None:
+    def accept(self, partition: str, tuples: int, smallest: int, largest: int) -> None:
         """Tuples whose times lie between these."""
         if tuples:
             self.accepted += tuples
             self.smallest = smallest if self.smallest is None else min(smallest, self.smallest)
             self.largest = largest if self.largest is None else max(largest, self.largest)
+            known = self.heard.get(partition)
+            self.heard[partition] = largest if known is None else max(largest, known)
 
-    @property
-    def spoke(self) -> bool:
-        """Who is only rejected says nothing of where it is."""
-        return bool(self.accepted or self.late)
+    def came_late(self, partition: str, tuples: int) -> None:
+        """Who is only rejected says nothing of where it is; who is late speaks."""
+        if tuples:
+            self.late += tuples
+            self.heard.setdefault(partition)
 
     def to_json(self) -> Any:
         return self.__dict__

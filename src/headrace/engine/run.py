@@ -1,10 +1,11 @@
 """A run in progress: epochs as input comes, one at a time, until it is stopped or something ends it.
 
-Files are looked for here: which were taken stands in the manifest. Batches of streaming DataFrames come from Spark's own
-query, which calls back (`headrace.engine.position` says what a batch is). All epochs run under one lock.
+Sources that headrace drives (folders, topics) are asked here what waits: what was taken of them stands in the manifest
+(`headrace.sources.driven`). Batches of streaming DataFrames come from Spark's own query, which calls back
+(`headrace.engine.position` says what a batch is). All epochs run under one lock.
 
-A run that takes what is there (`once`) ends its input when the files of its list are taken and Spark has found nothing
-more: one last epoch, without tuples, closes all windows and the checkpoint.
+A run that takes what is there (`once`) ends its input when all of its list is taken and Spark has found nothing more: one
+last epoch, without tuples, closes all windows and the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from headrace.engine.listening import Listener
 from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
-from headrace.engine.splitters import Taken
-from headrace.errors import EngineError, HeadraceError, QueryError, StateMismatch
+from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
-from headrace.sources.files import FilesOrigin
-from headrace.sources.ledger import File
+from headrace.screen import printable
+from headrace.sources.driven import Item, is_driven
+from headrace.state.manifest import PartState
 
 _log = logging.getLogger(__name__)
 
-TICK = 0.1  # seconds between two looks for files when there were none
+TICK = 0.1  # seconds between two looks at our own sources when nothing waited
+LOOKS = 5  # times that an epoch is begun anew with what waits, when what waited could not be read
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
 LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
@@ -54,7 +56,7 @@ SESSION_STOPPED = (
 
 
 class _Stopped(HeadraceError):
-    """A batch came after `stop`; Spark must not note it as done."""
+    """A batch came after `stop`, and Spark must not note it as done; or the run is to end while it waits for a source."""
 
 
 class Run:
@@ -81,12 +83,13 @@ class Run:
         self._feed: Feed | None = None  # of streams that Spark reads
         self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
         self._error: BaseException | None = None
-        self._waiting = 0  # files seen and not taken
-        self._waits: dict[str, int] = {}  # the same by source
+        self._waiting = 0  # files and messages seen and not taken
+        self._waits: dict[str, Mapping[str, int]] = {}  # the same by source and partition
         self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
         self._job_since: float | None = None  # when the job that Spark has now was given to it
         self._working = True  # there is an epoch to run, or nobody has looked yet
         self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last spoke
+        self._parts_heard: dict[tuple[str, str], float] = {}  # when a partition did, or was first known
         self._batch_ended = time.monotonic()  # Spark's last one
         self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
         self._static = {n: self._sources[n] for n in driver.settings.static}
@@ -349,9 +352,29 @@ class Run:
             if admit(self._driver.last, found) == "replay":
                 self._driver.deliver_again()
             else:
-                self._run_epoch(Position("spark", found), [self._cluster.batch(batch)], self._take())
+                try:
+                    self._patiently(lambda: self._with_batch(Position("spark", found), batch))
+                except _Stopped:
+                    return False
             self._batch_ended = time.monotonic()
         return True
+
+    def _with_batch(self, position: Position, batch: Any) -> bool:
+        self._run_epoch(position, [self._cluster.batch(batch)], self._take())
+        return True
+
+    def _patiently(self, attempt: Callable[[], bool]) -> bool:
+        """Begin an epoch; again with what waits then, if what waited could not be read: nothing was committed."""
+        for left in reversed(range(LOOKS)):
+            try:
+                return attempt()
+            except SourceAway as error:
+                if self._stopping.is_set():
+                    raise _Stopped("the run is to end, and a source is away") from error
+                if not left:
+                    raise
+                _log.warning("an epoch is begun again: %s", printable(str(error)))
+        raise AssertionError("the last attempt returns or raises")
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""
@@ -374,13 +397,23 @@ class Run:
         return found
 
     def _own_epoch(self) -> bool:
-        """An epoch without a batch: files have come, or a source has newly fallen silent."""
-        last, taken = self._driver.last, self._take()
-        newly = [n for n in self._silent() if last is not None and not last.sources[n].idle]
-        if not newly and not any(taken.values()):
+        return self._patiently(self._try_own_epoch)
+
+    def _try_own_epoch(self) -> bool:
+        """An epoch without a batch: something waits of our own, or a source or partition has newly fallen silent."""
+        taken = self._take()
+        if not self._newly_silent() and not any(taken.values()):
             return False
         self._run_epoch(self._own_position(), [], taken)
         return True
+
+    def _newly_silent(self) -> bool:
+        last = self._driver.last
+        if last is None:
+            return False
+        parts = {name: source.partitions for name, source in last.sources.items()}
+        newly = (parts[name].get(p, PartState()) for name, quiet in self._quiet().items() for p in quiet)
+        return any(not last.sources[name].idle for name in self._silent()) or any(not part.idle for part in newly)
 
     def _last_epoch(self) -> None:
         """All that was to be taken is taken: without tuples, it sets every watermark to the end of time."""
@@ -392,21 +425,29 @@ class Run:
         return replace(position, own=position.own + 1)
 
     def _run_epoch(
-        self, position: Position, rows: list[Any], taken: Mapping[str, list[File]], *, final: bool = False
+        self, position: Position, rows: list[Any], taken: Mapping[str, Sequence[Item]], *, final: bool = False
     ) -> None:
         self._working = True
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static))
         ledgers = self._driver.ledgers
-        files = [Taken(n, ledgers[n].path(f), f.bytes, f.modified) for n, found in taken.items() for f in found]
-        if files:
-            read = sum(file.bytes for file in files)
+        cuts = [cut for name, items in taken.items() for cut in ledgers[name].cuts(name, items)]
+        if cuts:
+            read = sum(cut.bytes for cut in cuts)
             chosen = self._driver.adapting.splitters(read) or Splitters(self._driver.adapting.slots)
-            rows.append(self._cluster.files(files, chosen))
+            rows.append(self._cluster.taken(cuts, chosen))
         before = self._spoken()
-        self._driver.run(position, partial(self._execute, rows), final=final, idle=self._silent(), taken=taken)
-        self._heard |= {n: time.monotonic() for n, count in self._spoken().items() if count > before.get(n, 0)}
-        self._working = bool(ledgers)  # until somebody has looked for files again
+        silent, quiet = self._silent(), self._quiet()
+        self._driver.run(position, partial(self._execute, rows), final=final, idle=silent, quiet=quiet, taken=taken)
+        self._note_who_spoke(before)
+        self._working = bool(ledgers)  # until somebody has looked again
+
+    def _note_who_spoke(self, before: Mapping[str, int]) -> None:
+        now, last = time.monotonic(), self._driver.last
+        self._heard |= {n: now for n, count in self._spoken().items() if count > before.get(n, 0)}
+        if last is not None:
+            parts = [(name, p, part) for name, s in last.sources.items() for p, part in s.partitions.items()]
+            self._parts_heard |= {(name, p): now for name, p, part in parts if part.spoke == last.number}
 
     def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()
@@ -420,29 +461,44 @@ class Run:
         last = self._driver.last
         return {name: s.accepted + s.late for name, s in last.sources.items()} if last else {}
 
-    def _take(self) -> dict[str, list[File]]:
-        """Files for the next epoch. A source that is far ahead of another with files waits for it."""
-        waiting = {name: ledger.waiting() for name, ledger in self._driver.ledgers.items()}
-        taken = {
-            name: self._driver.ledgers[name].choose(files) if files and not self._ahead(name, waiting) else []
-            for name, files in waiting.items()
+    def _take(self) -> dict[str, Sequence[Item]]:
+        """What the next epoch takes. A source that is far ahead of another of which something waits waits for it, as does
+        a partition for others of its source."""
+        ledgers = self._driver.ledgers
+        waiting = {name: ledger.waiting() for name, ledger in ledgers.items()}
+        taken: dict[str, Sequence[Item]] = {
+            name: ledgers[name].choose(items, self._parts_ahead(name, ledgers[name].left(items, [])))
+            if items and not self._ahead(name, waiting)
+            else []
+            for name, items in waiting.items()
         }
         self._working = any(taken.values())
-        self._waits = {name: len(files) - len(taken[name]) for name, files in waiting.items()}
-        self._waiting = sum(self._waits.values())
+        self._waits = {name: ledgers[name].left(items, taken[name]) for name, items in waiting.items()}
+        self._waiting = sum(sum(parts.values()) for parts in self._waits.values())
         self._driver.adapting.backlog = self._waiting
         return taken
 
-    def _ahead(self, name: str, waiting: Mapping[str, Sequence[File]]) -> bool:
+    def _parts_ahead(self, name: str, waiting: Mapping[str, int]) -> list[str]:
+        """Partitions whose newest tuple is far ahead of that of another, which has more."""
+        last, longest = self._driver.last, longest_window(self._driver.plan)
+        if last is None or longest is None:
+            return []
+        parts = last.sources[name].partitions
+        known = {p: parts[p].largest for p, many in waiting.items() if many and p in parts}
+        reached = {p: largest for p, largest in known.items() if largest is not None}
+        return [p for p, largest in reached.items() if largest > min(reached.values()) + longest]
+
+    def _ahead(self, name: str, waiting: Mapping[str, Sequence[Item]]) -> bool:
         last = self._driver.last
         if last is None or (longest := longest_window(self._driver.plan)) is None:
             return False
         # by the newest tuple, not by the watermark: who may be later is not behind
-        reached = {n: last.sources[n].watermark + self._sources[n].lateness for n, files in waiting.items() if files}
+        reached = {n: last.sources[n].watermark + self._sources[n].lateness for n, items in waiting.items() if items}
         return bool(reached[name] > min(reached.values()) + longest)
 
     def _silent(self) -> list[str]:
-        """Sources that have been quiet for longer than their `idle`, as far as is known, and of which nothing waits.
+        """Sources that have been quiet for longer than their `idle`, as far as is known, and of which nothing waits; one
+        that has partitions is if all of these are (`_quiet`).
 
         Who speaks in the epoch for which this is asked is not idle in it, so only what came before it matters.
         """
@@ -455,11 +511,23 @@ class Run:
             if source.idle is not None
             and (known[name] - self._heard[name]) * 1e6 > source.idle
             and name not in self._static
-            and not self._waits.get(name)
+            and not any(self._waits.get(name, {}).values())
+            and not (name in self._driver.ledgers and self._driver.ledgers[name].partitions)
         ]
 
+    def _quiet(self) -> dict[str, list[str]]:
+        """The same of partitions, by source."""
+        now, found = time.monotonic(), dict[str, list[str]]()
+        for name, ledger in self._driver.ledgers.items():
+            idle, waits = self._sources[name].idle, self._waits.get(name, {})
+            heard = {p: self._parts_heard.setdefault((name, p), now) for p in ledger.partitions}
+            if idle is not None:
+                since = {p: max(when, ledger.silent_since) for p, when in heard.items() if not waits.get(p)}
+                found[name] = [p for p, when in since.items() if (now - when) * 1e6 > idle]
+        return found
+
     def _backlog(self) -> int | None:
-        """Files that wait, where sources are files."""
+        """Files and messages that wait, where we drive sources."""
         return self._waiting if self._driver.ledgers else None
 
 
@@ -469,4 +537,4 @@ def longest_window(plan: p.PhysicalPlan) -> int | None:
 
 
 def is_stream(source: nodes.Source) -> bool:
-    return isinstance(source.origin, FilesOrigin) or not source.origin.bounded
+    return is_driven(source.origin) or not source.origin.bounded

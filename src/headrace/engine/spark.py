@@ -37,14 +37,14 @@ from headrace.control.splitting import Splitters
 from headrace.engine import leaving, memory
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
-from headrace.engine.splitters import Portion, Taken, dealt, read_windows
+from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.sources.cutting import Piece
+from headrace.sources.driven import Cut
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 
@@ -54,8 +54,8 @@ NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows 
 GRACE = 5.0  # seconds that the other executors get once the first has come
 LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
-BATCH = "source string, kind string, body binary"  # a physical window, or where one is in a file
-FILE, ROWS = "file", "rows"  # kinds
+BATCH = "source string, kind string, body binary"  # a physical window, or where one is: in a file, in a topic
+PIECE, ROWS = "piece", "rows"  # kinds
 
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
 
@@ -302,14 +302,14 @@ def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     return functools.reduce(DataFrame.union, [packed(name, s.origin.df, columns[name]) for name, s in sources.items()])
 
 
-def file_rows(sc: SparkContext, files: Sequence[Taken], splitters: Splitters) -> RDD[Row]:
-    """Files as physical windows, by name: one partition for each splitter."""
-    hands = [[_named(portion) for portion in hand] for hand in dealt(files, splitters)]
+def file_rows(sc: SparkContext, taken: Sequence[Cut], splitters: Splitters) -> RDD[Row]:
+    """Files and messages as physical windows, by where they are: one partition for each splitter."""
+    hands = [[_named(portion) for portion in hand] for hand in dealt(taken, splitters)]
     return sc.parallelize(hands, max(1, len(hands))).flatMap(list)
 
 
 def _named(portion: Portion) -> Row:
-    return portion.source, FILE, json.dumps(asdict(portion.piece)).encode()
+    return portion.source, PIECE, json.dumps(asdict(portion.piece)).encode()  # type: ignore[call-overload]
 
 
 def as_rows(df: DataFrame) -> RDD[Row]:
@@ -389,9 +389,9 @@ def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -
 
 def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[Window]:
     for kind, together in itertools.groupby(rows, lambda row: row[1]):
-        if kind == FILE:
-            portions = (Portion(source, Piece(**json.loads(bytes(body)))) for source, _, body in together)
-            yield from read_windows(epoch, portions)
+        if kind == PIECE:
+            pieces = ((source, json.loads(bytes(body))) for source, _, body in together)
+            yield from read_windows(epoch, (Portion(s, reader_of(epoch, s).piece(data)) for s, data in pieces))
         else:
             yield from (Window(source, unpack(body)) for source, _, body in together)
 

@@ -12,8 +12,8 @@ from headrace.engine import spark as engine
 from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
-from headrace.engine.splitters import Taken
 from headrace.query.nodes import Source
+from headrace.sources.driven import Cut
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
 
@@ -58,8 +58,8 @@ class SparkCluster:
     def static(self, sources: Mapping[str, Source]) -> Any:
         return engine.static_rows(sources, self.columns)
 
-    def files(self, files: Sequence[Taken], splitters: Splitters) -> Any:
-        return engine.file_rows(self.spark.sparkContext, files, splitters)
+    def taken(self, taken: Sequence[Cut], splitters: Splitters) -> Any:
+        return engine.file_rows(self.spark.sparkContext, taken, splitters)
 
     def batch(self, batch: Any) -> Any:
         return engine.as_rows(batch)

@@ -1,7 +1,7 @@
 """Splitters: the tasks of stage 0, and the physical windows that they are dealt.
 
-Invariant: the windows of an epoch's files have each row exactly once, for any number of splitters and any size of windows;
-which window goes where depends on nothing but the files. So neither number can change an answer, and whoever plans an
+Invariant: the windows of what an epoch takes have each row exactly once, for any number of splitters and any size of windows;
+which window goes where depends on nothing but what is taken. So neither number can change an answer, and whoever plans an
 epoch may choose them anew.
 """
 
@@ -11,7 +11,6 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,30 +20,22 @@ from headrace.control.splitting import Splitters
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
 from headrace.sources import check_schema, fitting
-from headrace.sources.cutting import Piece, cut, read_pieces
+from headrace.sources.cutting import FILES
+from headrace.sources.driven import Cut, Piece, Reader
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 
-class Taken(NamedTuple):
-    """A file of a source, as it was when it was taken."""
-
-    source: str
-    path: Path
-    bytes: int
-    modified: int  # nanoseconds
-
-
 class Portion(NamedTuple):
-    """A piece of a file, of a source."""
+    """A piece of what was taken of a source."""
 
     source: str
     piece: Piece
 
 
-def dealt(files: Sequence[Taken], splitters: Splitters) -> list[list[Portion]]:
-    """What each splitter reads: the largest first, to whom has least so far; in the order of the files."""
-    portions = [Portion(f.source, piece) for f in files for piece in cut(f.path, f.bytes, f.modified, splitters.W)]
+def dealt(taken: Sequence[Cut], splitters: Splitters) -> list[list[Portion]]:
+    """What each splitter reads: the largest first, to whom has least so far; in the order in which it was taken."""
+    portions = [Portion(each.source, piece) for each in taken for piece in each.cut(splitters.W)]
     sizes = [portion.piece.size + OPENING for portion in portions]
     return [[portions[place] for place in sorted(places)] for places in deal(sizes, splitters.p)]
 
@@ -65,20 +56,23 @@ def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
 
 
 def read_windows(epoch: Epoch, portions: Iterable[Portion]) -> Iterator[Window]:
-    """What a splitter was dealt; a file is opened once for its pieces that follow each other."""
-    for (name, path), together in itertools.groupby(portions, lambda each: (each.source, each.piece.path)):
+    """What a splitter was dealt, source by source."""
+    for name, together in itertools.groupby(portions, lambda each: each.source):
+        wanted = partial(_columns, epoch, epoch.plan.source(name))
         pieces = [portion.piece for portion in together]
-        source = epoch.plan.source(name)
-        tables = read_pieces(Path(path), pieces, partial(_columns, epoch, source, path))
-        for piece, table in zip(pieces, tables, strict=True):
-            yield Window(name, table, piece.modified / 1e9, path)
+        for read in reader_of(epoch, name).read(pieces, wanted, keep=epoch.keep_failed):
+            yield Window(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.bytes)
 
 
-def _columns(epoch: Epoch, source: p.SourceInput, path: str, found: pa.Schema) -> Sequence[str]:
-    """What is read of a file that has this schema."""
+def reader_of(epoch: Epoch, source: str) -> Reader:
+    return epoch.readers.get(source, FILES)
+
+
+def _columns(epoch: Epoch, source: p.SourceInput, where: str, found: pa.Schema) -> Sequence[str]:
+    """What is read of rows from somewhere that have this schema."""
     wanted = source.reads(whole=epoch.keep_late)
     try:
         check_schema(found, source, wanted)
     except SourceError as error:
-        raise SourceError(f"{error}; found in {path!r}") from None
+        raise SourceError(f"{error}; found in {where!r}") from None
     return fitting(found, source, wanted)

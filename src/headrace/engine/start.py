@@ -33,7 +33,6 @@ from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
-from headrace.engine.splitters import Taken
 from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
@@ -44,7 +43,7 @@ from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.screen import printable
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
-from headrace.sources.files import FilesOrigin
+from headrace.sources.driven import Ledger, driven_by_us
 from headrace.state import caches
 from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
@@ -93,26 +92,29 @@ def collect(
             store,
             {"result-0": result, **aside},
             Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
+            driven_by_us({name: source.origin for name, source in sources.items()}),
             tables=nodes.named_tables(root),
         )
         sc = spark.sparkContext
         if not sc.master.startswith("local["):
             engine.check_reach(sc, folder / "state")
         cluster = SparkCluster(spark, driver.columns)
-        rows = _all_there(cluster, sources, count)
+        rows = _all_there(cluster, sources, driver.ledgers, count)
         driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
         _say_what_was_left_out(store.last)
         table = result.table()
     return query.schema.empty_table() if table is None else table
 
 
-def _all_there(cluster: SparkCluster, sources: Mapping[str, nodes.Source], slots: int) -> list[Any]:
+def _all_there(
+    cluster: SparkCluster, sources: Mapping[str, nodes.Source], ledgers: Mapping[str, Ledger], slots: int
+) -> list[Any]:
     """The rows of all that bounded sources hold now."""
-    folders = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
-    static = {name: source for name, source in sources.items() if name not in folders}
-    found = [(name, path, stat) for name, origin in folders.items() for path, stat in origin.entries()]
-    files = [Taken(name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in found]
-    return [*([cluster.static(static)] if static else []), *([cluster.files(files, Splitters(slots))] if files else [])]
+    static = {name: source for name, source in sources.items() if name not in ledgers}
+    for ledger in ledgers.values():
+        ledger.keep_to_list()
+    taken = [cut for name, ledger in ledgers.items() for cut in ledger.cuts(name, ledger.waiting())]
+    return [*([cluster.static(static)] if static else []), *([cluster.taken(taken, Splitters(slots))] if taken else [])]
 
 
 def _say_what_was_left_out(last: Manifest | None) -> None:
@@ -201,7 +203,6 @@ def start(
         engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
         for sink in filter(takes_parts, outlets.values()):
             engine.check_parts_reach(spark.sparkContext, sink)
-        files = {name: s.origin for name, s in sources.items() if isinstance(s.origin, FilesOrigin)}
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(
             physical,
@@ -209,7 +210,7 @@ def start(
             store,
             outlets,
             settings,
-            files,
+            driven_by_us({name: source.origin for name, source in sources.items()}),
             places=places,
             tables=nodes.named_tables(*roots),
             waiting=begun.waiting,

@@ -9,7 +9,7 @@ again. The store knows blocks and numbers; what stands in the other sections is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from itertools import pairwise
 
 from headrace import form
@@ -23,6 +23,7 @@ from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
 from headrace.operators.base import Operator, State
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
+from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
 from headrace.types import describe
 
@@ -51,7 +52,7 @@ def check(last: Manifest) -> None:
         corrupt(manifest_name(last.number), str(error))
 
 
-def check_for(plan: p.PhysicalPlan, last: Manifest, files: Collection[str] = ()) -> None:
+def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven] | None = None) -> None:
     """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
@@ -64,9 +65,9 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, files: Collection[str] = ())
                 raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
         if last.control:
             _decided(plan, ControlState.from_json(last.control))
-        for name in files:
-            if name not in last.ledgers:
-                raise form.refuse("ledgers", f"an object with the files that {name} has taken", list(last.ledgers))
+        for name, origin in (driven or {}).items():
+            if not isinstance(last.ledgers.get(name), origin.taken):
+                raise form.refuse("ledgers", f"an object with what was taken of {name}", list(last.ledgers))
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 

@@ -1,7 +1,10 @@
 """Watermarks: how far the event time of every stream has surely come.
 
-W of a source after an epoch = the largest `ts` accepted so far minus the source's lateness. One that is idle goes along
-with those it meets (`_reached`); once it speaks again it goes by its own tuples, from where it was taken to. W of an
+W of a source after an epoch = the largest `ts` accepted so far minus the source's lateness. A source of several partitions,
+each in an order of its own, goes by the slowest of them: W = the smallest of their largest `ts` minus the lateness, so that
+how partitions are ahead of each other makes no tuple late. One that has had no tuple yet holds W where it is; one that is
+idle holds nothing back. A source that is idle goes along with those it meets (`_reached`); once it speaks again it goes by
+its own tuples, from where it was taken to. W of an
 operator follows from its inputs by `operator_watermarks`. All of it is a pure function of (plan, clocks before, what was
 seen in this epoch), so the driver and every slot come to the same answer, and none of them looks at a wall clock.
 """
@@ -9,17 +12,30 @@ seen in this epoch), so the driver and every slot come to the same answer, and n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from headrace import plan as p
-from headrace.errors import QueryError
-from headrace.moments import FOREVER, FURTHEST, NEVER
+from headrace.errors import EngineError, QueryError
+from headrace.moments import FOREVER, FURTHEST, NEVER, minus
 from headrace.operators.base import Operator
 from headrace.state.manifest import SourceState
 
 Largest = dict[str, int]  # by split: the largest `ts` that was split
 Reached = Mapping[tuple[str, int], int]  # by producer and output: its watermark
-Seen = dict[str, int | None]  # sources that spoke in an epoch: the largest `ts` accepted; None: all came late
+Heard = Mapping[str, int | None]  # partitions that spoke in an epoch: the largest `ts` accepted; None: all came late
+Seen = dict[str, dict[str, int | None]]  # the same by source
+WHOLE = ""  # the one partition of a source that has none
+
+
+class Part(NamedTuple):
+    """A partition's time after an epoch: the largest `ts` accepted of it (None: nothing yet), and whether it is idle."""
+
+    largest: int | None = None
+    idle: bool = False
+
+    def spoke(self, largest: int | None) -> Part:
+        return Part(max((ts for ts in (self.largest, largest) if ts is not None), default=None), idle=False)
 
 
 @dataclass(frozen=True)
@@ -29,18 +45,34 @@ class Clock:
     largest: int | None = None
     watermark: int = NEVER
     idle: bool = False
+    partitions: Mapping[str, Part] = field(default_factory=dict)  # none: the source is one
 
     @staticmethod
     def of(source: SourceState | None) -> Clock:
         """As a manifest has it; None: nothing has come yet."""
-        return Clock(source.largest, source.watermark, source.idle) if source else Clock()
+        if source is None:
+            return Clock()
+        parts = {name: Part(part.largest, part.idle) for name, part in source.partitions.items()}
+        return Clock(source.largest, source.watermark, source.idle, parts)
+
+    def with_partitions(self, names: Collection[str]) -> Clock:
+        """With those too; one that is new begins at the watermark, which it holds until it speaks or is idle."""
+        new = {name: Part() for name in names if name not in self.partitions}
+        return replace(self, partitions={**self.partitions, **new}, idle=self.idle and not new) if new else self
+
+    def silenced(self, quiet: Collection[str]) -> Clock:
+        """Some partitions are taken for idle; the source is, if all of them are."""
+        parts = {name: part._replace(idle=part.idle or name in quiet) for name, part in self.partitions.items()}
+        return replace(self, partitions=parts, idle=all(part.idle for part in parts.values()))
 
 
-def latest(seen: Seen, more: Mapping[str, int | None]) -> None:
+def latest(seen: Seen, more: Mapping[str, Heard]) -> None:
     """Add to what was seen what another task saw."""
-    for source, largest in more.items():
-        known = [ts for ts in (seen.get(source), largest) if ts is not None]
-        seen[source] = max(known, default=None)
+    for source, heard in more.items():
+        mine = seen.setdefault(source, {})
+        for partition, largest in heard.items():
+            known = [ts for ts in (mine.get(partition), largest) if ts is not None]
+            mine[partition] = max(known, default=None)
 
 
 def further(largest: Largest, more: Mapping[str, int]) -> None:
@@ -50,31 +82,49 @@ def further(largest: Largest, more: Mapping[str, int]) -> None:
 
 
 def advance(
-    plan: p.PhysicalPlan, clocks: Mapping[str, Clock], seen: Mapping[str, int | None], *, ended: Collection[str] = ()
+    plan: p.PhysicalPlan, clocks: Mapping[str, Clock], seen: Mapping[str, Heard], *, ended: Collection[str] = ()
 ) -> dict[str, Clock]:
     """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
 
     Nothing more comes from the sources in `ended`: theirs stand at the end of time.
     """
-    moved = {
-        s.name: _moved(clocks[s.name], seen[s.name], s.lateness) if s.name in seen else clocks[s.name]
-        for s in plan.sources
-    }
+    moved = {s.name: _moved(clocks[s.name], seen.get(s.name, {}), s.lateness) for s in plan.sources}
     standing = {name: clock for name, clock in moved.items() if name not in ended}
     for name, clock in moved.items():
         if name in ended:
-            moved[name] = Clock(clock.largest, FOREVER)
+            moved[name] = replace(clock, watermark=FOREVER, idle=False)
         elif clock.idle:
             moved[name] = replace(clock, watermark=max([clock.watermark, *_reached(plan, name, standing)]))
     return moved
 
 
-def _moved(clock: Clock, seen: int | None, lateness: int) -> Clock:
-    """The clock of a source that spoke."""
-    if seen is None:
+def _moved(clock: Clock, heard: Heard, lateness: int) -> Clock:
+    """The clock of a source of which these partitions spoke."""
+    if not clock.partitions:
+        return _spoke(clock, heard[WHOLE], lateness) if heard else clock
+    parts = {name: part.spoke(heard[name]) if name in heard else part for name, part in clock.partitions.items()}
+    if strange := sorted(set(heard) - set(parts)):
+        raise EngineError(f"tuples came of partitions that nobody knows: {strange}; nothing was committed")
+    times = [part.largest for part in parts.values() if part.largest is not None]
+    return Clock(
+        max(times, default=None),
+        max(clock.watermark, minus(_slowest(list(parts.values())), lateness)),
+        all(part.idle for part in parts.values()),
+        parts,
+    )
+
+
+def _spoke(clock: Clock, largest: int | None, lateness: int) -> Clock:
+    if largest is None:
         return replace(clock, idle=False)
-    largest = seen if clock.largest is None else max(seen, clock.largest)
-    return Clock(largest, max(clock.watermark, largest - lateness), idle=False)
+    furthest = largest if clock.largest is None else max(largest, clock.largest)
+    return Clock(furthest, max(clock.watermark, furthest - lateness), idle=False)
+
+
+def _slowest(parts: Sequence[Part]) -> int:
+    """How far the slowest partition is that is awake; where all are idle, none holds back the fastest."""
+    times = [NEVER if part.largest is None else part.largest for part in parts if not part.idle]
+    return min(times) if times else max(NEVER if part.largest is None else part.largest for part in parts)
 
 
 def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, Clock]) -> Iterator[int]:
@@ -99,7 +149,7 @@ def accepts_until(clock: Clock, lateness: int, ahead: int | None) -> int:
     """The largest time that is believed: `ahead` past the largest accepted, or past where the others took the source."""
     if ahead is None or clock.largest is None:
         return FURTHEST
-    return min(clock.watermark + lateness + ahead, FURTHEST)
+    return min(max(clock.watermark + lateness, clock.largest) + ahead, FURTHEST)
 
 
 def upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:

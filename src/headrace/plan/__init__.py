@@ -136,6 +136,7 @@ class SourceInput:
     needed: frozenset[str] | None = (
         None  # of these, in lower case: those without which the answer is another; None: all
     )
+    messages: pa.Schema | None = None  # how one is shown that cannot be read; None: the source is not made of messages
 
     def needs(self, name: str) -> bool:
         """Whether a column must be there as it was declared; of any other what fits is taken, and null where nothing does."""

@@ -31,6 +31,7 @@ from headrace.sinks.base import (
 from headrace.sinks.database import database_table
 from headrace.sinks.delta import DeltaTable
 from headrace.sinks.iceberg import IcebergTable
+from headrace.sinks.kafka import kafka_topic
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.types import shown
@@ -101,6 +102,27 @@ def iceberg(
     if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
         raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
     return IcebergTable(table, catalog, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
+
+
+def kafka(
+    servers: str | Sequence[str],
+    topic: str,
+    *,
+    key: str | Sequence[str] | None = None,
+    format: Literal["json", "arrow"] = "json",
+    settings: Mapping[str, str | int | float] | None = None,
+    ordered: bool = False,
+    patience: Duration = "10 minutes",
+) -> Sink:
+    """A topic of Kafka, which is there already; `servers` as `host:port`, several with commas.
+
+    Messages and the number of their epoch are committed in one transaction, so a reader of what is committed finds every
+    result exactly once. `json`: a message per row, with the text of the column `key` as its key, or an object of the columns
+    in a list; `arrow`: a batch of rows in every message. `settings` are librdkafka's, for TLS and logins too, and are shown
+    nowhere. While the cluster is away the run waits, within its patience.
+    """
+    seconds = parse_duration(patience, "patience", zero=True) / 1e6
+    return kafka_topic(servers, topic, key, format, settings, ordered, seconds)
 
 
 def _place(uri: str | os.PathLike[str]) -> str:
@@ -210,6 +232,7 @@ __all__ = [
     "foreach",
     "iceberg",
     "is_sink",
+    "kafka",
     "memory",
     "parquet",
     "takes_parts",

@@ -26,9 +26,9 @@ def times_of(table: pa.Table) -> str:
     return f"{found['min']}..{found['max']}"
 
 
-def other_results(place: str, delivery: Delivery, epoch: int) -> QueryError:
+def other_results(place: str, delivery: Delivery, epoch: int, kind: str = "table") -> QueryError:
     """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
     return QueryError(
         f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"
-        " checkpoint was restored from a backup; give the results another table, or start afresh with a new checkpoint"
+        f" checkpoint was restored from a backup; give the results another {kind}, or start afresh with a new checkpoint"
     )

@@ -7,12 +7,16 @@ small. A file that is no larger than a window is one piece, and is not opened to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from headrace.sources import driven
 from headrace.sources.files import check_unchanged, checked, unreadable
 from headrace.sources.formats import DAMAGE, Columnar, opened
 
@@ -43,6 +47,34 @@ def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
             return list(_pieces(whole, file, most)) or [whole]
     except DAMAGE as error:
         raise unreadable(path, error) from None
+
+
+class Taken(NamedTuple):
+    """A file of a source, as it was when it was taken."""
+
+    source: str
+    path: Path
+    bytes: int
+    modified: int  # nanoseconds
+
+    def cut(self, most: int) -> list[Piece]:
+        return cut(self.path, self.bytes, self.modified, most)
+
+
+class FilesReader:
+    """Reads pieces of files; one is opened once for its pieces that follow each other."""
+
+    def piece(self, data: Mapping[str, Any]) -> Piece:
+        return Piece(**data)
+
+    def read(self, pieces: Sequence[Piece], wanted: driven.Wanted, *, keep: bool) -> Iterator[driven.Read]:
+        for path, together in itertools.groupby(pieces, lambda piece: piece.path):
+            those = list(together)
+            for piece, table in zip(those, read_pieces(Path(path), those, partial(wanted, path)), strict=True):
+                yield driven.Read(table, piece.modified / 1e9, path)
+
+
+FILES = FilesReader()
 
 
 def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:

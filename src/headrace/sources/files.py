@@ -20,6 +20,8 @@ import pyarrow as pa
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.paths import given_path
 from headrace.sources.formats import DAMAGE, opened
+from headrace.state.blocks import BlockReader
+from headrace.state.manifest import LedgerState
 from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
@@ -40,7 +42,22 @@ class FilesOrigin:
     by_name: bool = False  # the order in which they are taken; else by when they were last changed
 
     driven = "files"
+    taken = LedgerState
     bounded = True  # as it is now; a run by `start` follows it as it grows
+
+    def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
+        from headrace.sources.ledger import Ledger
+
+        return Ledger(self, state, reader)
+
+    if_moved = "if it was moved: put a symbolic link there"
+
+    def is_at(self, place: str) -> bool:
+        """A folder that was moved is the same if the old path still leads to it."""
+        try:
+            return self.folder.samefile(place)
+        except (OSError, ValueError):
+            return False
 
     @property
     def place(self) -> str:

@@ -9,14 +9,17 @@ the first epoch and named by every manifest from then on, so that a run that was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
 from headrace.errors import CorruptState
+from headrace.sources.cutting import FILES, FilesReader, Taken
 from headrace.sources.files import FilesOrigin, Spent
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
@@ -36,6 +39,10 @@ class File:
 
 class Ledger:
     """The taken files of one source."""
+
+    reader: ClassVar[FilesReader] = FILES
+    partitions: ClassVar[tuple[str, ...]] = ()
+    silent_since: ClassVar[float] = -math.inf
 
     def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
@@ -74,12 +81,18 @@ class Ledger:
     def _there(self) -> list[File]:
         return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
 
-    def choose(self, waiting: Sequence[File]) -> list[File]:
+    def choose(self, waiting: Sequence[File], ahead: Collection[str] = ()) -> list[File]:
         """What one epoch takes: the user's number of files, or as many as fit, at least one."""
         if self.origin.files_per_epoch:
             return list(waiting[: self.origin.files_per_epoch])
         ends = accumulate(file.bytes for file in waiting)
         return list(waiting[: max(1, sum(1 for _ in takewhile(lambda end: end <= MOST_BYTES, ends)))])
+
+    def left(self, waiting: Sequence[File], chosen: Sequence[File]) -> dict[str, int]:
+        return {"": len(waiting) - len(chosen)}
+
+    def cuts(self, source: str, chosen: Sequence[File]) -> list[Taken]:
+        return [Taken(source, self.path(file), file.bytes, file.modified) for file in chosen]
 
     def path(self, file: File) -> Path:
         return self.origin.folder / file.name
@@ -102,10 +115,13 @@ class Ledger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def accept(self, state: LedgerState, files: Iterable[File]) -> None:
+    def accept(self, state: LedgerState, files: Sequence[File], read: int = 0) -> None:
         """The epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
+
+    def hurry(self) -> None:
+        """Nobody is waited for."""
 
 
 def _as_table(files: Sequence[File]) -> pa.Table:

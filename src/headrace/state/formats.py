@@ -7,9 +7,10 @@
     4   of a table it was not known how many rows of an epoch are live: what older epochs wrote goes by bases alone
     5   without tables beside streams; a query was known by its nodes alone, not by what each operator and result means: it is gone
         on with unchanged
-    6   this one
+    6   sources were not known by their partitions
+    7   this one
 
-Invariant: whatever is committed has the present format. State of formats 3 to 5 is gone on with, and is of format 6 from
+Invariant: whatever is committed has the present format. State of formats 3 to 6 is gone on with, and is of format 7 from
 the first epoch on; what the earlier epochs left is read as it is until it goes.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-FORMAT = 6
+FORMAT = 7
 OLDEST = 3  # that can be read
 
 _BLOCK = ("name", "bytes", "checksum", "rows", "low", "high")
@@ -52,6 +53,14 @@ def _later_than_5(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "tables": {}}
 
 
+def _later_than_6(body: dict[str, Any]) -> dict[str, Any]:
+    sources = body.get("sources")
+    if not isinstance(sources, dict):
+        return body
+    known = {n: {**source, "partitions": {}} if isinstance(source, dict) else source for n, source in sources.items()}
+    return {**body, "sources": known}
+
+
 def _with_ages(operator: Any) -> Any:
     if not isinstance(operator, dict) or not isinstance(tables := operator.get("tables"), dict):
         return operator
@@ -75,4 +84,5 @@ _LATER: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     3: _later_than_3,
     4: _later_than_4,
     5: _later_than_5,
+    6: _later_than_6,
 }

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -94,6 +94,14 @@ class OperatorState:
         }
 
 
+class PartState(NamedTuple):
+    """Where a partition of a source stands: the latest time accepted of it, and when it last had a tuple."""
+
+    largest: int | None = None
+    idle: bool = False
+    spoke: int | None = None  # the number of the epoch; None: never
+
+
 @dataclass(frozen=True)
 class SourceState:
     """Where a source stands, and what came of its tuples since the state began. Times are microseconds."""
@@ -106,11 +114,12 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
-    failed: int = 0  # of those accepted, once for every step that a tuple failed in
+    failed: int = 0  # of those accepted, once for every step that a tuple failed in; and messages that were no tuple
     place: str | None = None  # what it reads, or what a static one held, where that can be told
+    partitions: dict[str, PartState] = field(default_factory=dict)  # none: the source is one
 
     def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {**self.__dict__, "partitions": {name: list(part) for name, part in self.partitions.items()}}
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,40 @@ class LedgerState:
             "taken": [block.to_json() for block in self.taken],
             "listed": self.listed.to_json() if self.listed else None,
         }
+
+
+class Reached(NamedTuple):
+    """Where a partition of a topic stands."""
+
+    next: int  # the first offset that was not taken
+    until: int | None = None  # in a run that is to end: the first that it does not take
+    lost: int = 0  # offsets that were gone before they were taken, and were passed over
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """What was taken of the topics of a source."""
+
+    topics: dict[str, str] = field(
+        default_factory=dict
+    )  # by name: the broker's own name of it; another one is another topic
+    partitions: dict[str, Reached] = field(default_factory=dict)  # by "topic/number"
+    listed: bool = False  # the run takes what was there when it began, and nothing else
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topics": self.topics,
+            "partitions": {name: list(reached) for name, reached in self.partitions.items()},
+            "listed": self.listed,
+        }
+
+
+TakenState = LedgerState | Offsets
+NOTHING_TAKEN: dict[str, TakenState] = {"files": LedgerState(), "kafka": Offsets()}  # by what drives a source
 
 
 @dataclass(frozen=True)
@@ -193,7 +236,7 @@ class Manifest:
     groups: int = 0
     layouts: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceState] = field(default_factory=dict)
-    ledgers: dict[str, LedgerState] = field(default_factory=dict)  # by source that is a folder
+    ledgers: dict[str, TakenState] = field(default_factory=dict)  # by source that headrace drives itself
     tables: dict[str, TableVersion] = field(default_factory=dict)  # beside streams, by name: what this epoch used
     splits: dict[str, int] = field(default_factory=dict)  # by name: the largest time that was split, in microseconds
     operators: dict[str, OperatorState] = field(default_factory=dict)
@@ -334,9 +377,12 @@ def _table(value: Any, key: str) -> TableState:
     return TableState(columns=found["columns"], ages=ages, **lists)
 
 
-def _ledgers(value: Any, key: str) -> dict[str, LedgerState]:
-    found = form.each(form.record(taken=form.items(_block), listed=form.optional(_block)))(value, key)
-    return {name: LedgerState(tuple(ledger["taken"]), ledger["listed"]) for name, ledger in found.items()}
+def _ledger(value: Any, key: str) -> TakenState:
+    if isinstance(value, dict) and "topics" in value:
+        found = _OFFSETS(value, key)
+        return Offsets(found["topics"], {n: Reached(*each) for n, each in found["partitions"].items()}, found["listed"])
+    found = _FILES(value, key)
+    return LedgerState(tuple(found["taken"]), found["listed"])
 
 
 def _tables(value: Any, key: str) -> dict[str, TableVersion]:
@@ -344,7 +390,12 @@ def _tables(value: Any, key: str) -> dict[str, TableVersion]:
 
 
 def _sources(value: Any, key: str) -> dict[str, SourceState]:
-    return {name: SourceState(**source) for name, source in form.each(_SOURCE)(value, key).items()}
+    found = form.each(_SOURCE)(value, key)
+    return {n: SourceState(**{**s, "partitions": _parts(s["partitions"])}) for n, s in found.items()}
+
+
+def _parts(found: dict[str, Any]) -> dict[str, PartState]:
+    return {name: PartState(*part) for name, part in found.items()}
 
 
 def _totals(value: Any, key: str) -> Totals:
@@ -386,7 +437,14 @@ _SOURCE = form.record(
     watermark=form.whole(NEVER, FOREVER),
     idle=form.flag,
     place=form.optional(form.text),
+    partitions=form.each(form.row(_MOMENT, form.flag, form.optional(form.count))),
     **_COUNTED,
+)
+_FILES = form.record(taken=form.items(_block), listed=form.optional(_block))
+_OFFSETS = form.record(
+    topics=form.each(form.text),
+    partitions=form.each(form.row(form.count, form.optional(form.count), form.count)),
+    listed=form.flag,
 )
 _RECEIPT = form.record(rows=form.count, said=lambda value, key: value)
 _TOTALS = form.record(**_COUNTED, failed=form.each(form.count), results=form.each(form.count))
@@ -401,7 +459,7 @@ _FIELDS: dict[str, form.Form] = {
     "groups": form.count,
     "layouts": form.table,
     "sources": _sources,
-    "ledgers": _ledgers,
+    "ledgers": form.each(_ledger),
     "tables": _tables,
     "splits": form.each(form.whole(-FURTHEST, FURTHEST)),
     "operators": _operators,

@@ -1,0 +1,129 @@
+"""Where the demo's calls come from and its results go: folders of files, or topics of a Kafka broker on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import headrace as hr
+from headrace.demo import report
+from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed
+from headrace.errors import EngineError
+from headrace.extras import library
+from headrace.sinks.messages import form_of
+from headrace.sources.files import FilesOrigin
+from headrace.testing import broker as brokers
+
+CALLS, ALARMS, DISTRICTS = "calls", "alarms", "alarms-per-district"
+LARGEST = 900_000  # bytes of a message
+NO_BROKER = (
+    "--kafka starts a Kafka broker, and its jars are not here: `make broker` in headrace's sources fetches them into build/kafka/libs,"
+    f" with Maven; where they are somewhere else, set {brokers.JARS} to that folder"
+)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders: calls as they arrive, results as files."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.calls.mkdir()
+
+    @property
+    def calls(self) -> Path:
+        return self.root / CALLS
+
+    @property
+    def alarms(self) -> Path:
+        return self.root / ALARMS
+
+    @property
+    def districts(self) -> Path:
+        return self.root / DISTRICTS
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    def stream(self, spark: Any) -> hr.Stream:
+        return hr.files(spark, self.calls, time="start", lateness=LATENESS, name="calls", schema=SCHEMA)
+
+    def sinks(self) -> list[hr.sinks.Sink]:
+        return [hr.sinks.parquet(folder) for folder in (self.alarms, self.districts)]
+
+    def results(self, streams: tuple[hr.Stream, hr.Stream]) -> list[report.Results]:
+        pairs = zip((self.alarms, self.districts), streams, strict=True)
+        return [report.Results(folder, stream.schema) for folder, stream in pairs]
+
+    def feed(self, calls: Calls) -> Feed:
+        return Feed(calls, self.calls)
+
+    def everything(self) -> pa.Table:
+        """All calls that the run was given."""
+        return FilesOrigin(None, self.calls, None).table()
+
+    def close(self) -> None:
+        """Nothing goes on by itself."""
+
+
+@dataclass(frozen=True)
+class Topics(Places):
+    """A broker: calls are messages in JSON, results transactions of Arrow. The state stays in a folder."""
+
+    broker: brokers.Broker = field(default_factory=lambda: brokers.Broker(jars()))
+    fed: list[Calls] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for topic in (CALLS, ALARMS, DISTRICTS):
+            self.broker.create(topic)  # of one partition: the reference knows no others
+
+    def stream(self, spark: Any) -> hr.Stream:
+        return hr.kafka(spark, self.broker.servers, CALLS, time="start", schema=SCHEMA, lateness=LATENESS, name="calls")
+
+    def sinks(self) -> list[hr.sinks.Sink]:
+        return [hr.sinks.kafka(self.broker.servers, topic, format="arrow") for topic in (ALARMS, DISTRICTS)]
+
+    def results(self, streams: tuple[hr.Stream, hr.Stream]) -> list[report.Results]:
+        pairs = zip((ALARMS, DISTRICTS), streams, strict=True)
+        return [report.Committed(self.broker.servers, topic, stream.schema) for topic, stream in pairs]
+
+    def feed(self, calls: Calls) -> Feed:
+        self.fed.append(calls)
+        return _Sender(calls, self.broker.servers)
+
+    def everything(self) -> pa.Table:
+        return pa.concat_tables(calls.table for calls in self.fed)
+
+    def close(self) -> None:
+        self.broker.remove()
+
+
+class _Sender(Feed):
+    """Sends calls to a topic as they arrive."""
+
+    def __init__(self, calls: Calls, servers: str) -> None:
+        super().__init__(calls, Path())
+        made = library("confluent_kafka", "kafka", "headrace demo --kafka").Producer
+        self._producer = made(
+            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        )
+
+    def put(self, table: pa.Table, number: int) -> None:
+        for values, keys, _ in form_of("json", "caller").messages(table, LARGEST):
+            for value, key in zip(values, keys, strict=True):
+                self._producer.produce(CALLS, value, key)
+        self._producer.flush()
+
+
+def jars() -> Path:
+    """Of the broker."""
+    library("confluent_kafka", "kafka", "headrace demo --kafka")
+    found = brokers.jars(Path("build/kafka/libs"), Path(hr.__file__).parents[2] / "build" / "kafka" / "libs")
+    if found is None:
+        raise EngineError(NO_BROKER)
+    return found

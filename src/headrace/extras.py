@@ -1,0 +1,18 @@
+"""Libraries that only some need: imported when they are asked for, and an error that says how to get them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from headrace.errors import MissingLibrary
+
+
+def library(module: str, extra: str, what: str) -> Any:
+    """A module of an optional library; `what` needs it, and `pip install headrace[extra]` brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = module.partition(".")[0].replace("_", "-")
+        msg = f"{what} needs {missing}, which cannot be imported ({error}); install it: pip install 'headrace[{extra}]'"
+        raise MissingLibrary(msg) from None

@@ -1,0 +1,204 @@
+"""Clients of a Kafka cluster: their settings, which nobody may see, and what goes wrong, in words.
+
+Away        the cluster cannot be reached, or cannot take anything now
+Fenced      another producer with the same name was begun
+SinkError   it does not help to wait
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.errors import QueryError, QueryTypeError, SinkError
+from headrace.screen import printable
+from headrace.sinks.extras import library
+from headrace.sinks.secrets import hidden_in, longest_first, without
+from headrace.sinks.waiting import Away
+
+_log = logging.getLogger(__name__)
+
+ANSWER = 10.0  # seconds in which a cluster that is there has answered, or gone on
+OWN = {  # what exactly once depends on, and what the clients tell headrace
+    "bootstrap.servers": "servers",
+    "metadata.broker.list": "servers",
+    **dict.fromkeys(("transactional.id", "enable.idempotence", "acks", "request.required.acks", "isolation.level")),
+    **dict.fromkeys(("group.id", "enable.auto.commit", "enable.partition.eof", "auto.offset.reset", "logger")),
+    **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_delivery", "default.topic.config")),
+}
+TRANSACTION = 300_000  # milliseconds that a transaction may take, before the cluster ends it
+FOR_ALL = {
+    "reconnect.backoff.max.ms": 1000,
+    "allow.auto.create.topics": False,
+    "client.id": "headrace",
+}
+FOR_PRODUCERS = {
+    "partitioner": "murmur2_random",  # as Java's: the same key, the same partition
+    "linger.ms": 5,
+    "transaction.timeout.ms": TRANSACTION,
+}
+_OF_PRODUCERS = re.compile(
+    r"transaction\.|queue\.buffering\.|linger\.ms|batch\.|compression\.|partitioner|message\.|sticky\.|delivery\."
+)
+_MORE_SECRETS = re.compile(r"sasl\.(oauthbearer\.)?(config|assertion.*)|.*\.pem")
+FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+LASTING = (  # all else may pass
+    "_AUTHENTICATION",
+    "_INVALID_ARG",
+    "_SSL",
+    "_UNKNOWN_PARTITION",
+    "_UNKNOWN_TOPIC",
+    "_UNSUPPORTED_FEATURE",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_CONFIG",
+    "INVALID_RECORD",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_TIMESTAMP",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "MSG_SIZE_TOO_LARGE",
+    "POLICY_VIOLATION",
+    "RECORD_LIST_TOO_LARGE",
+    "SASL_AUTHENTICATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "UNKNOWN_TOPIC_OR_PART",
+    "UNSUPPORTED_COMPRESSION_TYPE",
+    "UNSUPPORTED_SASL_MECHANISM",
+    "UNSUPPORTED_VERSION",
+)
+
+HINTS = {
+    "MSG_SIZE_TOO_LARGE": "make the result smaller in the query, or raise both the topic's max.message.bytes and"
+    " settings={'message.max.bytes': ...}",
+    "INVALID_TIMESTAMP": "the cluster refuses messages whose time, ts, is so far ahead or behind: look at the topic's"
+    " message.timestamp.after.max.ms and before, or set its message.timestamp.type to LogAppendTime",
+}
+
+
+class Fenced(Exception):
+    """Another producer with the same transactional id was begun; or the transaction took too long."""
+
+
+class Cluster:
+    """Where it is, and how its clients are set."""
+
+    def __init__(self, servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> None:
+        self.library = library("confluent_kafka", "kafka", "hr.sinks.kafka")
+        self.admin_library = library("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
+        self.servers = _servers(servers)
+        self._settings = _checked(settings)
+        more = [str(value) for name, value in self._settings.items() if _MORE_SECRETS.fullmatch(name)]
+        self._secrets = longest_first([*hidden_in(self._settings), *more])
+        self._admin: Any = None
+        self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
+
+    # --- clients -------------------------------------------------------------------------------------------------------
+
+    def setting(self, name: str, usual: int) -> int:
+        """A number, as the producers have it."""
+        return int({**FOR_PRODUCERS, **self._settings}.get(name, usual))
+
+    def producer(self, transactional_id: str, largest: int) -> Any:
+        """largest: bytes that a topic takes at once, of one message or of several."""
+        own = {"transactional.id": transactional_id, "batch.size": min(largest, self.setting("batch.size", largest))}
+        return self._made(self.library.Producer, {**FOR_PRODUCERS, **self._settings, **own})
+
+    def consumer(self) -> Any:
+        """Of what is committed; it says where a partition ends."""
+        own = {"group.id": "headrace", "isolation.level": "read_committed", "enable.partition.eof": True}
+        own["enable.auto.commit"] = False
+        return self._made(self.library.Consumer, {**self._for_others(), **own})
+
+    @property
+    def admin(self) -> Any:
+        if self._admin is None:
+            self._admin = self._made(self.admin_library.AdminClient, {**self._for_others(), "error_cb": self._note})
+        return self._admin
+
+    def close(self) -> None:
+        self._admin = None
+
+    def _for_others(self) -> dict[str, Any]:
+        return {name: value for name, value in self._settings.items() if not _OF_PRODUCERS.match(name)}
+
+    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
+        given = {**FOR_ALL, **settings, "bootstrap.servers": self.servers, "logger": _Quiet(self)}
+        try:
+            return kind(given)
+        except self.library.KafkaException as error:
+            msg = f"settings that a Kafka client does not take: {self._words(error.args[0])}"
+            raise QueryError(msg) from None
+
+    # --- what goes wrong -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def in_words(self) -> Iterator[None]:
+        self._said = None
+        try:
+            yield
+        except self.library.KafkaException as error:
+            raise self._told(error.args[0]) from None
+
+    def _told(self, error: Any) -> Exception:
+        name, text = error.name(), self._words(error)
+        if name in FENCED:
+            return Fenced(text)
+        if name in LASTING:
+            return SinkError(f"{self}: {text}" + (f"; {HINTS[name]}" if name in HINTS else ""))
+        return Away(text + self.why())
+
+    def why(self) -> str:
+        """What is known about a cluster that cannot be reached, in brackets."""
+        if self._admin is not None:
+            self._admin.poll(0)  # producers go to the same place, but stumble over what they say of themselves
+        return f" ({self._said})" if self._said else ""
+
+    def _note(self, error: Any) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":  # which says less than what came before
+            self._said = self._words(error)
+
+    def _words(self, error: Any) -> str:
+        return self.without_secrets(f"{error.name()}: {error.str()}")
+
+    def without_secrets(self, text: str) -> str:
+        return printable(without(self._secrets, text))
+
+    def __str__(self) -> str:
+        return f"Kafka at {self.servers}"
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.servers!r})"
+
+
+class _Quiet:
+    """What the clients log: nothing that headrace does not say itself, and no secret."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def log(self, _level: int, text: str, *given: object) -> None:
+        _log.debug("%s", self._cluster.without_secrets(text % given if given else text))
+
+
+def _servers(servers: str | Sequence[str]) -> str:
+    each = servers.split(",") if isinstance(servers, str) else list(servers)
+    if not each or not all(isinstance(name, str) and re.fullmatch(r"[^\s,/@]+:\d+", name.strip()) for name in each):
+        raise QueryError("servers: give the cluster's brokers as host:port, several with commas or as a list")
+    return ",".join(name.strip() for name in each)
+
+
+def _checked(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Refuses what headrace sets itself; values are shown nowhere."""
+    found = dict(settings or {})
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            msg = f"settings takes names and texts or numbers, as librdkafka does; {name!r} is {type(value).__name__}"
+            raise QueryTypeError(msg)
+        if name in OWN:
+            msg = f"settings: {name!r} is headrace's own, so that every result is there exactly once; leave it out"
+            raise QueryError(f"settings: give {name!r} as {OWN[name]}" if OWN[name] else msg)
+    return found

@@ -1,0 +1,295 @@
+"""A topic of Kafka: the messages of an epoch and its number in one transaction, so a repeat is seen and dropped.
+
+    headrace-epochs     a compacted topic of the same cluster; its newest message with the key
+                        "<query> <result> <topic>" says which epoch the topic has, and of what rows
+
+Invariant: that message and those of the epoch are committed together. Every result has one producer, whose transactional
+id is made of the same three names: whoever begins it ends what an older one left open and fences it off. Only then are
+the epochs read, so they are those that count. An error of a commit says nothing about whether it was committed: the
+producer is begun anew, and looks.
+
+Epochs could also be kept as a consumer group's offsets, of the same transaction; but the cluster forgets those of a group
+that has been silent for a week. Compaction keeps the newest message of a key for good.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import QueryError, SinkError
+from headrace.sinks.base import Delivery
+from headrace.sinks.brokers import ANSWER, Cluster, Fenced
+from headrace.sinks.marks import epoch_in, mark_of, other_results
+from headrace.sinks.messages import Form, Messages, form_of
+from headrace.sinks.waiting import Away, Patience
+from headrace.types import TS
+
+_log = logging.getLogger(__name__)
+
+EPOCHS = "headrace-epochs"
+OF_EPOCHS = {  # small segments, compacted soon: it is read whole when a run is started
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(6 * 3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+BEGIN = 30.0  # seconds in which a cluster has ended what an older producer left open
+POLL = 1_000  # messages between two looks at what the client says
+LARGEST = 1_000_000  # bytes of a message that a client sends, unless it is set
+
+
+class KafkaTopic:
+    """The sink."""
+
+    def __init__(self, cluster: Cluster, topic: str, form: Form, ordered: bool, seconds: float) -> None:
+        self.cluster, self.topic, self.form, self.ordered = cluster, topic, form, ordered
+        self.patience = Patience(f"{cluster} (topic {topic})", seconds)
+        self._ready: set[str] = set()  # results that have this form
+        self._writers: dict[str, _Writer] = {}
+        self._largest = LARGEST  # bytes of a message that the topic takes
+        self._kept: int | None = None  # milliseconds that it keeps one, counted from the message's own time
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    def begin(self, result: str, schema: pa.Schema) -> None:
+        """See that the topic is there, and make the one of the epochs."""
+        self.patience.begin()
+        self._ready.discard(result)
+        try:
+            self._prepare(result, schema)
+        except Away as error:
+            raise SinkError(f"{self.cluster} cannot be reached: {error}") from None
+
+    def hurry(self) -> None:
+        self.patience.hurry()
+
+    def close(self) -> None:
+        for name in list(self._writers):
+            self._writers.pop(name).close()
+        self.cluster.close()
+
+    # --- one epoch ---------------------------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.patience.wait_for(partial(self._deliver, delivery))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        if delivery.result not in self._ready:
+            self._prepare(delivery.result, delivery.table.schema)
+        name = f"{delivery.query} {delivery.result} {self.topic}"
+        try:
+            writer = self._writers.get(name) or self._begun(name)
+            if not self._has(writer, delivery):
+                self._warn_of_retention(delivery.table)
+                writer.write(self.form.messages(delivery.table, self._largest), mark_of(delivery))
+        except BaseException as error:
+            if name in self._writers:  # what it knows may be old, and its transaction may be open
+                self._writers.pop(name).close(abort=not isinstance(error, Away))
+            self._ready.discard(delivery.result)  # the topic may be another, or gone
+            if isinstance(error, Fenced):
+                raise self._fenced(error) from None
+            raise
+
+    def _begun(self, name: str) -> _Writer:
+        self._writers[name] = writer = _Writer(self.cluster, self.topic, name, self._largest)
+        writer.begin()
+        return writer
+
+    def _has(self, writer: _Writer, delivery: Delivery) -> bool:
+        """Whether the epoch is there; refuses to go on if another one is there in its place."""
+        if writer.mark is None or epoch_in(writer.mark) < delivery.epoch:
+            return False
+        if writer.mark != mark_of(delivery):
+            raise other_results(f"topic {self.topic} of {self.cluster}", delivery, epoch_in(writer.mark), "topic")
+        return True
+
+    def _fenced(self, error: Fenced) -> SinkError:
+        return SinkError(
+            f"another run of this query delivers to topic {self.topic} of {self.cluster}, so this one may not any more: {error}"
+        )
+
+    def _warn_of_retention(self, table: pa.Table) -> None:
+        if self._kept is None or TS not in table.column_names or not table.num_rows:
+            return
+        oldest = pc.min(table.column(TS).cast(pa.int64())).as_py()
+        if oldest is not None and oldest // 1000 < time.time() * 1000 - self._kept:
+            self._kept = None  # said once
+            _log.warning(
+                "topic %s keeps messages for a time that counts from their own, and results are older than that: the cluster"
+                " may remove them at once; set its retention.ms to -1 or its message.timestamp.type to LogAppendTime",
+                self.topic,
+            )
+
+    # --- topics --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, result: str, schema: pa.Schema) -> None:
+        self.form.check(schema)
+        with self.cluster.in_words():
+            there = self.cluster.admin.list_topics(timeout=ANSWER).topics
+            if self.topic not in there:
+                raise self._no_topic()
+            if EPOCHS not in there:
+                self._make_epochs()
+            settings = self._settings_of(self.topic)
+            if self._settings_of(EPOCHS).get("cleanup.policy", "compact") != "compact":
+                msg = f"topic {EPOCHS} of {self.cluster} must keep the newest message of every key: set its cleanup.policy to compact"
+                raise QueryError(msg)
+        client = self.cluster.setting("message.max.bytes", LARGEST)
+        self._largest = min(client, int(settings.get("max.message.bytes", client)))
+        own_time = settings.get("message.timestamp.type") == "CreateTime" and "delete" in settings["cleanup.policy"]
+        self._kept = int(settings["retention.ms"]) if own_time and settings["retention.ms"] != "-1" else None
+        self._ready.add(result)
+
+    def _make_epochs(self) -> None:
+        new = self.cluster.admin_library.NewTopic(EPOCHS, num_partitions=1, replication_factor=-1, config=OF_EPOCHS)
+        try:
+            self.cluster.admin.create_topics([new])[EPOCHS].result(BEGIN)
+        except self.cluster.library.KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another run was quicker
+                raise
+
+    def _settings_of(self, topic: str) -> dict[str, str]:
+        """Nothing, where they may not be read, or of a topic that was just made: not every broker knows it yet."""
+        of_topic = self.cluster.admin_library.ConfigResource("topic", topic)
+        try:
+            found = self.cluster.admin.describe_configs([of_topic], request_timeout=ANSWER)[of_topic].result(BEGIN)
+        except self.cluster.library.KafkaException as error:
+            if error.args[0].name() in ("TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART"):
+                return {}
+            raise
+        return {name: entry.value for name, entry in found.items()}
+
+    def _no_topic(self) -> QueryError:
+        return QueryError(
+            f"there is no topic {self.topic!r} in {self.cluster}; make it first, with the partitions, replicas and retention"
+            f" that its readers want (kafka-topics.sh --create --topic {self.topic} --partitions 6 ...)"
+        )
+
+    def __repr__(self) -> str:
+        key = f", key={self.form.key!r}" if self.form.key else ""
+        return f"kafka({self.cluster.servers!r}, {self.topic!r}{key}, format={self.form.name!r})"
+
+
+class _Writer:
+    """The one producer of a result, and the newest epoch that is committed."""
+
+    def __init__(self, cluster: Cluster, topic: str, name: str, largest: int) -> None:
+        self.cluster, self.topic, self.name = cluster, topic, name
+        self.mark: str | None = None
+        self.producer = cluster.producer(f"headrace {name}", largest)
+        self.longest = cluster.setting("transaction.timeout.ms", 0) / 1000
+
+    def begin(self) -> None:
+        """Fence off older ones, end what they left open, and only then look."""
+        with self.cluster.in_words():
+            self.producer.init_transactions(BEGIN)
+            self.mark = self._newest_mark()
+
+    def write(self, messages: Any, mark: str) -> None:
+        began = time.monotonic()
+        try:
+            with self.cluster.in_words():
+                self.producer.begin_transaction()
+                for some in messages:
+                    self._send(some)
+                self.producer.produce(EPOCHS, mark.encode(), self.name.encode(), 0)
+                self._all_sent()
+                self.producer.commit_transaction(ANSWER)
+        except Fenced as error:
+            if time.monotonic() - began > self.longest:
+                msg = f"the transaction was ended by the cluster after {self.longest:.0f} seconds, transaction.timeout.ms: {error}"
+                raise Away(msg) from None
+            raise
+        self.mark = mark
+
+    def _send(self, messages: Messages) -> None:
+        produce, poll = self.producer.produce, self.producer.poll
+        for number, (value, key, moment) in enumerate(zip(*messages, strict=True)):
+            while True:
+                try:
+                    produce(self.topic, value, key, timestamp=moment)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+            if number % POLL == 0:
+                poll(0)
+
+    def _wait_for_room(self) -> None:
+        """Until some of what is on its way has arrived."""
+        before, end = len(self.producer), time.monotonic() + ANSWER
+        while len(self.producer) >= before:
+            self.producer.poll(0.05)
+            if time.monotonic() > end:
+                raise Away(f"it takes no messages{self.cluster.why()}")
+
+    def _all_sent(self) -> None:
+        while before := len(self.producer):
+            end = time.monotonic() + ANSWER
+            while self.producer.flush(0.5) >= before:
+                if time.monotonic() > end:
+                    raise Away(f"it takes no messages{self.cluster.why()}")
+
+    def _newest_mark(self) -> str | None:
+        """Reads the topic of the epochs to where it ends now."""
+        place = self.cluster.library.TopicPartition(EPOCHS, 0, self.cluster.library.OFFSET_BEGINNING)
+        end, newest = self._end_of(place), None
+        consumer = self.cluster.consumer()
+        try:
+            consumer.assign([place])
+            while True:
+                message = consumer.poll(ANSWER)
+                if message is None:
+                    raise Away(f"topic {EPOCHS} cannot be read{self.cluster.why()}")
+                error = message.error()
+                if error is None:
+                    newest = message.value().decode() if message.key() == self.name.encode() else newest
+                elif error.name() != "_PARTITION_EOF":
+                    raise self.cluster.library.KafkaException(error)
+                elif message.offset() >= end:
+                    return newest
+                else:  # a reader of what is committed ends where the first open transaction began
+                    raise Away(f"another query's transaction in topic {EPOCHS} is not ended yet")
+        finally:
+            consumer.close()
+
+    def _end_of(self, place: Any) -> int:
+        latest = self.cluster.admin_library.OffsetSpec.latest()
+        found: Mapping[Any, Any] = self.cluster.admin.list_offsets({place: latest}, request_timeout=ANSWER)
+        (future,) = found.values()
+        try:
+            return int(future.result(BEGIN).offset)
+        except self.cluster.library.KafkaException as error:
+            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # just made, or just deleted
+                raise Away(f"topic {EPOCHS} is not known everywhere yet") from None
+            raise
+
+    def close(self, *, abort: bool = False) -> None:
+        """Without a word: what it has not committed does not count, and the next one begins by ending it."""
+        with suppress(self.cluster.library.KafkaException):
+            if abort:
+                self.producer.abort_transaction(ANSWER)
+        self.producer.purge()
+        del self.producer  # its own close would wait, and warn of what was not sent
+
+
+def kafka_topic(
+    servers: str | Sequence[str],
+    topic: str,
+    key: str | Sequence[str] | None,
+    format: str,
+    settings: Mapping[str, Any] | None,
+    ordered: bool,
+    seconds: float,
+) -> KafkaTopic:
+    if not isinstance(topic, str) or not topic or topic == EPOCHS:
+        msg = f"kafka takes the name of a topic, and {EPOCHS} is where headrace notes which epochs a topic has; found {topic!r}"
+        raise QueryError(msg)
+    return KafkaTopic(Cluster(servers, settings), topic, form_of(format, key), ordered, seconds)

@@ -1,0 +1,189 @@
+"""Results as Kafka's messages: in JSON one for every row, in Arrow one for a batch of rows.
+
+Invariant: what is written is exact. JSON has one kind of number, which some read as a double, so decimals are text; times
+are text in UTC, bytes are base64, and a NaN or an infinity, for which JSON has no number, is refused by its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace import duck
+from headrace.errors import QueryError, QueryTypeError, SinkError
+from headrace.types import TS
+
+AT_ONCE = 50_000  # rows that become messages together
+FULL = 0.9  # of the largest message, for a batch of rows: the rest is what Kafka adds
+ROWS = "__rows"
+
+
+class Messages(NamedTuple):
+    """Some, column by column. Times are in milliseconds; 0: when they are sent."""
+
+    values: list[bytes]
+    keys: list[bytes | None]
+    times: list[int]
+
+
+class Form(Protocol):
+    """How rows become messages."""
+
+    name: str
+    key: str | Sequence[str] | None
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that have no such form."""
+
+    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
+        """In the order of the rows; none of them larger than so many bytes, where that can be helped."""
+
+
+class Json:
+    """An object for every row. key: a column, whose text it is, or a list of columns, of which it is an object."""
+
+    name = "json"
+
+    def __init__(self, key: str | Sequence[str] | None) -> None:
+        self.key = key
+
+    def check(self, schema: pa.Schema) -> None:
+        for field in schema:
+            _demand_form(field.type, field.name)
+        for name in [self.key] if isinstance(self.key, str) else self.key or ():
+            if name not in schema.names:
+                raise QueryError(f"key: there is no column {name!r}; the results have {', '.join(schema.names)}")
+            kind = schema.field(name).type
+            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+                msg = f"key: column {name!r} is {kind}, by which messages cannot be found again for certain; use whole numbers, text or times"
+                raise QueryTypeError(msg)
+
+    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
+        sql = f"SELECT {_object(table.schema, table.column_names)} AS v, {self._key(table.schema)} AS k FROM {ROWS}"
+        for start in range(0, table.num_rows, AT_ONCE):
+            rows = table.slice(start, AT_ONCE)
+            try:
+                found = duck.run(sql, {ROWS: rows})
+            except duckdb.InvalidInputException as error:
+                raise SinkError(str(error).removeprefix("Invalid Input Error: ")) from None
+            values, keys = (found[name].cast(pa.binary()).to_pylist() for name in "vk")
+            yield Messages(values, keys, _times(rows))
+
+    def _key(self, schema: pa.Schema) -> str:
+        if self.key is None:
+            return "NULL::VARCHAR"
+        if not isinstance(self.key, str):
+            return _object(schema, self.key)
+        kind, column = schema.field(self.key).type, duck.quote(self.key)
+        return column if pa.types.is_binary(kind) else f"CAST({_in_json(kind, column, self.key)} AS VARCHAR)"
+
+
+class Arrow:
+    """A batch of rows in every message, as an Arrow IPC stream of its own."""
+
+    name = "arrow"
+    key: str | Sequence[str] | None = None
+
+    def check(self, schema: pa.Schema) -> None:
+        """Whatever a stream can hold."""
+
+    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
+        room = int(largest * FULL)
+        rows = max(1, int(room * table.num_rows // max(table.nbytes, 1)))
+        for start in range(0, table.num_rows, rows):
+            yield from _fitting(table.slice(start, rows), room)
+
+
+def form_of(format: str, key: str | Sequence[str] | None) -> Form:
+    if key is not None and not isinstance(key, str):
+        key = list(key)
+        if not key or not all(isinstance(name, str) for name in key):
+            raise QueryTypeError(f"key takes a column, or a list of columns; found {key!r}; leave it out for no key")
+    if format == "json":
+        return Json(key)
+    if format != "arrow":
+        raise QueryError(f"format is 'json' or 'arrow'; found {format!r}")
+    if key is not None:
+        msg = "key: a message in Arrow holds many rows, so it has no key of one; leave it out, or use format='json'"
+        raise QueryError(msg)
+    return Arrow()
+
+
+def _fitting(table: pa.Table, room: int) -> Iterator[Messages]:
+    """Halved until it fits; a single row is sent as it is."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    value = sink.getvalue()
+    if len(value) <= room or table.num_rows == 1:
+        yield Messages([value.to_pybytes()], [None], [max(_times(table))])
+        return
+    half = table.num_rows // 2
+    yield from _fitting(table.slice(0, half), room)
+    yield from _fitting(table.slice(half), room)
+
+
+def _times(table: pa.Table) -> list[int]:
+    """Kafka has none before 1970, and takes 0 for none."""
+    if TS not in table.column_names:
+        return [0] * table.num_rows
+    millis = pc.divide(table.column(TS).cast(pa.int64()), 1000)
+    found: list[int] = pc.fill_null(pc.max_element_wise(millis, 1, skip_nulls=False), 0).to_pylist()
+    return found
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _demand_form(kind: pa.DataType, column: str) -> None:
+    t = pa.types
+    if t.is_map(kind) and not t.is_string(kind.key_type):
+        msg = f"column {column!r} has type {kind}; in JSON the keys of a map are text: cast them in the query, or use format='arrow'"
+        raise QueryTypeError(msg)
+    if t.is_nested(kind):
+        for number in range(kind.num_fields):
+            _demand_form(kind.field(number).type, column)
+
+
+def _object(schema: pa.Schema, names: Sequence[str]) -> str:
+    return f"to_json({_struct([(name, schema.field(name).type, duck.quote(name)) for name in names])})"
+
+
+def _struct(fields: Sequence[tuple[str, pa.DataType, str]], column: str | None = None) -> str:
+    parts = (f"{_text(name)}: {_in_json(kind, value, column or name)}" for name, kind, value in fields)
+    return f"{{{', '.join(parts)}}}"
+
+
+def _in_json(kind: pa.DataType, value: str, column: str, depth: int = 0) -> str:
+    """SQL that makes of a value what `to_json` writes exactly."""
+    t = pa.types
+    if t.is_floating(kind):
+        what = f"column {column!r} holds a NaN or an infinity, for which JSON has no number; leave such results out in the query, or use format='arrow'"
+        return f"CASE WHEN isfinite({value}) OR {value} IS NULL THEN {value} ELSE error({_text(what)}) END"
+    if t.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        return f"strftime(CAST({value} AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%f{zone}')"
+    if t.is_decimal(kind) or t.is_date(kind) or t.is_time(kind):
+        return f"CAST({value} AS VARCHAR)"
+    if t.is_binary(kind):
+        return f"to_base64({value})"
+    inner = f"x{depth}"
+    if t.is_list(kind):
+        return f"list_transform({value}, lambda {inner}: {_in_json(kind.value_type, inner, column, depth + 1)})"
+    if t.is_map(kind):
+        item = _in_json(kind.item_type, f"{inner}.value", column, depth + 1)
+        pairs = f"list_transform(map_entries({value}), lambda {inner}: {{'key': {inner}.key, 'value': {item}}})"
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
+    if t.is_struct(kind):
+        fields = [(field.name, field.type, f"({value}).{duck.quote(field.name)}") for field in kind]
+        parts = (f"{_text(name)}: {_in_json(held, each, column, depth)}" for name, held, each in fields)
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE {{{', '.join(parts)}}} END"
+    return value
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,226 @@
+"""The broker, asked: which partitions there are, where they begin and end. Nobody is told a secret.
+
+Offsets are those of the last stable one: what lies before it is committed or aborted for good, so a range that ends there
+holds the same messages whenever it is read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
+from headrace.extras import library
+from headrace.moments import micros
+
+ASKED = 5.0  # seconds that one question may take
+REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
+OURS = {  # what a user may not set: exactness rests on it
+    "bootstrap.servers": "servers=",
+    "isolation.level": None,
+    "enable.auto.commit": None,
+    "enable.auto.offset.store": None,
+    "enable.partition.eof": None,
+    "auto.offset.reset": "start=",
+    "group.id": None,
+}
+Start = str | dt.datetime
+
+
+def confluent(module: str = "confluent_kafka") -> Any:
+    return library(module, "kafka", "hr.kafka")
+
+
+class Place(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+    @staticmethod
+    def of(name: str) -> Place:
+        topic, _, number = name.rpartition("/")
+        return Place(topic, int(number))
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where brokers are, and how they are spoken to. `settings` may be secret: they are in no text."""
+
+    servers: str
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def admin(self, hear: Callable[[Any], None]) -> Any:
+        """For questions; what goes wrong meanwhile is told to `hear`."""
+        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": hear}
+        return confluent("confluent_kafka.admin").AdminClient(settings)
+
+    def consumer(self) -> Any:
+        """For ranges: it is told what to read, and joins no group."""
+        return confluent().Consumer(
+            {
+                **self._common(),
+                "group.id": "headrace",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 10,  # what is read is there; the next range waits for an answer that is late
+                "topic.metadata.refresh.interval.ms": 5_000,
+            }
+        )
+
+    def _common(self) -> dict[str, Any]:
+        quiet = {"log_level": 0, "error_cb": _say_nothing, "reconnect.backoff.max.ms": 1_000}
+        return {**quiet, **self.settings, "bootstrap.servers": self.servers}
+
+    def words(self, error: object) -> str:
+        """Of an error, without anything that was set."""
+        text = str(error)
+        for value in sorted(map(str, self.settings.values()), key=len, reverse=True):
+            text = text.replace(value, "***") if len(value) > 3 else text
+        return text
+
+
+def _say_nothing(error: object) -> None:
+    """Whoever waits for an answer sees that there is none."""
+
+
+def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> Servers:
+    found = servers if isinstance(servers, str) else ",".join(map(str, servers)) if servers else ""
+    if not found.strip():
+        raise QueryError("servers must name at least one broker, such as 'localhost:9092'; found none")
+    given = dict(settings or {})
+    for name, instead in OURS.items():
+        if name in given:
+            say = f"give it as {instead}" if instead else "headrace sets it itself"
+            raise QueryError(f"settings must not have {name!r}: {say}")
+    if wrong := [name for name in given if not isinstance(name, str)]:
+        raise QueryTypeError(f"settings must be those of librdkafka by name, such as 'sasl.password'; found {wrong!r}")
+    found_servers = Servers(found, given)
+    _try(found_servers)
+    return found_servers
+
+
+def _try(servers: Servers) -> None:
+    """A setting that does not exist, or a value that cannot be, is known before anything runs."""
+    try:
+        servers.consumer().close()
+    except (TypeError, ValueError, confluent().KafkaException) as error:
+        raise QueryError(f"the settings for Kafka cannot be used: {servers.words(_reason(error))}") from None
+
+
+def _reason(error: Any) -> str:
+    inner = error.args[0] if error.args else error
+    return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+@dataclass(frozen=True)
+class Topic:
+    id: str  # the broker's own name: a topic that was made again has another
+    partitions: tuple[int, ...]
+
+
+class Client:
+    """A broker that is asked in the driver."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self._admin: Any = None
+        self._answered = False  # once: whoever was let in is not refused because a broker stumbles
+        self._refusal: Any = None
+
+    def _hear(self, error: Any) -> None:
+        if _is_refusal(error.name()):
+            self._refusal = error
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """By name; None: there is no such topic."""
+        kafka = confluent()
+        futures = self._asked("describe_topics", kafka.TopicCollection(list(names)))
+        return {name: self._topic(name, future) for name, future in futures.items()}
+
+    def _topic(self, name: str, future: Any) -> Topic | None:
+        unknown = confluent().KafkaError.UNKNOWN_TOPIC_OR_PART
+        try:
+            found = future.result(2 * ASKED)
+        except Exception as error:
+            if _code(error) == unknown:
+                return None
+            raise self._told(error, f"topic {name!r}") from None
+        return Topic(str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
+
+    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
+        return self._offsets(places, self._spec.earliest())
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Up to which messages are stable."""
+        return self._offsets(places, self._spec.latest())
+
+    def starts(self, places: Sequence[Place], start: Start) -> dict[Place, int]:
+        """Where reading begins."""
+        if start == "earliest":
+            return self.beginnings(places)
+        ends = self.ends(places)
+        if not isinstance(start, dt.datetime):
+            return ends
+        found = self._offsets(places, self._spec.for_timestamp(-(-micros(start) // 1000)))
+        return {place: ends[place] if offset < 0 else min(offset, ends[place]) for place, offset in found.items()}
+
+    @property
+    def _spec(self) -> Any:
+        return confluent("confluent_kafka.admin").OffsetSpec
+
+    def _offsets(self, places: Iterable[Place], spec: Any) -> dict[Place, int]:
+        kafka = confluent()
+        asked = {kafka.TopicPartition(*place): spec for place in places}
+        if not asked:
+            return {}
+        futures = self._asked("list_offsets", asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED)
+        found = {}
+        for at, future in futures.items():
+            place = Place(at.topic, at.partition)
+            try:
+                found[place] = future.result(2 * ASKED).offset
+                self._answered = True
+            except Exception as error:
+                raise self._told(error, f"partition {place.name}") from None
+        return found
+
+    def _asked(self, question: str, *about: Any, **how: Any) -> Any:
+        try:
+            if self._admin is None:
+                self._admin = self.servers.admin(self._hear)
+            return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
+        except confluent().KafkaException as error:
+            raise self._told(error, "the brokers") from None
+
+    def _told(self, error: Exception, what: str) -> SourceError:
+        """An answer that will not change is an error; for any other there is a later."""
+        inner: Any = error.args[0] if error.args else error
+        name = inner.name() if hasattr(inner, "name") else type(error).__name__
+        if self._admin is not None:
+            self._admin.poll(0)  # tells what was heard
+        if self._refusal is not None and not self._answered:
+            inner, name = self._refusal, self._refusal.name()
+        words = self.servers.words(inner.str() if hasattr(inner, "str") else inner)
+        if _is_refusal(name):
+            return SourceError(f"Kafka at {self.servers.servers} refuses {what}: {words}; correct servers or settings")
+        return SourceAway(f"Kafka at {self.servers.servers} gives no answer about {what}: {words}")
+
+
+def _is_refusal(name: str) -> bool:
+    """Whether an error, by its name, is an answer that will not change."""
+    return any(word in name for word in REFUSED)
+
+
+def _code(error: Exception) -> int | None:
+    inner: Any = error.args[0] if error.args else None
+    return inner.code() if hasattr(inner, "code") else None

@@ -1,0 +1,349 @@
+"""Messages as rows: JSON, Avro, Arrow, or as they are.
+
+Invariant: `rows` gives the rows of every message that can be read, in order, and says of every other where it stands and
+why; the answer for a message depends on no other. JSON is parsed many messages at a time: they are joined by newlines, and
+since each begins with `{` and ends with `}`, rows can only be as many as messages if each message is one object.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from headrace.errors import QueryError, QueryTypeError, SourceError
+from headrace.extras import library
+from headrace.sources import same_kind
+from headrace.types import TS_TYPE
+
+FORMATS = ("json", "avro", "arrow", "raw")
+WRITTEN = "@timestamp"  # as the name of the time: when the message was written
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MESSAGE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TS_TYPE),
+    ]
+)
+NOTHING = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
+Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
+
+
+@dataclass(frozen=True)
+class Decoder(ABC):
+    """schema: of the rows, the time of the message included if that was asked for."""
+
+    schema: pa.Schema
+
+    def rows(self, messages: Sequence[Any], columns: Sequence[str]) -> tuple[pa.Table, Wrong]:
+        """The rows of messages, these columns only; and which cannot be read."""
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        inner = pa.schema([field for field in wanted if field.name != WRITTEN])
+        parts, wrong = self._decoded(messages, inner)
+        if not parts:
+            return wanted.empty_table(), wrong
+        tables = [
+            self._with_time(table, [messages[at] for at in places], counts, wanted) for table, places, counts in parts
+        ]
+        return pa.concat_tables(tables), wrong
+
+    @abstractmethod
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]: ...
+
+    def _with_time(
+        self, table: pa.Table, messages: Sequence[Any], counts: Sequence[int] | None, wanted: pa.Schema
+    ) -> pa.Table:
+        if WRITTEN in wanted.names:
+            times = _times(messages)
+            if counts is not None:
+                rows = [place for place, count in enumerate(counts) for _ in range(count)]
+                times = times.take(pa.array(rows, pa.int64()))
+            table = table.append_column(WRITTEN, times)
+        return table.select(wanted.names)
+
+
+Part = tuple[pa.Table, Sequence[int], Sequence[int] | None]  # rows, of which messages, how many of each (None: one)
+
+
+class Raw(Decoder):
+    """Messages as they are."""
+
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
+        return ([(as_messages(messages, schema), range(len(messages)), None)] if messages else []), []
+
+
+def as_messages(messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    """Messages with some columns of `MESSAGE`."""
+    made: dict[str, Callable[[], list[Any]]] = {
+        "key": lambda: [_bytes(m.key()) for m in messages],
+        "value": lambda: [_bytes(m.value()) for m in messages],
+        "headers": lambda: [[{"key": k, "value": _bytes(v)} for k, v in m.headers() or ()] for m in messages],
+        "topic": lambda: [m.topic() for m in messages],
+        "partition": lambda: [m.partition() for m in messages],
+        "offset": lambda: [m.offset() for m in messages],
+    }
+    columns = [
+        _times(messages) if field.name == "timestamp" else pa.array(made[field.name](), field.type) for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _times(messages: Sequence[Any]) -> pa.Array:
+    """When they were written; none where the broker does not tell."""
+    found = [when if kind else None for kind, when in (message.timestamp() for message in messages)]
+    return pc.cast(pa.array(found, pa.timestamp("ms", "UTC")), TS_TYPE)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------------
+
+
+class Json(Decoder):
+    """One object per message. A time is text as in ISO 8601, or a number in the unit of its type."""
+
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
+        good: list[int] = []
+        lines: list[bytes] = []
+        wrong: Wrong = []
+        for place, message in enumerate(messages):
+            line = _line(message.value())
+            if line is None:
+                wrong.append((place, _no_object(message.value())))
+            else:
+                good.append(place)
+                lines.append(line)
+        parts: list[Part] = []
+        self._parse(lines, good, schema, parts, wrong)
+        return parts, sorted(wrong)
+
+    def _parse(self, lines: list[bytes], places: list[int], schema: pa.Schema, parts: list[Part], wrong: Wrong) -> None:
+        """All at once, or by halves until it is known which cannot be read."""
+        if not lines:
+            return
+        try:
+            parts.append((_parsed(lines, schema if schema.names else NOTHING), places, None))
+        except pa.ArrowException as error:
+            if len(lines) == 1:
+                wrong.append((places[0], _kind_of_fault(error)))
+                return
+            half = len(lines) // 2
+            self._parse(lines[:half], places[:half], schema, parts, wrong)
+            self._parse(lines[half:], places[half:], schema, parts, wrong)
+
+
+def _line(value: Any) -> bytes | None:
+    """A message on one line, if it can be an object at all: outside of texts a newline means nothing, within it is wrong."""
+    line = _bytes(value) or b""
+    if line[:1] != b"{" or line[-1:] != b"}":
+        line = line.strip()
+        if line[:1] != b"{" or line[-1:] != b"}":
+            return None
+    return line if b"\n" not in line else line.replace(b"\n", b" ") if _is_json(line) else None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _no_object(value: Any) -> str:
+    return "it has no value" if value is None else "it is no JSON object"
+
+
+def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """One row per line; texts and numbers as times alike."""
+    try:
+        return _read(lines, schema, schema)
+    except pa.ArrowInvalid:
+        numbers = pa.schema([_as_number(field) for field in schema])
+        if numbers.equals(schema):
+            raise
+        return _read(lines, numbers, schema)
+
+
+def _as_number(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+
+
+def _read(lines: Sequence[bytes], stored: pa.Schema, schema: pa.Schema) -> pa.Table:
+    data = b"\n".join(lines)
+    table = pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=stored, unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != len(lines):
+        raise pa.ArrowInvalid("it is not one JSON object")
+    table.validate(full=True)
+    return table.select(schema.names).cast(schema)
+
+
+def _kind_of_fault(error: Exception) -> str:
+    """What is wrong, without what stands in the message."""
+    text = str(error).splitlines()[0]
+    text = text.partition("couldn't parse:")[0].rstrip(", ")
+    return text.removesuffix(" in row 0") or type(error).__name__
+
+
+# --- Avro --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Avro(Decoder):
+    """One record per message, as its writer wrote it: without a header."""
+
+    written: str = ""  # the schema of those who write, as JSON
+
+    @cached_property
+    def _schema(self) -> Any:
+        return _fastavro().parse_schema(json.loads(self.written))
+
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
+        records: list[dict[str, Any]] = []
+        places: list[int] = []
+        wrong: Wrong = []
+        for place, message in enumerate(messages):
+            try:
+                record = self._record(_bytes(message.value()) or b"")
+                records.append({name: record[name] for name in schema.names})
+                places.append(place)
+            except Exception as error:  # whatever bytes that are no record lead to
+                wrong.append((place, f"it is no record of the Avro schema ({type(error).__name__})"))
+        parts: list[Part] = []
+        _gather(records, places, schema, parts, wrong)
+        return parts, sorted(wrong)
+
+    def _record(self, value: bytes) -> Any:
+        data = BytesIO(value)
+        found = _fastavro().schemaless_reader(data, self._schema, None)
+        if data.read(1):
+            raise ValueError("bytes follow the record")
+        return found
+
+
+def _gather(
+    records: list[dict[str, Any]], places: list[int], schema: pa.Schema, parts: list[Part], wrong: Wrong
+) -> None:
+    """Records as rows; by halves where one has a value that the schema has no room for."""
+    if not records:
+        return
+    try:
+        made = pa.array(records, pa.struct(list(schema)))
+        parts.append((pa.Table.from_struct_array(made) if schema.names else _rows(len(records)), places, None))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if len(records) == 1:
+            wrong.append((places[0], f"a value does not fit the schema ({type(error).__name__})"))
+            return
+        half = len(records) // 2
+        _gather(records[:half], places[:half], schema, parts, wrong)
+        _gather(records[half:], places[half:], schema, parts, wrong)
+
+
+def _rows(count: int) -> pa.Table:
+    """Rows of no column."""
+    return pa.table({"_": pa.nulls(count)}).select([])
+
+
+def _fastavro() -> Any:
+    return library("fastavro", "kafka", 'hr.kafka(format="avro")')
+
+
+# --- Arrow -------------------------------------------------------------------------------------------------------------
+
+
+class Arrow(Decoder):
+    """A stream of record batches per message: a whole window of rows at once."""
+
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
+        parts: list[Part] = []
+        wrong: Wrong = []
+        for place, message in enumerate(messages):
+            try:
+                table = self._table(message.value(), schema)
+                parts.append((table, [place], [table.num_rows]))
+            except (pa.ArrowException, SourceError, TypeError, OSError, MemoryError, UnicodeDecodeError) as error:
+                wrong.append((place, f"it is no Arrow stream with these columns: {str(error).splitlines()[0][:200]}"))
+        return parts, wrong
+
+    def _table(self, value: Any, schema: pa.Schema) -> pa.Table:
+        if value is None:
+            raise SourceError("it has no value")
+        with pa.ipc.open_stream(pa.py_buffer(_bytes(value))) as reader:
+            found = reader.read_all()
+        for field in schema:
+            if found.schema.names.count(field.name) != 1 or not same_kind(found.schema.field(field.name).type, field):
+                raise SourceError(f"column {field.name!r} is missing, or of another type")
+        if not schema.names:
+            return _rows(found.num_rows)
+        chosen = found.select(schema.names)
+        chosen.validate(full=True)
+        return chosen.cast(schema)
+
+
+# --- what was asked for ------------------------------------------------------------------------------------------------
+
+
+def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decoder:
+    """Checked as far as it can be without a message."""
+    if kind not in FORMATS:
+        raise QueryError(f"format must be one of {', '.join(FORMATS)}; found {kind!r}")
+    if kind != "avro" and avro is not None:
+        raise QueryError(f'avro= is the schema of Avro messages; found it with format={kind!r}; give format="avro"')
+    if kind == "raw":
+        if schema is not None:
+            raise QueryError(f"messages as they are have the columns {', '.join(MESSAGE.names)}; leave out schema=")
+        return Raw(MESSAGE)
+    if not isinstance(schema, pa.Schema):
+        raise QueryTypeError(f"schema must be a pyarrow.Schema, the fields that are read; found {schema!r}")
+    if WRITTEN in schema.names:
+        raise QueryError(f"{WRITTEN!r} is when a message was written; give that field of the schema another name")
+    whole = schema.append(pa.field(WRITTEN, TS_TYPE)) if time == WRITTEN else schema
+    if kind == "avro":
+        return _avro(whole, avro)
+    if kind == "json":
+        _check_json(schema)
+    return {"json": Json, "arrow": Arrow}[kind](whole)
+
+
+def _avro(schema: pa.Schema, given: Any) -> Avro:
+    if given is None:
+        raise QueryError('format="avro" needs avro=, the schema of those who write, as JSON text or a dict')
+    _fastavro()
+    try:
+        text = given if isinstance(given, str) else json.dumps(given)
+        found = Avro(schema, text)
+        names = {field["name"] for field in found._schema["fields"]}
+    except Exception as error:  # whatever a wrong schema leads to
+        raise QueryError(f"avro= is no Avro schema of a record: {error}") from None
+    if missing := [name for name in schema.names if name not in names and name != WRITTEN]:
+        raise QueryError(f"the Avro schema has no field {', '.join(missing)}; it has {', '.join(sorted(names))}")
+    return found
+
+
+def _check_json(schema: pa.Schema) -> None:
+    """Types that are never read from JSON are known at once."""
+    for field in schema:
+        try:
+            _read([b"{}"], pa.schema([field]), pa.schema([field]))
+        except pa.ArrowException as error:
+            msg = f"field {field.name!r} has type {field.type}, which is not read from JSON ({error}); choose another"
+            raise QueryTypeError(msg) from None

@@ -1,0 +1,264 @@
+"""What was taken of topics: for every partition the first offset that was not.
+
+Invariant: an epoch takes of a partition the offsets [next, stop), where stop is no later than the last stable offset; `next`
+of the manifest is `stop` of the epoch before. What retention removed in between stops the run, or is passed over and
+counted, never in silence. A topic is known by the broker's own name of it: one that was deleted, or made again, stops the
+run as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from headrace.errors import SourceAway, SourceError
+from headrace.screen import printable
+from headrace.sources.kafka.client import Client, Place, Start, Topic
+from headrace.sources.kafka.reading import KafkaReader, Piece
+from headrace.state.manifest import Offsets, Reached
+from headrace.state.storage import Storage
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
+FIRST = 20_000  # messages of the first epoch: how large they are is not known yet
+ASSUMED = 1_000  # bytes of a message, before any was read
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that are away
+SAY_AGAIN = 30.0  # seconds
+PATIENCE = 60.0  # seconds that who begins waits for brokers
+HARMLESS = 30.0  # seconds in which a log that ends too early may be one whose leader has just changed
+
+
+class Range(NamedTuple):
+    """Offsets of a partition, from the first on and without the last."""
+
+    place: Place
+    start: int
+    stop: int
+
+    @property
+    def offsets(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A range that was taken of a source, and about how large a message is."""
+
+    source: str
+    range: Range
+    each: float
+
+    @property
+    def bytes(self) -> int:
+        return int(self.range.offsets * self.each)
+
+    def cut(self, most: int) -> list[Piece]:
+        topic, number = self.range.place
+        step = max(1, int(most / self.each))
+        starts = range(self.range.start, self.range.stop, step)
+        stops = [min(start + step, self.range.stop) for start in starts]
+        return [
+            Piece(topic, number, start, stop, int((stop - start) * self.each) or 1)
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+
+
+class Ledger:
+    """What was taken of the topics of one source."""
+
+    def __init__(
+        self,
+        client: Client,
+        topics: Sequence[str],
+        start: Start,
+        limit: int | None,
+        reader: KafkaReader,
+        state: Offsets,
+        *,
+        pass_gaps: bool = False,
+    ) -> None:
+        self.state, self.reader = state, reader
+        self._client, self._topics, self._start, self._limit = client, tuple(topics), start, limit
+        self._pass_gaps = pass_gaps
+        self._known = dict(state.partitions)  # as of the newest look
+        self._ids = dict(state.topics)
+        self._listed = state.listed
+        self._each: float | None = None  # bytes of a message, lately
+        self._hurry = threading.Event()
+        self._reached = False  # brokers have answered
+        self._short: dict[Place, float] = {}  # partitions that end too early: since when
+        self.silent_since = -1.0
+
+    @property
+    def partitions(self) -> Collection[str]:
+        return self._known.keys()
+
+    # --- what waits ----------------------------------------------------------------------------------------------------
+
+    def keep_to_list(self) -> None:
+        """From now on nothing is taken beyond where partitions end now, or ended when this was first asked for."""
+        self.waiting()
+        if not self._listed:
+            ends = self._patiently(lambda: self._client.ends(map(Place.of, self._known)))
+            self._known = {
+                name: reached._replace(until=max(ends[Place.of(name)], reached.next))
+                for name, reached in self._known.items()
+            }
+            self._listed = True
+
+    def waiting(self) -> list[Range]:
+        """What lies between what was taken and the last stable offset, by partition."""
+        return self._patiently(self._look)
+
+    def _look(self) -> list[Range]:
+        self._meet(self._client.topics(self._topics))
+        places = [Place.of(name) for name in self._known]
+        ends = self._client.ends(places)
+        self._check_ends(ends)
+        found = [Range(place, self._known[place.name].next, self._stop(place, ends[place])) for place in places]
+        found = [each for each in found if each.offsets > 0]
+        return self._without_gaps(found, self._client.beginnings([each.place for each in found]))
+
+    def _stop(self, place: Place, end: int) -> int:
+        until = self._known[place.name].until
+        return end if until is None else min(end, until)
+
+    def _meet(self, topics: dict[str, Topic | None]) -> None:
+        """Topics must be those that they were; partitions that are new begin where they begin."""
+        for name in self._topics:
+            topic, known = topics[name], self._ids.get(name)
+            if topic is None:
+                raise SourceError(_gone(name) if known else _missing(name, self._client.servers.servers))
+            if known not in (None, topic.id):
+                raise SourceError(_made_again(name))
+        met = {name: topic for name, topic in topics.items() if topic is not None}
+        there = [Place(name, number) for name, topic in met.items() for number in topic.partitions]
+        new = [place for place in there if place.name not in self._known]
+        if new and not self._listed:
+            first = [place for place in new if place.topic not in self._ids]
+            later = [place for place in new if place.topic in self._ids]
+            starts = self._client.starts(first, self._start) | self._client.beginnings(later)
+            self._known |= {place.name: Reached(starts[place]) for place in new}
+            if later:
+                _log.info("new partitions: %s", printable(", ".join(place.name for place in later)))
+        self._ids |= {name: topic.id for name, topic in met.items()}
+
+    def _check_ends(self, ends: dict[Place, int]) -> None:
+        """A log that ends before what was taken has lost messages; where a leader has just changed it may seem so."""
+        short = {place: end for place, end in ends.items() if end < self._known[place.name].next}
+        now = time.monotonic()
+        self._short = {place: self._short.get(place, now) for place in short}
+        for place, end in short.items():
+            words = f"partition {place.name} ends at offset {end}, but it was read up to {self._known[place.name].next}"
+            if now - self._short[place] > HARMLESS:
+                raise SourceError(f"{words}: its log was cut; restore the topic, or use a new checkpoint folder")
+            raise SourceAway(words)
+
+    def _without_gaps(self, found: Sequence[Range], beginnings: dict[Place, int]) -> list[Range]:
+        """What is left of ranges whose beginning retention has removed."""
+        whole = []
+        for each in found:
+            begins, name = beginnings[each.place], each.place.name
+            if begins > each.start:
+                self._pass(name, each, begins)
+            if (start := max(begins, each.start)) < each.stop:
+                whole.append(each._replace(start=start))
+        return whole
+
+    def _pass(self, name: str, gap: Range, begins: int) -> None:
+        stop = min(begins, gap.stop)
+        words = f"offsets {gap.start} to {stop - 1} of partition {name} are gone before they were read (retention)"
+        if not self._pass_gaps:
+            msg = f'{words}: it begins at {begins} now; give hr.kafka gaps="count" to go on without them, or use a new checkpoint folder'
+            raise SourceError(msg)
+        _log.warning("%s: %s are passed over and counted", printable(words), stop - gap.start)
+        known = self._known[name]
+        self._known[name] = known._replace(next=stop, lost=known.lost + stop - gap.start)
+
+    # --- what an epoch takes -------------------------------------------------------------------------------------------
+
+    def choose(self, waiting: Sequence[Range], ahead: Collection[str] = ()) -> list[Range]:
+        """An equal share of the epoch for every partition; what one does not need is for the others."""
+        open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
+        left, found = self._most(), []
+        for number, each in enumerate(open_):
+            share = min(each.offsets, max(1, left // (len(open_) - number)))
+            found.append(each._replace(stop=each.start + share))
+            left -= share
+        return sorted(found)
+
+    def _most(self) -> int:
+        if self._limit is not None:
+            return self._limit
+        return FIRST if self._each is None else max(1, int(MOST_BYTES / self._each))
+
+    def left(self, waiting: Sequence[Range], chosen: Sequence[Range]) -> dict[str, int]:
+        found = {each.place.name: each.offsets for each in waiting}
+        for each in chosen:
+            found[each.place.name] -= each.offsets
+        return found
+
+    def cuts(self, source: str, chosen: Sequence[Range]) -> list[Taken]:
+        return [Taken(source, each, self._each or ASSUMED) for each in chosen]
+
+    # --- what was taken ------------------------------------------------------------------------------------------------
+
+    def record(self, storage: Storage, epoch: int, chosen: Sequence[Range]) -> Offsets:
+        taken = {each.place.name: each.stop for each in chosen}
+        known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
+        return Offsets(dict(self._ids), known, self._listed)
+
+    def accept(self, state: Offsets, chosen: Sequence[Range], read: int) -> None:
+        self.state, self._known = state, dict(state.partitions)
+        if offsets := sum(each.offsets for each in chosen):
+            each = max(1.0, read / offsets)
+            self._each = each if self._each is None else (self._each + each) / 2
+
+    # --- brokers that are away -----------------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        self._hurry.set()
+
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        """An answer, whenever it comes; who has never had one waits for a while only."""
+        began, said, pause = time.monotonic(), -SAY_AGAIN, FIRST_WAIT
+        while True:
+            try:
+                found = ask()
+            except SourceAway as error:
+                waited = time.monotonic() - began
+                if self._hurry.is_set():
+                    raise
+                if not self._reached and waited + pause > PATIENCE:
+                    raise SourceError(
+                        f"{error}; waited {waited:.0f} seconds; are servers and settings right?"
+                    ) from None
+                if waited - said >= SAY_AGAIN:
+                    said = waited
+                    _log.warning("the run waits for Kafka: %s", printable(str(error)))
+                self._hurry.wait(pause)
+                pause = min(2 * pause, LONGEST_WAIT)
+            else:
+                self._reached = True
+                if said >= 0:
+                    self.silent_since = time.monotonic()  # nobody could write meanwhile
+                    _log.warning("Kafka is back after %.1f seconds", self.silent_since - began)
+                return found
+
+
+def _gone(topic: str) -> str:
+    return f"topic {topic!r} is gone: it was deleted since it was last read; what was committed is safe; a topic made anew needs a new checkpoint folder"
+
+
+def _made_again(topic: str) -> str:
+    return f"topic {topic!r} was deleted and made again, or is that of another cluster: its offsets are not those that were read; use a new checkpoint folder"
+
+
+def _missing(topic: str, servers: str) -> str:
+    return f"there is no topic {topic!r} at {servers}; create it first, or correct its name"

@@ -1,0 +1,258 @@
+"""A Kafka broker of one node on this machine, from the jars of a folder: for tests, the demo and measurements.
+
+It can be stopped, killed and started again, on the same ports and the same data, as in life. Ports are chosen below those
+that the system hands to outgoing connections, so nobody takes them while the broker is away; one that another server has
+is seen when the broker cannot bind it, and others are chosen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import EngineError
+from headrace.extras import library
+
+JARS = "HEADRACE_KAFKA_JARS"
+ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start
+USER, PASSWORD = "anna", "p@ss;w'rd-4826"  # of the listener that wants a login
+PORTS = range(15_000, 32_000)
+ATTEMPTS = 20
+READY, TAKEN = b"Kafka Server started", b"Address already in use"
+LONGEST = 300.0  # seconds that a start may take
+HEAP = ["-Xms128m", "-Xmx512m"]
+SHORT = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-Xlog:all=error:stderr"]
+LOGS = [
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+]
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAIN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAIN",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    f' user_{USER}="{PASSWORD}";',
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "3000",
+    "log.retention.ms": "-1",  # messages carry times of long ago: a topic has a retention if it is given one
+    "log.retention.check.interval.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    **{
+        f"{topic}.{name}": "1"
+        for topic, names in {
+            "offsets.topic": ("replication.factor", "num.partitions"),
+            "transaction.state.log": ("replication.factor", "min.isr", "num.partitions"),
+            "share.coordinator.state.topic": ("replication.factor", "min.isr", "num.partitions"),
+        }.items()
+        for name in names
+    },
+}
+
+
+class Broker:
+    """Runs from the moment it is made. `servers` is where it answers; `secured`, where it wants `login`."""
+
+    def __init__(self, jars: Path, settings: Mapping[str, str] | None = None, *, archive: Path | None = None) -> None:
+        self.jars, self.settings = jars, {**SETTINGS, **(settings or {})}
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
+        self._archive, self._admin = archive, None
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.remove)
+        self.ports = _ports()
+        self._write_settings()
+        self._format()
+        self._start(ATTEMPTS)
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    @property
+    def secured(self) -> str:
+        return f"127.0.0.1:{self.ports[1]}"
+
+    @property
+    def login(self) -> dict[str, str]:
+        """A client's settings for `secured`."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+
+    @property
+    def admin(self) -> Any:
+        """A client for topics and offsets; it lives as long as the broker."""
+        if self._admin is None:
+            admin = library("confluent_kafka.admin", "kafka", "a broker's client")
+            self._admin = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return self._admin
+
+    # --- its life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Again, on the same ports and the same data."""
+        self._start(1)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """The process and all its data."""
+        self.kill()
+        atexit.unregister(self.remove)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- topics --------------------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
+        """A topic; settings as `retention_ms="1000"`. Its name."""
+        new = library("confluent_kafka.admin", "kafka", "a broker's client").NewTopic
+        config = {name.replace("_", "."): value for name, value in settings.items()}
+        self._done(self.admin.create_topics([new(topic, partitions, 1, config=config)]))
+        return topic
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """More partitions: so many in all."""
+        new = library("confluent_kafka.admin", "kafka", "a broker's client").NewPartitions
+        self._done(self.admin.create_partitions([new(topic, partitions)]))
+
+    def delete(self, topic: str) -> None:
+        self._done(self.admin.delete_topics([topic]))
+
+    def cut(self, topic: str, partition: int, offset: int) -> None:
+        """Remove what lies before an offset, as retention does."""
+        place = library("confluent_kafka", "kafka", "a broker's client").TopicPartition
+        self._done(self.admin.delete_records([place(topic, partition, offset)]))
+
+    @staticmethod
+    def _done(futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(60)
+
+    # --- its process ---------------------------------------------------------------------------------------------------
+
+    def _start(self, attempts: int) -> None:
+        assert self._process is None, "it is running"
+        for left in reversed(range(attempts)):
+            log = self.folder / "log"
+            with open(log, "wb") as output:
+                self._process = subprocess.Popen(  # noqa: S603
+                    [*self._java(), "kafka.Kafka", str(self._file)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.folder,
+                    start_new_session=True,  # Ctrl-C is for those who use it
+                )
+            if self._is_ready(log):
+                return
+            said = log.read_bytes()
+            self.kill()
+            if TAKEN not in said or not left:
+                raise EngineError(f"the Kafka broker did not start: {said[-2000:].decode(errors='replace')}")
+            self.ports = _ports()
+            self._write_settings()
+
+    def _is_ready(self, log: Path) -> bool:
+        end = time.monotonic() + LONGEST
+        while self._process is not None and self._process.poll() is None and time.monotonic() < end:
+            if READY in log.read_bytes():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            process.wait()
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _write_settings(self) -> None:
+        plain, login, controller = (f"127.0.0.1:{port}" for port in self.ports)
+        places = {
+            "listeners": f"PLAIN://{plain},LOGIN://{login},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAIN://{plain},LOGIN://{login}",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(self.folder / "data"),
+        }
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in {**self.settings, **places}.items()))
+
+    def _format(self) -> None:
+        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file)]
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+        if done.returncode:
+            raise EngineError(f"the Kafka broker's folder cannot be made: {done.stderr.decode(errors='replace')}")
+
+    def _java(self) -> list[str]:
+        paths = ":".join(map(str, sorted(self.jars.glob("*.jar"))))
+        return [java() or "java", *HEAP, *SHORT, *self._classes(), *LOGS, "-cp", paths]
+
+    def _classes(self) -> list[str]:
+        if self._archive is not None:
+            return [f"-XX:ArchiveClassesAtExit={self._archive}"]
+        found = self.jars.parent / ARCHIVE
+        return [f"-XX:SharedArchiveFile={found}"] if found.exists() else []
+
+
+def java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(f"{home}/bin/java" if home else "java")
+
+
+def jars(*folders: Path) -> Path | None:
+    """The folder with the broker's jars: the one that HEADRACE_KAFKA_JARS names, or the first of these that has them."""
+    named = os.environ.get(JARS)
+    places = [Path(named)] if named else folders
+    return next(
+        (
+            place.absolute()
+            for place in places
+            if any(place.glob("kafka_2.*.jar")) and any(place.glob("slf4j-simple-*.jar"))
+        ),
+        None,
+    )
+
+
+def make_archive(jars: Path) -> None:
+    """Of the classes that a broker loads; nothing depends on it."""
+    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
+        made = Path(folder) / ARCHIVE
+        broker = Broker(jars, archive=made)
+        broker.create("warm")
+        broker.stop()
+        broker.remove()
+        made.rename(jars.parent / ARCHIVE)
+
+
+def _ports() -> list[int]:
+    """Three; whether they are free is seen when they are bound."""
+    return random.SystemRandom().sample(PORTS, 3)

@@ -1,0 +1,185 @@
+"""What was taken of topics, without a broker: one that is moved by hand answers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from headrace.errors import SourceAway, SourceError
+from headrace.sources.kafka import ledger as module
+from headrace.sources.kafka.client import Place, Servers, Topic
+from headrace.sources.kafka.ledger import Ledger, Range
+from headrace.state.manifest import Offsets, Reached
+
+
+class Brokers:
+    """Answers as `client.Client`."""
+
+    servers = Servers("nowhere:1")
+
+    def __init__(self, **ends: int) -> None:
+        self.logs = {Place("t", int(name[1:])): [0, end] for name, end in ends.items()}
+        self.id, self.away = "first", 0
+
+    def topics(self, names: Any) -> dict[str, Topic | None]:
+        if self.away:
+            self.away -= 1
+            raise SourceAway("no answer")
+        there = tuple(sorted(place.number for place in self.logs))
+        return {name: Topic(self.id, there) if there else None for name in names}
+
+    def beginnings(self, places: Any) -> dict[Place, int]:
+        return {place: self.logs[place][0] for place in places}
+
+    def ends(self, places: Any) -> dict[Place, int]:
+        return {place: self.logs[place][1] for place in places}
+
+    def starts(self, places: Any, start: Any) -> dict[Place, int]:
+        return self.beginnings(places) if start == "earliest" else self.ends(places)
+
+
+def ledger(brokers: Brokers, state: Offsets | None = None, start: str = "earliest", **options: Any) -> Ledger:
+    client: Any = brokers
+    reader: Any = None
+    limit = options.pop("limit", None)
+    return Ledger(client, ["t"], start, limit, reader, state or Offsets(), **options)
+
+
+def take(found: Ledger) -> dict[str, tuple[int, int]]:
+    """An epoch, committed: what it took."""
+    chosen = found.choose(found.waiting())
+    state: Any = found.record(None, 0, chosen)  # type: ignore[arg-type]
+    found.accept(state, chosen, 100 * sum(each.offsets for each in chosen))
+    return {each.place.name: (each.start, each.stop) for each in chosen}
+
+
+def test_every_offset_is_taken_once_over_epochs_and_starts():
+    brokers = Brokers(p0=250, p1=30)
+    first = ledger(brokers, limit=100)
+    assert take(first) == {"t/0": (0, 70), "t/1": (0, 30)}
+    brokers.logs[Place("t", 1)][1] = 40
+    again = ledger(brokers, first.state, limit=100)
+    assert take(again) == {"t/0": (70, 160), "t/1": (30, 40)}
+    assert take(again) == {"t/0": (160, 250)}
+    assert take(again) == {}
+    assert again.state == Offsets({"t": "first"}, {"t/0": Reached(250), "t/1": Reached(40)})
+
+
+def test_what_is_not_committed_is_taken_again():
+    found = ledger(Brokers(p0=10))
+    chosen = found.choose(found.waiting())
+    found.record(None, 0, chosen)  # type: ignore[arg-type]
+    assert found.choose(found.waiting()) == chosen == [Range(Place("t", 0), 0, 10)]
+
+
+def test_partitions_that_are_ahead_wait():
+    found = ledger(Brokers(p0=10, p1=10), limit=8)
+    waiting = found.waiting()
+    assert [each.place.number for each in found.choose(waiting, ["t/0"])] == [1]
+    assert found.left(waiting, found.choose(waiting, ["t/0"])) == {"t/0": 10, "t/1": 2}
+
+
+def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FIRST", 50)
+    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    found = ledger(Brokers(p0=1000))
+    assert take(found) == {"t/0": (0, 50)}, "before any was read"
+    assert take(found) == {"t/0": (50, 250)}, "of 100 bytes each"
+    assert [p.start for p in found.cuts("s", [Range(Place("t", 0), 0, 200)])[0].cut(5_000)] == [0, 50, 100, 150]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning_whatever_the_start():
+    brokers = Brokers(p0=10)
+    found = ledger(brokers, start="latest")
+    assert take(found) == {}
+    brokers.logs[Place("t", 0)][1] = 12
+    brokers.logs[Place("t", 1)] = [0, 3]
+    assert take(found) == {"t/0": (10, 12), "t/1": (0, 3)}
+    assert set(found.partitions) == {"t/0", "t/1"}
+
+
+def test_a_run_that_is_to_end_keeps_to_where_partitions_ended_also_when_it_is_killed():
+    brokers = Brokers(p0=10, p1=0)
+    found = ledger(brokers, limit=4)
+    found.keep_to_list()
+    brokers.logs[Place("t", 0)][1], brokers.logs[Place("t", 2)] = 99, [0, 5]
+    assert take(found) == {"t/0": (0, 4)}
+    again = ledger(brokers, found.state, limit=100)
+    again.keep_to_list()
+    assert take(again) == {"t/0": (4, 10)}
+    assert take(again) == {}
+
+
+def test_what_retention_removed_is_named():
+    brokers = Brokers(p0=100)
+    found = ledger(brokers, limit=10)
+    take(found)
+    brokers.logs[Place("t", 0)][0] = 40
+    with pytest.raises(
+        SourceError, match=r"offsets 10 to 39 of partition t/0 are gone .*begins at 40 now.*gaps=\"count\""
+    ):
+        found.waiting()
+
+
+def test_or_passed_over_and_counted(caplog: pytest.LogCaptureFixture):
+    brokers = Brokers(p0=100)
+    found = ledger(brokers, limit=10, pass_gaps=True)
+    take(found)
+    brokers.logs[Place("t", 0)][0] = 40
+    with caplog.at_level(logging.WARNING):
+        assert take(found) == {"t/0": (40, 50)}
+    assert "30 are passed over and counted" in caplog.text
+    brokers.logs[Place("t", 0)] = [100, 100]
+    assert take(found) == {}
+    brokers.logs[Place("t", 0)] = [100, 101]
+    assert take(found) == {"t/0": (100, 101)}
+    assert found.state.partitions["t/0"] == Reached(101, None, 80)
+
+
+def test_a_topic_that_is_gone_or_another_is_named():
+    brokers = Brokers(p0=10)
+    found = ledger(brokers)
+    take(found)
+    brokers.id = "second"
+    with pytest.raises(SourceError, match=r"topic 't' was deleted and made again"):
+        found.waiting()
+    brokers.logs = {}
+    with pytest.raises(SourceError, match=r"topic 't' is gone: it was deleted"):
+        found.waiting()
+    with pytest.raises(SourceError, match=r"there is no topic 't' at nowhere:1; create it first"):
+        ledger(brokers).waiting()
+
+
+def test_a_log_that_ends_too_early_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch):
+    brokers = Brokers(p0=10)
+    found = ledger(brokers)
+    take(found)
+    brokers.logs[Place("t", 0)][1] = 7
+    monkeypatch.setattr(module, "HARMLESS", 0.3)
+    with pytest.raises(SourceError, match=r"partition t/0 ends at offset 7, but it was read up to 10: its log was cut"):
+        found.waiting()
+
+
+def test_brokers_that_are_away_are_waited_for_aloud_and_silence_begins_anew(caplog: pytest.LogCaptureFixture):
+    brokers = Brokers(p0=10)
+    found = ledger(brokers)
+    assert found.silent_since < 0
+    brokers.away = 2
+    with caplog.at_level(logging.WARNING):
+        assert take(found) == {"t/0": (0, 10)}
+    assert "the run waits for Kafka: no answer" in caplog.text and "Kafka is back after" in caplog.text
+    assert found.silent_since > 0
+
+
+def test_who_is_to_end_waits_for_nobody_and_who_never_had_an_answer_not_forever(monkeypatch: pytest.MonkeyPatch):
+    brokers = Brokers(p0=10)
+    brokers.away = 1000
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    with pytest.raises(SourceError, match=r"no answer; waited 0 seconds; are servers and settings right\?"):
+        ledger(brokers).waiting()
+    found = ledger(brokers)
+    found.hurry()
+    with pytest.raises(SourceAway):
+        found.waiting()
