@@ -33,6 +33,7 @@ COLUMNS = {
     "count": ["ts", "key", "n"],
     "sessions": ["key", "began", "last", "n"],
     "split": ["ts", "substream", "type", "n"],
+    "copy": ["ts", "key", "payload", "x"],
 }
 Words = npt.NDArray[np.uint64]
 
@@ -113,6 +114,8 @@ def questions(case: Case, folder: Path) -> Iterator[str]:
         yield _count(f"read_parquet('{sides[0]}/*.parquet')")
     elif query.kind == "sessions":
         yield _sessions(query, f"read_parquet('{sides[0]}/*.parquet')")
+    elif query.kind == "copy":
+        yield f"select * from read_parquet('{sides[0]}/*.parquet')"
     elif query.kind == "split":
         yield _split(query, case.streams.sides[0])
     elif query.kind == "figure-8":

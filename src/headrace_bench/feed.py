@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,21 @@ class Latency:
     p99: float
 
 
+def words(age: Latency | None) -> str:
+    return "it gave no result" if age is None else f"p50 {age.p50:.2f} s, p99 {age.p99:.2f} s, {age.missing:,} missing"
+
+
+def figures(age: Latency | None) -> dict[str, Any]:
+    return {} if age is None else {"p50": age.p50, "p95": age.p95, "p99": age.p99, "missing": age.missing}
+
+
 def run_live(system: System, case: Case, epoch: str) -> Latency | None:
     """Feed a system in real time; None when it did not start or gave no result."""
     with scratch("live") as folder, scratch("run") as work:
         staged, shown = folder / "staged", folder / "shown"
         workload.write(case.streams, staged)
         _begin(staged, shown, case.streams)
-        options = {"epoch": epoch, "files_per_epoch": None, "delay": 5, "checkpoint_ms": _milliseconds(epoch)}
+        options = {"epoch": epoch, "files_per_epoch": None, "delay": 5, "checkpoint_ms": milliseconds(epoch)}
         options |= {"follow": ", 'source.monitor-interval' = '100 ms'", "tuples": case.streams.tuples}
         with process(system, case, shown, work, **options) as (started, _):
             if (
@@ -60,13 +68,13 @@ def run_live(system: System, case: Case, epoch: str) -> Latency | None:
                 return None
             arrivals = _feed(staged, shown, case.streams)
             wait(lambda: done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
-            time.sleep(2 * _milliseconds(epoch) / 1000)  # what has been processed becomes visible
+            time.sleep(2 * milliseconds(epoch) / 1000)  # what has been processed becomes visible
             (work / "stop").touch()
             wait(lambda: started.poll() is not None, 5.0)
-        return _latency(case, shown, work / "out", arrivals)
+        return latency(case, shown, _visible(work / "out", COLUMNS[case.query.kind]), arrivals)
 
 
-def _milliseconds(epoch: str) -> int:
+def milliseconds(epoch: str) -> int:
     return int(epoch.split()[0])
 
 
@@ -127,18 +135,17 @@ def appear(staged: Path, shown: Path, names: Sequence[Sequence[Path]], seconds: 
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 
-def _latency(case: Case, shown: Path, out: Path, arrivals: Floats) -> Latency | None:
-    """Ages of the results that belong to the measured time."""
-    ages = [_ages(case, table, arrivals, at) for at, table in _visible(out, COLUMNS[case.query.kind])]
-    found = np.concatenate(ages) if ages else np.zeros(0)
-    expected = len(_ages(case, _expected(case, shown), arrivals, 0.0))
+def latency(case: Case, shown: Path, results: Iterable[tuple[float, pa.Table]], arrivals: Floats) -> Latency | None:
+    """Of the results that belong to the measured time, by when they could be seen; `shown`: the tuples, as files."""
+    found = np.concatenate([np.zeros(0), *(ages(case, table, arrivals, at) for at, table in results)])
+    wanted = len(ages(case, expected(case, shown), arrivals, 0.0))
     if not len(found):
         return None
     p50, p95, p99 = (float(q) for q in np.quantile(found, [0.5, 0.95, 0.99]))
-    return Latency(len(found), expected - len(found), p50, p95, p99)
+    return Latency(len(found), wanted - len(found), p50, p95, p99)
 
 
-def _ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
+def ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
     """Seconds from the arrival of the later tuple, for results with both tuples before the tail and one after warm-up."""
     streams = case.streams
     if case.query.kind == "table":
@@ -173,7 +180,7 @@ def _logged(log: Path) -> Iterator[tuple[str, float]]:
                 yield name, entry.stat().st_ctime
 
 
-def _expected(case: Case, shown: Path) -> pa.Table:
+def expected(case: Case, shown: Path) -> pa.Table:
     """All results, by DuckDB."""
     with duckdb.connect() as connection:
         connection.execute("set threads = 2; set TimeZone = 'UTC'")

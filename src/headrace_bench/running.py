@@ -116,12 +116,16 @@ def _settle() -> None:
     os.sched_setaffinity(0, cores())
 
 
-def run_once(system: System, case: Case, source: Path, **options: Any) -> Outcome:
-    """One round of one system."""
+def run_once(
+    system: System, case: Case, source: Path, collect: Callable[[Path], None] | None = None, **options: Any
+) -> Outcome:
+    """One round of one system; `collect`: fetches its answer from where it went, as files in a folder."""
     with scratch("run") as work:
         with process(system, case, source, work, **options) as (started, meter):
             code = _wait(started, case, work)
         ended = Ended(code, meter, _said(work))
+        if collect is not None and code == 0:
+            collect(work / "out")
         return _outcome(system, case, work, ended)
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from headrace_bench import (
     adaptive,
     aggregate,
+    connect,
     growth,
     join,
     latency,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "split": split.run,
     "state": state.run,
     "adaptive": adaptive.run,
+    "connect": connect.run,
 }
 WITH_FLINK = {"join", "theta", "aggregate", "latency"}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace_bench import compare, systems
-from headrace_bench.feed import Latency, run_live
+from headrace_bench.feed import figures, run_live, words
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Report, number
 from headrace_bench.running import JudgedCase, alternating, run_case
@@ -97,17 +97,9 @@ def _ages(options: Options, contenders: Sequence[systems.System]) -> list[dict[s
         for turn in range(options.rounds):
             for system in alternating(contenders, turn):
                 age = run_live(system, case, "500 milliseconds")
-                options.say(f"{case.name}, {system.name}: {_words(age)}")
-                found.append({"case": case.name, "system": system.name, "rate": case.streams.rate, **_figures(age)})
+                options.say(f"{case.name}, {system.name}: {words(age)}")
+                found.append({"case": case.name, "system": system.name, "rate": case.streams.rate, **figures(age)})
     return found
-
-
-def _words(age: Latency | None) -> str:
-    return "it gave no result" if age is None else f"p50 {age.p50:.2f} s, p99 {age.p99:.2f} s, {age.missing:,} missing"
-
-
-def _figures(age: Latency | None) -> dict[str, Any]:
-    return {} if age is None else {"p50": age.p50, "p95": age.p95, "p99": age.p99, "missing": age.missing}
 
 
 def _grid(aged: Sequence[dict[str, Any]]) -> Grid:

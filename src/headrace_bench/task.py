@@ -17,7 +17,7 @@ class Query:
     """A join of two streams (`on`, `within`) or of one with a table, an aggregate of one (`window`, `every`), both, or a processor;
     in seconds."""
 
-    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; table; session; count, sessions and split: processors
+    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; table; session; copy; count, sessions and split: processors
     on: str = ""
     how: str = "inner"
     places: dict[str, str] = field(

@@ -1,30 +1,21 @@
 """A real PostgreSQL server for tests, of whatever version is installed; `python -m tests.sinks.postgres` installs one.
 
-It refuses to run as root, so root hands it to another user. It can be stopped, killed and started again on the same port
-and the same data, as in life.
+What a server is, and how it is started, stopped and killed, is in `headrace.testing.postgres`.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-PASSWORD = "p@ss:w/rd-7913"  # every character that a URL must not have
-IN_URL = "p%40ss%3Aw%2Frd-7913"
+from headrace.testing.postgres import IN_URL, PASSWORD, Server, programs
+
 HOW = "there is no PostgreSQL server here: make setup installs one where it may (root, with apt-get); Debian: apt-get install postgresql"
 
-
-def programs() -> Path | None:
-    """The folder with initdb."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).resolve().parent if on_path else None
+__all__ = ["HOW", "IN_URL", "PASSWORD", "Server", "programs"]
 
 
 def install() -> None:
@@ -45,64 +36,6 @@ def install() -> None:
         if done.returncode:
             print(f"{' '.join(command)} failed; {HOW}", file=sys.stderr)
             return
-
-
-class Server:
-    def __init__(self) -> None:
-        found = programs()
-        assert found is not None
-        self.programs = found
-        self.folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
-        self.data, self.port = self.folder / "data", _free_port()
-        (self.folder / "password").write_text(PASSWORD)
-        if os.getuid() == 0:
-            owner = pwd.getpwnam(next(name for name in ("postgres", "nobody") if _is_user(name)))
-            for path in (self.folder, self.folder / "password"):
-                os.chown(path, owner.pw_uid, owner.pw_gid)
-            self.prefix = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
-        else:
-            self.prefix = []
-        how = ["-U", "anna", "-A", "scram-sha-256", f"--pwfile={self.folder / 'password'}", "--no-sync", "-E", "UTF8"]
-        self._run("initdb", "-D", str(self.data), *how)
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://anna:{IN_URL}@127.0.0.1:{self.port}/postgres"
-
-    def start(self) -> None:
-        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder, "port": self.port}
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._run(
-            "pg_ctl", "-D", str(self.data), "-w", "-t", "300", "-l", str(self.folder / "log"), "-o", options, "start"
-        )
-
-    def stop(self, how: str = "fast") -> None:
-        """How: fast; or immediate, which is as good as a kill."""
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "300", "-m", how, "stop")
-
-    def remove(self) -> None:
-        self.stop("immediate")
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [*self.prefix, str(self.programs / program), *arguments]
-        with open(self.folder / "output", "a") as output:
-            done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False)
-        assert done.returncode == 0, f"{program}: {(self.folder / 'output').read_text()[-2000:]}"
-
-
-def _is_user(name: str) -> bool:
-    try:
-        return bool(pwd.getpwnam(name))
-    except KeyError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 if __name__ == "__main__":

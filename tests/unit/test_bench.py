@@ -317,7 +317,7 @@ def test_latency_counts_from_the_later_tuple_and_only_in_the_measured_time():
     arrivals = np.arange(10) * 0.5
     right = 10 * 10  # the payloads of the right stream begin here
     table = pairs((4 * 10, right + 5 * 10), (3 * 10 + 9, right + 3), (6 * 10, right), (8 * 10, right))
-    assert feed._ages(case, table, arrivals, 10.0).tolist() == [10.0 - 2.5, 10.0 - 3.0]  # the others: warm-up, tail
+    assert feed.ages(case, table, arrivals, 10.0).tolist() == [10.0 - 2.5, 10.0 - 3.0]  # the others: warm-up, tail
 
 
 def test_results_of_spark_become_visible_with_the_log_entry_that_names_them(tmp_path: Path):

@@ -79,6 +79,7 @@ Benchmark = StrEnum(
         "split",
         "state",
         "adaptive",
+        "connect",
         "all",
     ],
 )
@@ -665,6 +666,9 @@ def bench(
     processors is a user's own code with state, beside Spark's transformWithState, and without Flink. split is how fast
     a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it. tables is
     points beside a table of zones, outer joins and sessions, beside Spark's own.
+
+    connect is about Kafka and PostgreSQL, beside Spark's own connectors: rates in and out, and the ages of results between
+    two topics and a third.
 
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.

@@ -89,7 +89,7 @@ def follow(query: Any, task: dict[str, Any]) -> None:
             active = not query.awaitTermination(POLL) and not jobs.told_to_stop(task)
             for batch in query.recentProgress:
                 if batch["batchId"] > seen and batch["numInputRows"]:
-                    seen, done = batch["batchId"], done + batch["numInputRows"]
+                    seen, done = batch["batchId"], done + batch["numInputRows"] * task.get("rows_per_input", 1)
                     record(done, _begun(batch) + batch["durationMs"]["triggerExecution"] / 1000)
 
 

@@ -1,0 +1,69 @@
+"""Spark's own connectors: jars that pip does not bring, fetched by Maven on first use, found again later.
+
+HEADRACE_CONNECTORS names another place for them. The versions are those that work together on Spark 4.3: its connector is the one
+of 4.2, with the token provider of 4.0 and the client that goes with them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+
+JARS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+    "org.postgresql:postgresql:42.7.7",
+)
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+Say = Callable[[str], object]
+
+
+def home() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("HEADRACE_CONNECTORS") or cache / "headrace" / "connectors-4.2.0")
+
+
+def settings() -> dict[str, str]:
+    """For a session that has them."""
+    found = sorted(str(jar) for jar in home().glob("*.jar"))
+    return {"spark.jars": ",".join(found), "spark.driver.extraClassPath": ":".join(found)}
+
+
+def prepare(say: Say) -> None:
+    """Get what is missing; the folder gets its name when all is in it."""
+    if len(list(home().glob("*.jar"))) == len(JARS):
+        return
+    if shutil.which("mvn") is None:
+        raise HeadraceError("Spark's connectors come by Maven, and there is no mvn; Debian: apt-get install maven")
+    say(f"Spark's connectors: getting {len(JARS)} jars from Maven Central into {home()} (once)")
+    home().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home().parent) as folder:
+        (Path(folder) / "pom.xml").write_text(_pom())
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)  # noqa: S603
+        if done.returncode:
+            said = " ".join((done.stdout or done.stderr).strip().splitlines()[-3:])
+            raise HeadraceError(f"Spark's connectors could not be fetched: {said}")
+        shutil.rmtree(home(), ignore_errors=True)
+        (Path(folder) / "jars").rename(home())
+
+
+def _pom() -> str:
+    """Every jar by itself: what they would bring with them is Spark's already."""
+    each = [dict(zip(("groupId", "artifactId", "version"), jar.split(":"), strict=True)) for jar in JARS]
+    wanted = "".join(
+        f"<dependency>{''.join(f'<{tag}>{text}</{tag}>' for tag, text in jar.items())}{ALONE}</dependency>"
+        for jar in each
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>headrace</groupId><artifactId>connectors</artifactId>"
+        f"<version>1</version><packaging>pom</packaging><dependencies>{wanted}</dependencies></project>"
+    )
