@@ -54,7 +54,7 @@ test: setup ## everything that must pass: lint, types, all tests; SPARK=4.0 (4.1
 	$(BIN)/python -m pytest $(TESTS) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
 else ifdef SPARK_$(SPARK)
 test: java $(OTHER)/.ready
-	$(OTHER)/bin/python -m pytest $(TESTS) -m "smoke and not long" -n 2 --dist loadfile --no-loadscope-reorder
+	$(OTHER)/bin/python -m pytest $(TESTS) -m smoke -n 2 --dist loadfile --no-loadscope-reorder
 else
 test:
 	$(error SPARK=$(SPARK) is none that headrace is tried on: give one of $(OLDER), or nothing for $(LOCKED))
