@@ -12,8 +12,8 @@ jvm.use()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Spark 4.0 leaves it to the garbage collector to close the sockets that it reads results from, and says so."""
-    if version("pyspark").startswith("4.0."):
+    """Spark before 4.2 leaves it to the garbage collector to close the sockets that it reads results from."""
+    if version("pyspark").startswith(("4.0.", "4.1.")):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
