@@ -1,4 +1,4 @@
-"""Which cases `make unit` takes."""
+"""Which cases are taken by whom."""
 
 from __future__ import annotations
 
@@ -9,5 +9,10 @@ import pytest
 
 
 def some(cases: Iterable[Any]) -> list[Any]:
-    """Every third; `make test` takes all."""
+    """Every third is for `make unit`; `make test` takes all."""
     return [pytest.param(case, marks=() if n % 3 == 0 else pytest.mark.thorough) for n, case in enumerate(cases)]
+
+
+def smoky(cases: Iterable[Any], count: int) -> list[Any]:
+    """The first few are for `make test SPARK=...` too."""
+    return [pytest.param(case, marks=pytest.mark.smoke if n < count else ()) for n, case in enumerate(cases)]

@@ -43,6 +43,7 @@ def test_a_local_cluster(tmp_path: Path) -> None:
     check(run_job("local-cluster[2,1,1024]", tmp_path), 13)
 
 
+@pytest.mark.smoke
 def test_a_standalone_master_and_two_workers(tmp_path: Path) -> None:
     with cluster(tmp_path, environment(tmp_path)) as found:
         names = ("equality join", "any predicate", "panes", "count join")

@@ -152,6 +152,7 @@ def test_tables_of_a_format_that_is_read_are_seen(number: str, tmp_path: Path) -
 
 
 @pytest.mark.spark
+@pytest.mark.smoke
 @pytest.mark.parametrize("number", READ)
 def test_a_run_continues_from_a_format_that_is_read(
     number: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from headrace.compile import STRATEGIES
 from headrace.reference import reference
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
+from tests.choosing import smoky
 from tests.oracle.strategies import AGGREGATES, SPLITS, STATELESS, make_case, transplanted
 
 from .test_exactness import SLOTS, files, read_results, same, static, until
@@ -23,7 +24,7 @@ OPERATORS = (*STATELESS, *SPLITS, "apply", "apply", "time_join", *AGGREGATES)
 COLLECTED, STARTED = 17, 8
 
 
-@pytest.mark.parametrize("seed", range(COLLECTED))
+@pytest.mark.parametrize("seed", smoky(range(COLLECTED), 4))
 def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: int) -> None:
     case = make_case(f"spark-splits-{seed}", OPERATORS, depth=(1, 2, 3))
     kinds = [static, files] if seed % 2 else [files, static]
@@ -32,7 +33,7 @@ def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: i
     same(reference(case.query), found, case)
 
 
-@pytest.mark.parametrize("seed", range(STARTED))
+@pytest.mark.parametrize("seed", smoky(range(STARTED), 2))
 def test_a_run_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, seed: int) -> None:
     case = make_case(
         f"start-splits-{seed}",

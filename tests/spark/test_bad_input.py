@@ -164,6 +164,7 @@ def test_far_future_with_ahead(bench: Bench):
         assert run.progress.watermark["s"] == 2 * SECOND
 
 
+@pytest.mark.smoke
 def test_before_1970_and_time_zones(spark: Any, tmp_path: Path):
     """A Spark timestamp is an instant whatever the zone of the session; one without a zone is read as UTC."""
     table = tuples(*((-35 * SECOND + i * 1_700_000, "a", i) for i in range(20)))
@@ -198,12 +199,14 @@ def test_nanoseconds_are_taken_when_nothing_is_lost(spark: Any, tmp_path: Path):
         hr.files(spark, tmp_path / "whole", time="ts").collect()
 
 
+@pytest.mark.smoke
 def test_text_of_spark_that_is_none(spark: Any):
     df = spark.sql("select timestamp'2024-01-01 00:00:00' as ts, cast(X'61FF62' as string) as x")
     with pytest.raises(SourceError, match=r"'x' of s holds what is not UTF-8 text.*make_valid_utf8"):
         hr.stream(df, time="ts", name="s").collect(slots=1)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["interval '1' year", "make_interval(1, 1)", "interval '1' day", "null"])
 def test_types_of_spark_that_streams_do_not_carry(spark: Any, kind: str):
     with pytest.raises(QueryTypeError, match=r"'x' has type .*which streams do not carry"):
@@ -226,6 +229,7 @@ def test_the_memory_of_a_task_has_a_limit(spark: Any):
     assert hr.stream(df, time="ts").map(n="a + 1").collect(slots=1).column("n").to_pylist() == [700_000_001]
 
 
+@pytest.mark.smoke
 def test_structs_in_structs_on_spark(spark: Any):
     df = spark.sql(
         "select timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 50) as ts, id, id % 5 as k,"

@@ -59,6 +59,7 @@ def stream_of(calls: Calls) -> Stream:
     return table_stream(calls.table, "start", lateness=LATENESS, name="calls")
 
 
+@pytest.mark.smoke
 @pytest.mark.long
 def test_a_second_start_continues_where_the_first_ended(tmp_path: Path) -> None:
     calls = made_up(tmp_path)

@@ -26,6 +26,7 @@ from headrace.stream import Stream, node_of
 from tests.patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
+from tests.choosing import smoky
 from tests.oracle.strategies import SECOND, Case, cut, make_case, make_table, transplanted
 
 pytestmark = pytest.mark.spark
@@ -83,7 +84,7 @@ def files(spark: Any, case: Case, name: str, folder: Path, seed: int) -> Stream:
     return hr.files(spark, path, time="ts", lateness=table.lateness, name=name, files_per_epoch=1)
 
 
-@pytest.mark.parametrize("seed", range(COLLECTED))
+@pytest.mark.parametrize("seed", smoky(range(COLLECTED), 6))
 def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: int) -> None:
     case = make_case(f"spark-{seed}")
     kinds = [static, files] if seed % 2 else [files, static]
@@ -102,7 +103,7 @@ def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> 
 # --- start, stop, start again ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(STARTED))
+@pytest.mark.parametrize("seed", smoky(range(STARTED), 3))
 def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, seed: int) -> None:
     case = make_case(f"start-{seed}", suitable=lambda case: all(t.rows.num_rows > 5 for t in case.tables.values()))
     sources = {n: files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables}
@@ -131,6 +132,7 @@ def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_p
     assert all(not times or ts >= times[-1] for ts in missing["ts"].to_pylist())
 
 
+@pytest.mark.smoke
 def test_sessions_and_asof_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path) -> None:
     tables = {name: make_table(number, 240, lateness=2 * SECOND) for number, name in enumerate("ab")}
     a, b = (
@@ -153,6 +155,7 @@ def test_sessions_and_asof_stopped_and_started_with_other_slots(spark: Any, tmp_
         same(expected, found[name], query)
 
 
+@pytest.mark.smoke
 def test_outer_joins_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path) -> None:
     """A hot key and none, a predicate without an equality; tuples without a partner once none can come."""
     tables = {name: make_table(number, 240, lateness=2 * SECOND) for number, name in enumerate("ab", start=40)}
@@ -216,6 +219,7 @@ def run_twice(
     return {name: read_results(tmp_path / "out" / name, query.schema) for name, query in results.items()}
 
 
+@pytest.mark.smoke
 def test_a_streaming_dataframe_used_twice(spark: Any, tmp_path: Path) -> None:
     table = make_table(11, 120, lateness=SECOND)
     folder = parquet_files(tmp_path / "d", table, 5)
@@ -230,6 +234,7 @@ def test_a_streaming_dataframe_used_twice(spark: Any, tmp_path: Path) -> None:
         same(reference(query, epochs=[{"d": table}], end=False), found[name], name)
 
 
+@pytest.mark.smoke
 def test_a_streaming_dataframe_files_and_a_static_dataframe_in_one_run(spark: Any, tmp_path: Path) -> None:
     tables = {
         "d": make_table(21, 90, lateness=SECOND),
@@ -255,6 +260,7 @@ def test_a_streaming_dataframe_files_and_a_static_dataframe_in_one_run(spark: An
         same(reference(query, epochs=[used], end=False), found[name], name)
 
 
+@pytest.mark.smoke
 def test_a_growing_folder(spark: Any, tmp_path: Path) -> None:
     """Files that come while the run goes on; a second run finds what came while nobody was looking."""
     table = make_table(31, 100, lateness=0)

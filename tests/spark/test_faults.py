@@ -161,6 +161,7 @@ def files(spark: Any, tmp_path: Path) -> Bench:
 # --- state and Spark's folder --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_replay_delivers_the_same_again_and_leaves_the_state_alone(bench: Bench):
     """Killed between our commit and Spark's: its commit is not there, so Spark sends the batch again."""
     bench.run(2)
@@ -332,6 +333,7 @@ def _dies_while(flag: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         yield batch
 
 
+@pytest.mark.smoke
 def test_a_worker_is_killed(bench: Bench):
     """On local[2] Spark does not try again: the run ends with an error that says so, and the next goes on."""
     flag = bench.folder / "die"
@@ -405,6 +407,7 @@ def test_a_callback_that_raises_is_called_again(files: Bench):
     assert difference(wanted(0, 1), found) is None
 
 
+@pytest.mark.smoke
 def test_a_callback_that_raises_under_spark_is_called_again(bench: Bench):
     seen: list[int] = []
 
@@ -490,6 +493,7 @@ def test_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: 
     assert difference(wanted(0, 1), found) is None
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["files", "spark"])
 def test_stop_in_the_middle_of_a_job_loses_nothing(spark: Any, tmp_path: Path, kind: str):
     bench = Bench(spark, tmp_path, kind)
@@ -531,6 +535,7 @@ def test_stop_from_within_a_callback(files: Bench):
     assert _no_threads()
 
 
+@pytest.mark.smoke
 def test_a_failed_run_leaves_no_thread_and_no_spark_query(spark: Any, tmp_path: Path):
     """A streaming DataFrame beside files: when an epoch of the files fails, Spark's query ends as well."""
     put(tmp_path / "a", 0)

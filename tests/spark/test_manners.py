@@ -69,6 +69,7 @@ def left_by(script: str, folder) -> str:
     return "\n".join(line for line in done.stderr.splitlines() if any(word in line for word in TROUBLE))
 
 
+@pytest.mark.smoke
 @pytest.mark.long
 @pytest.mark.parametrize("script", [pytest.param(STOP, id="stop"), pytest.param(LEAVE, id="leave")])
 def test_nothing_is_reported_when_nothing_is_wrong(script, tmp_path):
@@ -92,6 +93,7 @@ def test_a_worker_goes_on_while_spark_is_there_and_ends_without_a_word_after():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.smoke
 def test_columns_and_tables_in_the_wrong_place_are_named_with_what_works(spark):
     df = spark.range(3).selectExpr("cast(id as timestamp) ts", "id x")
     s = hr.stream(df, time="ts")

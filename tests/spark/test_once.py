@@ -96,6 +96,7 @@ def test_files_are_taken_in_bounded_epochs_and_then_it_ends(spark, tmp_path):
     assert difference(hr.reference(counted(table(range(5), "in"))), sink.table()) is None
 
 
+@pytest.mark.smoke
 def test_a_streaming_dataframe_is_taken_in_batches_of_its_own_limit(spark, tmp_path):
     put(tmp_path / "in", range(5))
     sink = hr.sinks.memory()
@@ -105,6 +106,7 @@ def test_a_streaming_dataframe_is_taken_in_batches_of_its_own_limit(spark, tmp_p
     assert not spark.streams.active
 
 
+@pytest.mark.smoke
 def test_files_a_stream_and_a_static_source_together(spark, tmp_path):
     put(tmp_path / "a", range(7))
     put(tmp_path / "b", range(4), side=1)
@@ -308,6 +310,7 @@ def test_a_file_of_the_list_that_vanished_is_an_error_and_can_be_put_back(spark,
     assert difference(hr.reference(passed(table(range(6), "in"))), sink.table()) is None
 
 
+@pytest.mark.smoke
 def test_a_query_of_spark_that_is_stopped_from_outside_does_not_end_the_input(spark, tmp_path):
     """To close the checkpoint then would lose what was still to come."""
     put(tmp_path / "in", range(6))

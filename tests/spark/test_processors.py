@@ -75,6 +75,7 @@ def test_local_classes_and_lambdas_are_shipped(spark: Any, tmp_path: Path) -> No
     same(reference(query), query.collect(slots=2), "lambdas")
 
 
+@pytest.mark.smoke
 def test_a_failure_in_a_task_is_told_in_its_own_words_and_put_right_it_goes_on(spark: Any, tmp_path: Path) -> None:
     def start(fails_at: int | None) -> Any:
         query = logins(spark, tmp_path / "in").split(4, by=["user"]).apply(counting(fails_at))
@@ -163,6 +164,7 @@ def test_a_module_that_tasks_cannot_import_is_said_at_the_start_with_what_to_do(
     same(reference(processor), read_results(tmp_path / "out", processor.schema), "shipped")
 
 
+@pytest.mark.smoke
 def test_what_cannot_be_pickled_is_said_at_the_start(spark: Any, tmp_path: Path) -> None:
     lock = threading.Lock()
 
@@ -216,6 +218,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.smoke
 def test_classes_and_functions_of_a_script_are_shipped(tmp_path: Path) -> None:
     write_files(tmp_path / "in", [rows(0, 20), rows(20, 40)])
     script = tmp_path / "job.py"

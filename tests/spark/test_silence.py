@@ -35,6 +35,7 @@ def until(run, condition, seconds: float = PATIENCE):
     return found
 
 
+@pytest.mark.smoke
 def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tmp_path):
     put(tmp_path / "a", 0, 0)
     for number in range(FILES):

@@ -129,6 +129,7 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     assert partitions == [3, 3]
 
 
+@pytest.mark.smoke
 def test_only_columns_that_are_read_are_packed(spark, tmp_path):
     made = spark.range(5).selectExpr("id `a.b`", "timestamp_seconds(id) at", "'x' `un``read`", "id * 2 k")
     query = hr.stream(made, time="at", name="s").map(twice="k * 2")
@@ -145,6 +146,7 @@ def test_only_columns_that_are_read_are_packed(spark, tmp_path):
         assert planned.children().apply(0).output().size() == sent
 
 
+@pytest.mark.smoke
 def test_static_sources_alone_come_to_an_end_and_close_the_checkpoint(spark, tmp_path):
     frame = spark.createDataFrame([(i,) for i in range(10)], "n long").selectExpr("n", "timestamp_seconds(n) at")
     counted = hr.stream(frame, time="at").aggregate(by=[], window="4 seconds", n="count(*)")
@@ -245,6 +247,7 @@ def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
     assert sink.table().num_rows == 2
 
 
+@pytest.mark.smoke
 def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
     put(tmp_path / "a", 0, rows(1))
     put(tmp_path / "b", 0, rows(1, key=2))
@@ -262,6 +265,7 @@ def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_pa
         assert run.progress.tuples_in == 2
 
 
+@pytest.mark.smoke
 def test_a_place_tells_what_is_read_and_no_secrets(spark, tmp_path, monkeypatch):
     options = {
         "rowsPerBatch": "5",

@@ -99,6 +99,7 @@ def check(spark: Any, folder: Path, used: list[int]) -> None:
         assert difference(expected, found.cast(expected.schema)) is None
 
 
+@pytest.mark.smoke
 def test_a_table_that_is_read_again(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in" / "000.parquet", points(0))
     put(tmp_path / "zones" / "all.parquet", zones(0))
@@ -134,6 +135,7 @@ def test_a_table_that_is_read_again(spark: Any, tmp_path: Path) -> None:
         run.refresh("zones")
 
 
+@pytest.mark.smoke
 def test_killed_and_started_with_another_table(spark: Any, tmp_path: Path) -> None:
     for number in range(FILES // 2):
         put(tmp_path / "in" / f"{number:03d}.parquet", points(number))
@@ -174,6 +176,7 @@ def program(folder: str) -> None:
     time.sleep(PATIENCE)
 
 
+@pytest.mark.smoke
 def test_any_source_of_a_table(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in" / "000.parquet", points(0))
     seen = hr.files(spark, tmp_path / "in", time="ts", name="points")

@@ -828,12 +828,3 @@ def test_manifests_hold_plain_json(tmp_path: Path):
     run.epoch(BASE)
     for path in (tmp_path / "state" / "manifests").iterdir():
         assert json.loads(path.read_text())["number"] == 0
-
-
-def test_a_long_temporary_folder_has_no_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from headrace.engine import spark
-
-    monkeypatch.setattr(spark.tempfile, "tempdir", "/tmp")
-    assert spark._has_unix_sockets()
-    monkeypatch.setattr(spark.tempfile, "tempdir", str(tmp_path / ("x" * 90)))
-    assert not spark._has_unix_sockets()

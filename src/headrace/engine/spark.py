@@ -1,4 +1,5 @@
-"""The stages of an epoch as one Spark job. The only module that imports pyspark.
+"""The stages of an epoch as one Spark job. With `sparks`, which knows what differs from Spark to Spark, the only module
+that imports pyspark.
 
 One epoch = one RDD chain: rows of the batch -> split -> exchange by slot -> process -> exchange -> ... -> reports.
 What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.engine.epoch`.
@@ -14,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import leaving, memory
+from headrace.engine import leaving, memory, sparks
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
@@ -48,7 +48,6 @@ from headrace.sources.driven import Cut
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 
-LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
 NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
 GRACE = 5.0  # seconds that the other executors get once the first has come
@@ -109,16 +108,10 @@ def _settings(slots: int, master: str | None, config: Mapping[str, str]) -> dict
         "spark.cleaner.periodicGC.interval": "5min",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
-        # over TCP every task waits some 40 ms for a delayed acknowledgement
-        "spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower(),
+        **sparks.worker_settings(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
     }
-
-
-def _has_unix_sockets() -> bool:
-    """Their paths, a file in the temporary folder, have room for some hundred characters."""
-    return hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
 
 
 def check_dataframe(df: Any) -> DataFrame:
@@ -131,15 +124,13 @@ def check_dataframe(df: Any) -> DataFrame:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     for field in schema.fields:
         try:
-            to_arrow_schema(StructType([field]), timezone="UTC")
+            sparks.arrow_schema(StructType([field]))
         except PySparkException as error:
             msg = f"column {field.name!r} has type {field.dataType.simpleString()}, which streams do not carry ({error}); cast it to a number or to text first"
             raise QueryTypeError(msg) from None
-    return to_arrow_schema(schema, timezone="UTC")
+    return sparks.arrow_schema(schema)
 
 
 class DataFrameOrigin:

@@ -1,0 +1,73 @@
+"""What differs between Spark 4.0 and 4.3: the only module that asks which Spark this is.
+
+Whatever else the engine uses of Spark, all of them have, and `tests/unit/test_sparks.py` lists it: it grows by what
+`make test SPARK=4.0` was seen to pass with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.types import StructType
+
+from headrace.errors import EngineError
+
+Version = tuple[int, int]
+
+OLDEST: Version = (4, 0)
+SOCKETS: Version = (4, 1)  # the first that speaks to its Python workers through files
+ZONES: Version = (4, 2)  # the first that is told the time zone of a schema; before it, that is UTC
+LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
+
+
+def version_of(text: str) -> Version:
+    """
+    >>> version_of("4.0.1"), version_of("4.10.0.dev3")
+    ((4, 0), (4, 10))
+    """
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        raise EngineError(
+            f"this pyspark calls its version {text!r}, which headrace cannot read; install pyspark 4.0 to 4.3"
+        )
+    return int(found[1]), int(found[2])
+
+
+def supported(text: str) -> Version:
+    """Which Spark this is; one that is too old is refused before something that it lacks is missed."""
+    version = version_of(text)
+    if version < OLDEST:
+        raise EngineError(
+            f"headrace runs on Spark 4.0 to 4.3; found pyspark {text}; install a newer one: pip install 'pyspark>=4.0,<4.4'"
+        )
+    return version
+
+
+VERSION = supported(pyspark.__version__)
+
+
+def worker_settings(version: Version = VERSION) -> Mapping[str, str]:
+    """How Spark speaks to its Python workers: over TCP every task waits some 40 ms for a delayed acknowledgement.
+
+    Before 4.1 there is only TCP, and a setting that Spark does not know is passed over; so it is not made.
+    """
+    return {} if version < SOCKETS else {"spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower()}
+
+
+def _has_unix_sockets() -> bool:
+    """Their paths, a file in the temporary folder, have room for some hundred characters."""
+    return hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema of Spark as Arrow's, its times in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone = {} if VERSION < ZONES else {"timezone": "UTC"}
+    return to_arrow_schema(schema, **zone)
