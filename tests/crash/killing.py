@@ -9,6 +9,7 @@ list of rows in order of arrival; where a run goes on is read from the manifest,
 of its own size, so that a result delivered for an epoch that was never committed cannot hide.
 
 With `keyed`, the queries are those whose state is per key and of a form of its own: sessions, `asof` and outer joins.
+With `tabled`, they are those of `tabling`, beside tables that are others in every life of a run and in most epochs.
 With `processors`, the queries are those of `watching`, and what the processors' tables hold in the end counts too.
 With `listed`, the rows lie in files, and a run takes those that are there when it begins; after every death more files
 come, which are none of its business once an epoch was committed.
@@ -39,10 +40,12 @@ from numba.core.registry import cpu_target
 
 import headrace as hr
 from headrace import sinks
+from headrace.engine import aside
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Window
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
+from headrace.engine.versions import Versions
 from headrace.errors import HeadraceError
 from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
@@ -53,7 +56,7 @@ from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
-from tests.crash import watching
+from tests.crash import tabling, watching
 from tests.patience import PATIENCE
 
 ROWS = 120
@@ -108,6 +111,11 @@ def keyed() -> list[Stream]:
         sessions, by=["k"], within="8 seconds"
     )
     return [found, sessions, told.map("n", "total", told="CAST(told AS VARCHAR)", k="l_k")]
+
+
+@functools.cache
+def tabled() -> list[Stream]:
+    return tabling.queries(table_stream(events(), lateness="1 second", name=SOURCE))
 
 
 # --- dying ---------------------------------------------------------------------------------------------------------
@@ -428,6 +436,28 @@ def _let_older_rows_win() -> None:
     tables.newest = oldest
 
 
+def _read_no_table_again() -> None:
+    """A run that comes back goes on with what the manifest has of a table."""
+    look = Versions._look
+    Versions._look = lambda self, table: None if table.known else look(self, table)  # type: ignore[method-assign]
+
+
+def _mix_up_versions() -> None:
+    """What a task has of a table is taken for every later version."""
+    kept = aside.kept
+    aside.kept = lambda step, rows, checksum: kept(step, rows, "the same")
+
+
+def _count_tables_as_garbage() -> None:
+    live = Manifest.live_blocks
+
+    def without_tables(self: Manifest) -> Any:
+        tables = {version.block.name for version in self.tables.values()}
+        return [block for block in live(self) if block.name not in tables]
+
+    Manifest.live_blocks = without_tables  # type: ignore[method-assign]
+
+
 BROKEN: dict[str, Callable[[], None]] = {
     "deliver before commit": _deliver_before_commit,
     "commit forgotten": _forget_the_commit,
@@ -439,6 +469,9 @@ BROKEN: dict[str, Callable[[], None]] = {
     "parts of anybody": _publish_what_is_there,
     "parts never swept": _never_sweep,
     "older rows win": _let_older_rows_win,
+    "tables not read again": _read_no_table_again,
+    "versions mixed up": _mix_up_versions,
+    "tables are garbage": _count_tables_as_garbage,
     "sink appends": lambda: None,
     "sink not atomic": lambda: None,
 }
@@ -467,19 +500,29 @@ def work(job: dict[str, Any]) -> None:
     kind: Any = KillingParts if job.get("parts") else _SINKS.get(broken, KillingSink)
     sink = kind(folder / "out", moment)
     store = open_store(folder / "state", moment, fsync=job.get("fsync", False))
-    streams = processors() if processed else keyed() if job.get("keyed") else queries()
-    run = LocalRun(streams, folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store)
+    if job.get("tabled"):
+        tabling.begin(folder)
+    run = LocalRun(
+        _streams(job), folder / "state", slots=job["slots"], sink=sink, late=sink, errors="keep", store=store
+    )
     try:
         if job.get("listed"):
             take_files(run, folder / "in", max(1, job["cut"] // PER_FILE))
         while not run.driver.closed:
             at = store.last.totals.delivered if store.last else 0
+            if job.get("tabled"):
+                tabling.before_epoch(run, folder, at, min(at + job["cut"], ROWS))
             if at >= table.num_rows:
                 run.end()
             else:
                 run.epoch(table.slice(at, job["cut"]), splitters=2)
     finally:  # where dying is an exception
         run.close()
+
+
+def _streams(job: dict[str, Any]) -> list[Stream]:
+    kinds = {"processors": processors, "keyed": keyed, "tabled": tabled}
+    return next((make for kind, make in kinds.items() if job.get(kind)), queries)()
 
 
 def _called(moment: Moment, what: str) -> None:
@@ -532,7 +575,8 @@ class Nursery:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-m", name], text=True, cwd=root, **pipes)
         assert self.process.stdin
-        self.process.stdin.write(base64.b64encode(pickle.dumps((queries(), processors(), keyed()))).decode() + "\n")
+        built = [queries(), processors(), keyed(), tabled()]
+        self.process.stdin.write(base64.b64encode(pickle.dumps(built)).decode() + "\n")
 
     def run(self, **job: Any) -> int:
         """How the child ended: 0, an exit code, or minus a signal."""
@@ -549,8 +593,9 @@ class Nursery:
 
 
 def _serve() -> None:
-    built, processing, by_key = pickle.loads(base64.b64decode(sys.stdin.readline()))
-    globals().update(queries=lambda: built, processors=lambda: processing, keyed=lambda: by_key)
+    built = pickle.loads(base64.b64decode(sys.stdin.readline()))
+    makers = (queries, processors, keyed, tabled)
+    globals().update({make.__name__: functools.partial(list, each) for make, each in zip(makers, built, strict=True)})
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
     for line in sys.stdin:
@@ -603,6 +648,11 @@ def expected() -> dict[str, Rows]:
 
 def expected_of_keyed() -> dict[str, Rows]:
     return {n: rows_of(reference(q)) for n, q in zip(RESULTS, keyed(), strict=True)}
+
+
+def expected_of_tabled(folder: Path) -> dict[str, Rows]:
+    """Of the epochs that the runs in this folder had."""
+    return dict(zip(RESULTS, map(rows_of, tabling.answers(tabled(), events(), folder)), strict=True))
 
 
 def expected_of_processors() -> dict[str, Rows]:
@@ -668,8 +718,11 @@ def steps_of(nursery: Nursery, folder: Path, *, listed: bool = False, **more: An
     return (folder / "steps.txt").read_text().splitlines()
 
 
-def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterable[Any], **job: Any) -> Outcome:
-    """Die at each of these moments in turn, then run to the end: what came of it."""
+def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows] | None, kills: Iterable[Any], **job: Any) -> Outcome:
+    """Die at each of these moments in turn, then run to the end: what came of it.
+
+    With `tabled`, what is wanted depends on what the runs did.
+    """
     folder.mkdir()
     if job.get("listed"):
         put_files(folder / "in")
@@ -688,7 +741,7 @@ def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows], kills: Iterab
         return Outcome(0, 0, f"the last run ended with {code}: {_error(folder)}")
     if trouble := state_trouble(folder / "state"):
         return Outcome(0, 0, trouble)
-    return compare(wanted, folder / "out")
+    return compare(expected_of_tabled(folder) if wanted is None else wanted, folder / "out")
 
 
 def _error(folder: Path) -> str:

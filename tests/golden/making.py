@@ -2,7 +2,8 @@
 
     python -m tests.golden.making tests/golden/format-N
 
-runs `query` over the first windows on Spark and leaves the checkpoint of the run there. That is done once for every
+runs `query` over the first windows on Spark and leaves the checkpoint of the run there; `format-N-beside` is that of
+`beside.query`, with another version of its table after a restart. That is done once for every
 format of the state; once that format is released, the folder is never changed. Nothing of the machine is in it: the source is known by the
 name of its folder.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +25,7 @@ import headrace as hr
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import LOCK
 from headrace.state.store import StateStore
+from tests.golden import beside
 from tests.golden.longest import Longest
 
 SECOND = 1_000_000
@@ -60,7 +63,7 @@ def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
     return dict(zip(RESULTS, (pairs, busy, recent, longest), strict=True))
 
 
-def run(spark: Any, folder: Path, tuples: int) -> None:
+def run(spark: Any, folder: Path, tuples: int, query: Callable[[Any, Path], dict[str, hr.Stream]] = query) -> None:
     """Start in this folder, or continue there, until so many tuples were taken in all."""
     results = [(stream, hr.sinks.parquet(folder / name)) for name, stream in query(spark, folder).items()]
     still = {"splitters": False}  # what is decided by how long tasks take differs from one run to the next
@@ -79,13 +82,25 @@ def run(spark: Any, folder: Path, tuples: int) -> None:
 def make(target: Path) -> None:
     with tempfile.TemporaryDirectory() as name, mock.patch.object(FilesOrigin, "place", "calls"):
         folder = Path(name)
-        for number in range(EPOCHS):
-            put(folder, number)
-        run(hr.session(slots=SLOTS), folder, EPOCHS * window(0).num_rows)
+        (_make_beside if target.name.endswith("-beside") else _make)(hr.session(slots=SLOTS), folder)
         with StateStore.open(folder / "checkpoint" / "state") as store:
             store.clean(keep=2)
         (folder / "checkpoint" / "state" / LOCK).unlink()  # it names the machine
         shutil.copytree(folder / "checkpoint", target)
+
+
+def _make(spark: Any, folder: Path) -> None:
+    for number in range(EPOCHS):
+        put(folder, number)
+    run(spark, folder, EPOCHS * window(0).num_rows)
+
+
+def _make_beside(spark: Any, folder: Path) -> None:
+    for version, epochs in enumerate((range(beside.CHANGES_AT), range(beside.CHANGES_AT, EPOCHS))):
+        beside.hold(folder, version)
+        for number in epochs:
+            put(folder, number)
+        run(spark, folder, epochs.stop * window(0).num_rows, beside.query)
 
 
 if __name__ == "__main__":

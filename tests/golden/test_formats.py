@@ -23,11 +23,12 @@ import headrace as hr
 from headrace.cli import app, explaining
 from headrace.errors import CorruptState, StateError
 from headrace.reference import references
+from headrace.state import BlockReader
 from headrace.state.folder import LOCK
 from headrace.state.formats import FORMAT, OLDEST
 from headrace.state.store import StateStore
 
-from . import making
+from . import beside, making
 
 GOLDEN = Path(__file__).parent
 MORE = 3  # epochs after those that a golden folder has
@@ -79,6 +80,9 @@ READ = [
 ]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
 
 
+BESIDE = ["6-beside"]  # sessions, asof, outer joins, tables
+
+
 def start(folder: Path) -> None:
     """Far enough to open the state; there is no Spark behind it."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
@@ -105,7 +109,7 @@ USES: dict[str, Callable[[Path], object]] = {
 
 def test_there_is_a_golden_folder_of_every_format() -> None:
     found = {path.name for path in GOLDEN.glob("format-*")}
-    assert found == {f"format-{number}" for number in [*OLDER, *READ]}
+    assert found == {f"format-{number}" for number in [*OLDER, *READ, *BESIDE]}
     assert {newest(GOLDEN / name)["format"] for name in found} == set(range(1, FORMAT + 1))
     assert all(newest(GOLDEN / name)["format"] == int(name.split("-")[1]) for name in found)
 
@@ -130,7 +134,7 @@ def test_an_older_format_is_refused_by_name_and_left_as_it_is(number: int, use: 
 
 
 @pytest.mark.parametrize("use", sorted(set(USES) - {"start"}))
-@pytest.mark.parametrize("number", READ)
+@pytest.mark.parametrize("number", [*READ, *BESIDE])
 def test_a_format_that_is_read_can_be_looked_at(number: str, use: str, tmp_path: Path) -> None:
     checkpoint = copied(number, tmp_path)
     before = files(checkpoint)
@@ -174,3 +178,43 @@ def test_a_run_continues_from_a_format_that_is_read(
     assert newest(checkpoint)["number"] == len(epochs) - 1 and newest(checkpoint)["format"] == FORMAT
     changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
     assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"
+
+
+@pytest.mark.parametrize("number", BESIDE)
+def test_a_folder_of_tables_has_the_version_that_its_epochs_used(number: str, tmp_path: Path) -> None:
+    store = StateStore.open(copied(number, tmp_path) / "state", read_only=True)
+    assert store.last is not None
+    held = store.last.tables["held"]
+    assert held.number == 2
+    assert rows(BlockReader(store.storage).open(held.block).table) == rows(beside.tariffs(1))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", BESIDE)
+def test_sessions_asof_outer_joins_and_tables_continue(
+    number: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was open or waited goes on; the epoch that is delivered once more has the table that it had."""
+    monkeypatch.chdir(tmp_path)
+    checkpoint = copied(number, tmp_path)
+    golden = newest(checkpoint)
+    epochs = [{"calls": making.window(each)} for each in range(making.EPOCHS + MORE)]
+    for each in range(len(epochs)):
+        making.put(tmp_path, each)
+    beside.hold(tmp_path, 2)
+    making.run(spark, tmp_path, sum(epoch["calls"].num_rows for epoch in epochs), beside.query)
+    streams = list(beside.query(spark, tmp_path).values())
+    held = [0] * beside.CHANGES_AT + [1] * (making.EPOCHS - beside.CHANGES_AT) + [2] * MORE
+
+    def answers(so_many: int) -> list[pa.Table]:
+        versions = [beside.tariffs(version) for version in held[:so_many]]
+        return references(streams, epochs[:so_many], end=False, versions=versions)
+
+    for name, wanted, before in zip(beside.RESULTS, answers(len(epochs)), answers(making.EPOCHS - 1), strict=True):
+        found = rows(pq.read_table(tmp_path / name))
+        assert rows(wanted) - rows(before) == found, name
+        assert found.total() > MORE, name
+    assert newest(checkpoint)["tables"]["held"]["number"] == 3
+    if golden["format"] == FORMAT:
+        changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
+        assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headrace import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.engine import versions
+from headrace.engine.local import execute_locally
 from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
 from headrace.kernels import lookup, native, near
 from headrace.query import nodes
@@ -286,6 +288,61 @@ def test_what_was_read_and_never_used_is_no_version(run: Run) -> None:
     run.given = zones("d")
     assert run.run.refresh("zones") == 2
     assert run.zones(0) == ["d"] and run.version == 2
+
+
+def while_one_runs(run: Run, patch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
+    """An epoch in the middle of which something happens."""
+
+    def execute(epoch: Any, **given: Any) -> Any:
+        what()
+        return execute_locally(epoch, **given)
+
+    with patch.context() as during:
+        during.setattr("headrace.testing.execute_locally", execute)
+        run.zones(0)
+
+
+def test_what_is_read_while_an_epoch_runs_counts_from_the_next_one_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what was there before that epoch: it uses another."""
+    run.zones(0)
+    for given, numbers in ((zones("c"), [3, 2, 3]), (zones("d"), [5, 4, 5])):
+        run.given = given
+        run.run.refresh("zones")
+        told: list[int] = []
+
+        def change(given: pa.Table = given, told: list[int] = told) -> None:
+            for now in (zones("a", "b"), given, zones("a", "b")):
+                run.given = now
+                told.append(run.run.refresh("zones"))
+
+        while_one_runs(run, monkeypatch, change)
+        assert told == numbers and run.version == numbers[1]
+        assert run.run.driver.versions.figures["zones"].version == numbers[-1]
+        assert run.zones(1) == ["b"] and run.version == numbers[-1]
+
+
+def test_an_epoch_that_fails_has_used_no_version(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the one that it had nor the one that came meanwhile is lost, or counted twice."""
+
+    def fail(*meanwhile: pa.Table) -> None:
+        for each in meanwhile:
+            run.given = each
+            run.run.refresh("zones")
+        raise OSError("no task is left")
+
+    run.zones(0)
+    for meanwhile, found, version in (
+        ([zones("a", "b")], ["a"], 1),
+        ([zones("a", "b"), zones("c")], ["c"], 2),
+        ([zones("d")], ["d"], 3),
+    ):
+        run.given = zones("c")
+        run.run.refresh("zones")
+        with pytest.raises(OSError, match="no task is left"):
+            while_one_runs(run, monkeypatch, partial(fail, *meanwhile))
+        assert run.zones(0) == found and run.version == version
 
 
 def test_a_restart_with_other_content_is_a_new_version_and_is_said(run: Run, caplog: pytest.LogCaptureFixture) -> None:

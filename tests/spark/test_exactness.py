@@ -27,6 +27,7 @@ from tests.patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 from tests.choosing import smoky
+from tests.oracle.mixing import NEW, mixed, occurrences
 from tests.oracle.strategies import SECOND, Case, cut, make_case, make_table, transplanted
 
 pytestmark = pytest.mark.spark
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.spark
 SLOTS = (1, 2, 3, 5)
 COLLECTED = 24
 STARTED = 8
+MIXES = 20
 
 
 def same(expected: pa.Table, found: pa.Table, what: Any) -> None:
@@ -86,7 +88,10 @@ def files(spark: Any, case: Case, name: str, folder: Path, seed: int) -> Stream:
 
 @pytest.mark.parametrize("seed", smoky(range(COLLECTED), 6))
 def test_collect_gives_the_sequential_answer(spark: Any, tmp_path: Path, seed: int) -> None:
-    case = make_case(f"spark-{seed}")
+    collect(spark, make_case(f"spark-{seed}"), tmp_path, seed)
+
+
+def collect(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
     kinds = [static, files] if seed % 2 else [files, static]
     sources = {n: kinds[i](spark, case, n, tmp_path, seed) for i, n in enumerate(case.tables)}
     found = transplanted(case.query, sources).collect(slots=SLOTS[seed % 4], strategy=STRATEGIES[seed % 3])
@@ -106,6 +111,10 @@ def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize("seed", smoky(range(STARTED), 3))
 def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, seed: int) -> None:
     case = make_case(f"start-{seed}", suitable=lambda case: all(t.rows.num_rows > 5 for t in case.tables.values()))
+    stop_and_start(spark, case, tmp_path, seed)
+
+
+def stop_and_start(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
     sources = {n: files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables}
     query = transplanted(case.query, sources)
     total = sum(t.rows.num_rows for t in case.tables.values())
@@ -130,6 +139,16 @@ def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_p
     assert times == sorted(times)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
     assert all(not times or ts >= times[-1] for ts in missing["ts"].to_pylist())
+
+
+@pytest.mark.long
+def test_twenty_mixes_of_tables_asof_outer_joins_and_sessions_with_the_others(spark: Any, tmp_path: Path) -> None:
+    cases = [mixed(seed, late=False) for seed in range(MIXES)]
+    for seed, case in enumerate(cases):
+        started = seed % 2 and all(table.rows.num_rows > 5 for table in case.tables.values())
+        (stop_and_start if started else collect)(spark, case, tmp_path / str(seed), seed)
+    counted = occurrences([case.query for case in cases])
+    assert all(any(counted[kind] for kind in kinds) for kinds in NEW.values()), counted
 
 
 @pytest.mark.smoke

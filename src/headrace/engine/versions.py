@@ -44,12 +44,13 @@ class _Read:
 
 @dataclass
 class _Table:
-    """One table: what the newest manifest has of it, what was read since, and how reading it went."""
+    """One table: what the newest manifest has of it, what the epoch under way uses, what was read since, and how that went."""
 
     name: str
     source: nodes.Table
     known: TableVersion | None
-    read: _Read | None = None
+    used: TableVersion | None = None  # by the epoch under way
+    read: _Read | None = None  # the newest content; none, if that is the known one and no epoch is under way
     trouble: str | None = None
     looked: float = 0.0  # when it was last read
     under_way: threading.Thread | None = None
@@ -57,7 +58,17 @@ class _Table:
 
     @property
     def number(self) -> int:
-        return (self.known.number if self.known else 0) + (self.read is not None)
+        """Of the version that the next epoch uses, if the one under way is committed."""
+        before = self.used or self.known
+        if before is None:
+            return 1
+        return before.number + (self.read is not None and self.read.checksum != before.block.checksum)
+
+    def settle(self, known: TableVersion | None) -> None:
+        """No epoch is under way: what was read counts against what is known."""
+        self.known, self.used = known, None
+        if known is not None and self.read is not None and self.read.checksum == known.block.checksum:
+            self.read = None
 
 
 class Versions:
@@ -86,7 +97,8 @@ class Versions:
                 " to read it again, give hr.table the folder, or a function that returns the DataFrame"
             )
         self._look(table)
-        return table.number
+        with self._lock:
+            return table.number
 
     def look(self) -> None:
         """Begin to read those that are due, beside whatever else is done."""
@@ -105,19 +117,20 @@ class Versions:
     def of_epoch(self, number: int) -> dict[str, TableVersion]:
         """What the epoch uses; contents that are new are written down for it."""
         with self._lock:
-            return {table.name: self._version(table, number) for table in self._tables.values()}
+            for table in self._tables.values():
+                table.settle(table.known)  # an epoch that failed has used nothing
+                table.used = self._version(table, number)
+            return {table.name: table.used for table in self._tables.values() if table.used is not None}
 
     def committed(self, manifest: Manifest) -> None:
         """A manifest names what its epoch used."""
         with self._lock:
             for name, table in self._tables.items():
                 now, before = manifest.tables[name], table.known
-                table.known = now
+                table.settle(now)
                 if before is not None and before.number != now.number:
                     level = logging.WARNING if self._first else logging.INFO  # who starts again may not know
                     _log.log(level, CHANGED, printable(name), now.number, f"{now.block.rows:,}", manifest.number)
-                if table.read is not None and table.read.checksum == now.block.checksum:
-                    table.read = None
             self._first = False
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -136,10 +149,10 @@ class Versions:
     def _take(self, table: _Table, found: _Read) -> None:
         with self._lock:
             table.trouble = None
-            if table.known is not None and table.known.block.checksum == found.checksum:
-                table.read = None
-            elif table.read is None or table.read.checksum != found.checksum:
+            if table.read is None or table.read.checksum != found.checksum:
                 table.read = found
+            if table.used is None:
+                table.settle(table.known)
 
     def _say_unreadable(self, table: _Table, error: Exception) -> None:
         words = f"{type(error).__name__}: {error}" if not isinstance(error, SourceError) else str(error)
