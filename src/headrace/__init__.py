@@ -153,7 +153,7 @@ def kafka(
         of rows per message: the fast way) or "raw".
     start: "earliest", "latest" or a time with a zone: where a new checkpoint begins.
     idle: a partition silent for that long no longer holds the others back; without it an empty partition does so forever.
-    messages_per_epoch: at most so many, of all partitions together; by default as many as fit.
+    messages_per_epoch: about so many, of all partitions together, and at least one of each; by default as many as fit.
     gaps: "stop" (offsets that retention removed before they were read end the run) or "count" (they are passed over).
     settings: those of librdkafka, such as for TLS and SASL; nothing of them is ever shown or stored.
     """

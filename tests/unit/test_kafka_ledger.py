@@ -112,6 +112,21 @@ def test_a_run_that_is_to_end_keeps_to_where_partitions_ended_also_when_it_is_ki
     assert take(again) == {}
 
 
+def test_an_ordinary_start_forgets_where_partitions_ended():
+    brokers = Brokers(p0=10)
+    found = ledger(brokers, limit=4)
+    found.keep_to_list()
+    take(found)
+    brokers.logs[Place("t", 0)][1], brokers.logs[Place("t", 1)] = 20, [0, 5]
+    again = ledger(brokers, found.state)
+    assert take(again) == {"t/0": (4, 20), "t/1": (0, 5)}
+    assert not again.state.listed
+
+
+def test_where_a_run_begins_is_noted_unless_it_is_the_beginning():
+    assert ledger(Brokers(p0=1), start="latest").must_be_noted and not ledger(Brokers(p0=1)).must_be_noted
+
+
 def test_what_retention_removed_is_named():
     brokers = Brokers(p0=100)
     found = ledger(brokers, limit=10)

@@ -297,6 +297,7 @@ class Bench:
             left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
             cuts=lambda source, chosen: chosen,
             partitions=(),
+            must_be_noted=False,
         )
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(

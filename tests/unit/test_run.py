@@ -18,7 +18,7 @@ from headrace.engine.progress import Progress, busy_now
 from headrace.engine.reports import SourceCounts
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
-from headrace.errors import EngineError, SinkError
+from headrace.errors import EngineError, SinkError, SourceAway
 from headrace.sources.ledger import File
 from headrace.state.manifest import SourceState
 from headrace.testing import LocalRun, table_stream
@@ -183,12 +183,37 @@ def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for
         choose=lambda waiting, ahead: waiting[:taken],
         left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
         partitions=(),
+        must_be_noted=False,
     )
     bench.run._driver.ledgers, bench.run._streaming = {"a": ledger}, {}
     bench.run._driver.plan = SimpleNamespace(operators=[])
     bench.run._take()
     bench.clock.now += 11
     assert bench.run._silent() == silent
+
+
+def test_an_epoch_is_begun_again_with_what_waits_then_but_not_forever(bench, monkeypatch):
+    tries = []
+
+    def attempt() -> bool:
+        tries.append(1)
+        if len(tries) < 3:
+            raise SourceAway("it is gone")
+        return True
+
+    assert bench.run._patiently(attempt) and len(tries) == 3
+
+    def never() -> bool:
+        tries.append(1)
+        raise SourceAway("it is gone")
+
+    tries.clear()
+    with pytest.raises(SourceAway):
+        bench.run._patiently(never)
+    assert len(tries) == run_module.LOOKS
+    bench.run._stopping.set()
+    with pytest.raises(run_module._Stopped):
+        bench.run._patiently(never)
 
 
 # --- what is busy -----------------------------------------------------------------------------------------------------

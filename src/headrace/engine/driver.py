@@ -234,6 +234,7 @@ class Driver:
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
+        after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
         after.update(last, manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
         after.table_use = used
         self.progress = after

@@ -93,6 +93,7 @@ class Progress:
     versions: dict[str, VersionFigures] = field(default_factory=dict)  # of tables that streams are joined with, by name
     joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
     backlog: int | None = None
+    backlog_of: str = "files"  # or messages, or both
     last: EpochProgress | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately

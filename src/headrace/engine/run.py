@@ -35,7 +35,7 @@ from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, 
 from headrace.query import nodes
 from headrace.screen import printable
 from headrace.sources.driven import Item, is_driven
-from headrace.state.manifest import PartState
+from headrace.state.manifest import Manifest, PartState
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +52,12 @@ SPARK_STOPPED = (
 SESSION_STOPPED = (
     "the Spark session was stopped, or its JVM ended, while the run went on; what was committed is safe: make a new"
     " session, build the query on it and start again with the same checkpoint, and it continues"
+)
+
+
+EMPTY = (
+    "source %s: no tuple has come yet of %s (%s in all); until one does, no window closes: give the source idle=..., so that"
+    " partitions that are silent do not hold back the others"
 )
 
 
@@ -89,6 +95,7 @@ class Run:
         self._job_since: float | None = None  # when the job that Spark has now was given to it
         self._working = True  # there is an epoch to run, or nobody has looked yet
         self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last spoke
+        self._held: set[str] = set()  # sources of which that was said
         self._parts_heard: dict[tuple[str, str], float] = {}  # when a partition did, or was first known
         self._batch_ended = time.monotonic()  # Spark's last one
         self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
@@ -402,7 +409,8 @@ class Run:
     def _try_own_epoch(self) -> bool:
         """An epoch without a batch: something waits of our own, or a source or partition has newly fallen silent."""
         taken = self._take()
-        if not self._newly_silent() and not any(taken.values()):
+        begins = self._driver.last is None and any(ledger.must_be_noted for ledger in self._driver.ledgers.values())
+        if not begins and not self._newly_silent() and not any(taken.values()):
             return False
         self._run_epoch(self._own_position(), [], taken)
         return True
@@ -448,6 +456,17 @@ class Run:
         if last is not None:
             parts = [(name, p, part) for name, s in last.sources.items() for p, part in s.partitions.items()]
             self._parts_heard |= {(name, p): now for name, p, part in parts if part.spoke == last.number}
+            self._say_who_holds(last)
+
+    def _say_who_holds(self, last: Manifest) -> None:
+        """Partitions that never had a tuple hold back all windows, for good where there is no `idle`: once, aloud."""
+        for name, source in last.sources.items():
+            empty = [p for p, part in source.partitions.items() if part.largest is None]
+            if name in self._held or not empty or source.largest is None or self._sources[name].idle is not None:
+                continue
+            self._held.add(name)
+            if not self._once:
+                _log.warning(EMPTY, printable(name), printable(", ".join(empty[:10])), len(empty))
 
     def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()

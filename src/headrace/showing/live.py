@@ -254,7 +254,7 @@ class LiveLine:
 def _condition(progress: Progress) -> Table:
     """How the run is doing: one line per subject."""
     table = Table.grid(padding=(0, 2, 0, 1))
-    waiting = [] if progress.backlog is None else [("backlog", _files(progress.backlog))]
+    waiting = [] if progress.backlog is None else [("backlog", _waiting(progress))]
     lost = Text(dropped(progress), "yellow" if _lost(progress) else "")
     subjects: list[tuple[str, RenderableType]] = [
         ("latency", _latency(progress)),
@@ -365,8 +365,9 @@ def _latency(progress: Progress) -> str:
     )
 
 
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'} waiting"
+def _waiting(progress: Progress) -> str:
+    count, of = progress.backlog or 0, progress.backlog_of
+    return f"{count:,} {of.removesuffix('s') if count == 1 else of} waiting"
 
 
 # --- elsewhere -----------------------------------------------------------------------------------------------------
@@ -407,7 +408,7 @@ class PlainLines:
 def waiting(progress: Progress, since: float) -> str:
     """What goes on while no epoch ends."""
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out so far"
-    backlog = "" if not progress.backlog else f", {_files(progress.backlog)}"
+    backlog = "" if not progress.backlog else f", {_waiting(progress)}"
     if progress.running is not None:
         return f"epoch {progress.epoch + 1} has been running for {seconds(progress.running)}; {done}{backlog}"
     return f"waiting for input, running for {seconds(since)}; {done}{backlog}"
@@ -422,7 +423,7 @@ def line(progress: Progress, rates: Rates) -> str:
         f"out {progress.results_out:,} ({rate(rates.of(*progress.results))}/s)",
         f"late {progress.late:,} rejected {progress.rejected:,}"
         + (f" failed {progress.failed:,}" if progress.failed else ""),
-        *([] if progress.backlog is None else [_files(progress.backlog)]),
+        *([] if progress.backlog is None else [_waiting(progress)]),
         "complete until " + ", ".join(clock(w) for w in progress.watermark.values()),
         *(
             f"{name} routed {s.routed:,} to all {s.broadcast:,} omitted {s.omitted:,}"

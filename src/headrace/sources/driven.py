@@ -85,6 +85,14 @@ class Ledger(Protocol):
     """What was taken of one source."""
 
     @property
+    def counts(self) -> str:
+        """What waits is called: files, messages."""
+
+    @property
+    def must_be_noted(self) -> bool:
+        """Whether where it begins must stand in a manifest before anything comes."""
+
+    @property
     def state(self) -> TakenState: ...
 
     @property

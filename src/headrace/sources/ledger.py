@@ -41,6 +41,8 @@ class Ledger:
     """The taken files of one source."""
 
     reader: ClassVar[FilesReader] = FILES
+    counts: ClassVar[str] = "files"
+    must_be_noted: ClassVar[bool] = False  # a folder has one beginning
     partitions: ClassVar[tuple[str, ...]] = ()
     silent_since: ClassVar[float] = -math.inf
 

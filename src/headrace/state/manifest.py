@@ -380,6 +380,8 @@ def _table(value: Any, key: str) -> TableState:
 def _ledger(value: Any, key: str) -> TakenState:
     if isinstance(value, dict) and "topics" in value:
         found = _OFFSETS(value, key)
+        for name in found["partitions"]:
+            _PARTITION(name, f"{key}.partitions")
         return Offsets(found["topics"], {n: Reached(*each) for n, each in found["partitions"].items()}, found["listed"])
     found = _FILES(value, key)
     return LedgerState(tuple(found["taken"]), found["listed"])
@@ -446,6 +448,7 @@ _OFFSETS = form.record(
     partitions=form.each(form.row(form.count, form.optional(form.count), form.count)),
     listed=form.flag,
 )
+_PARTITION = form.matching(re.compile(r".+/[0-9]{1,10}"), "topic/number")
 _RECEIPT = form.record(rows=form.count, said=lambda value, key: value)
 _TOTALS = form.record(**_COUNTED, failed=form.each(form.count), results=form.each(form.count))
 _FIELDS: dict[str, form.Form] = {

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from headrace.errors import SourceAway, SourceError
 from headrace.screen import printable
@@ -72,6 +72,8 @@ class Taken:
 class Ledger:
     """What was taken of the topics of one source."""
 
+    counts: ClassVar[str] = "messages"
+
     def __init__(
         self,
         client: Client,
@@ -86,14 +88,19 @@ class Ledger:
         self.state, self.reader = state, reader
         self._client, self._topics, self._start, self._limit = client, tuple(topics), start, limit
         self._pass_gaps = pass_gaps
-        self._known = dict(state.partitions)  # as of the newest look
+        self._known = {n: reached._replace(until=None) for n, reached in state.partitions.items()}  # of the newest look
         self._ids = dict(state.topics)
-        self._listed = state.listed
+        self._listed = False  # nothing is taken but what was there
         self._each: float | None = None  # bytes of a message, lately
         self._hurry = threading.Event()
         self._reached = False  # brokers have answered
         self._short: dict[Place, float] = {}  # partitions that end too early: since when
         self.silent_since = -1.0
+
+    @property
+    def must_be_noted(self) -> bool:
+        """Whether the next start would begin elsewhere: with the first epoch it stands in the manifest."""
+        return self._start != "earliest"
 
     @property
     def partitions(self) -> Collection[str]:
@@ -103,8 +110,10 @@ class Ledger:
 
     def keep_to_list(self) -> None:
         """From now on nothing is taken beyond where partitions end now, or ended when this was first asked for."""
-        self.waiting()
-        if not self._listed:
+        if self.state.listed:
+            self._known, self._listed = dict(self.state.partitions), True
+        else:
+            self.waiting()
             ends = self._patiently(lambda: self._client.ends(map(Place.of, self._known)))
             self._known = {
                 name: reached._replace(until=max(ends[Place.of(name)], reached.next))

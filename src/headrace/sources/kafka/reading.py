@@ -9,7 +9,6 @@ range again reads the same.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from headrace.sources.kafka.decoding import MESSAGE, Decoder, as_messages
 
 AT_ONCE = 10_000  # messages asked for at a time
 GLANCE = 0.05  # seconds that are waited for them: a range may end without a message
-STUCK = 20.0  # seconds without any progress after which the driver looks again
+STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
 GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 
 
@@ -93,8 +92,10 @@ class KafkaReader:
         at = confluent().TopicPartition
         open_ = {piece.place: _Reading(piece) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
-        moved, positions = time.monotonic(), dict.fromkeys(open_, -1)
+        consumer.resume([at(*place) for place in open_])  # a round before may have paused them
+        glances, positions = 0, dict.fromkeys(open_, -1)
         while open_:
+            glances += 1
             left = sum(each.piece.stop - each.piece.start - len(each.messages) for each in open_.values())
             for message in self._some(consumer, min(left, AT_ONCE)):
                 place, error = Place(message.topic(), message.partition()), message.error()
@@ -102,16 +103,16 @@ class KafkaReader:
                     self._judge(error, open_.get(place))
                 elif place in open_:
                     open_[place].add(message)
-                    moved = time.monotonic()
+                    glances = 0
             for found in consumer.position([at(*place) for place in open_]):
                 place = Place(found.topic, found.partition)
                 if found.offset > positions[place]:
-                    positions[place], moved = found.offset, time.monotonic()
+                    positions[place], glances = found.offset, 0
                 if open_[place].done or found.offset >= open_[place].piece.stop:
                     consumer.pause([at(*place)])
                     yield open_.pop(place)
-                    moved = time.monotonic()
-            if time.monotonic() - moved > STUCK:
+                    glances = 0
+            if glances * GLANCE > STUCK:
                 raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
 
     def _some(self, consumer: Any, count: int) -> list[Any]:
