@@ -39,6 +39,7 @@ FOR_PRODUCERS = {
     "partitioner": "murmur2_random",  # as Java's: the same key, the same partition
     "linger.ms": 5,
     "transaction.timeout.ms": TRANSACTION,
+    "queue.buffering.max.kbytes": 128 << 10,  # of the driver's memory; the client's own limit is a gigabyte
 }
 _OF_PRODUCERS = re.compile(
     r"transaction\.|queue\.buffering\.|linger\.ms|batch\.|compression\.|partitioner|message\.|sticky\.|delivery\."
@@ -72,6 +73,8 @@ LASTING = (  # all else may pass
 )
 
 HINTS = {
+    "INVALID_TRANSACTION_TIMEOUT": "give settings={'transaction.timeout.ms': ...} that is not above the cluster's own limit,"
+    " transaction.max.timeout.ms",
     "MSG_SIZE_TOO_LARGE": "make the result smaller in the query, or raise both the topic's max.message.bytes and"
     " settings={'message.max.bytes': ...}",
     "INVALID_TIMESTAMP": "the cluster refuses messages whose time, ts, is so far ahead or behind: look at the topic's"

@@ -79,6 +79,7 @@ class KafkaTopic:
     # --- one epoch ---------------------------------------------------------------------------------------------------
 
     def deliver(self, delivery: Delivery) -> None:
+        self.form.check(delivery.table.schema)  # of tuples that are put aside nobody knew it before
         self.patience.wait_for(partial(self._deliver, delivery))
 
     def _deliver(self, delivery: Delivery) -> None:
