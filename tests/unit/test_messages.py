@@ -62,6 +62,7 @@ def report() -> Report:
     task.work.cpu["calls"] += 0.25
     for _ in range(2):
         task.failed("calls", "map x = y::int", 2)
+    task.doubted(["exp(l.x - r.x) = 1"])
     return task.finished(
         {"calls": {"": 5, "t/1": 7}, "others": {"": None}}, [Attempt(0, 1, 9), Attempt(0, 0, 8)], 0.12345678, 0.5
     )
@@ -106,6 +107,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
     assert found.failed == {("calls", "map x = y::int"): 4}
+    assert found.doubted == ["exp(l.x - r.x) = 1"]
     assert found.work.split == {"split-1": [4, 1, 2], "split-2": [0, 0, 0]}
     assert found.largest == {"split-1": 5, "split-3": -9}, "what others split is handed on"
     assert all(getattr(found, field.name) for field in fields(Report)), "this test forgets nothing"

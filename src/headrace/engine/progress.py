@@ -21,6 +21,7 @@ from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
+IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Progress:
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
     closed: bool = False  # the input has ended, and with it the checkpoint
+    _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
@@ -112,6 +114,8 @@ class Progress:
         self.joins = {operator.name: operator.meets for operator in plan.operators if operator.meets}
         steps = [step for edge in plan.edges for step in edge.steps if isinstance(step, TableStep)]
         self.joins |= {f"join with {step.table}": way(step) for step in steps}
+        self._predicates = {each.name: each.predicate for each in plan.operators if each.predicate}
+        self._predicates |= {f"join with {step.table}": step.on.text for step in steps}
         if last is not None:
             self.restore(last, before)
 
@@ -149,6 +153,8 @@ class Progress:
         results: dict[str, int] = {}
         for output in manifest.outbox:
             results[output.result] = results.get(output.result, 0) + output.held.rows
+        doubted = {predicate for report in reports for predicate in report.doubted}
+        self.joins = {n: _in_doubt(how, self._predicates.get(n) in doubted) for n, how in self.joins.items()}
         self._sample([counts for r in reports for counts in r.sources.values()], begun, ended)
         self.last = EpochProgress(  # set last: who sees it sees all of its epoch
             manifest.number,
@@ -177,6 +183,11 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
+
+
+def _in_doubt(how: str, lately: bool) -> str:
+    """How a join finds its pairs, once too many of them were in doubt in an epoch of this run."""
+    return f"{how}{IN_DOUBT}" if lately and not how.endswith(IN_DOUBT) else how
 
 
 def plain(value: Any) -> Any:

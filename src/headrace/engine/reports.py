@@ -196,6 +196,7 @@ class Report(Head):
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
     failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
+    doubted: Sequence[str]  # predicates of joins that left too many pairs to DuckDB
 
     def to_json(self) -> Any:
         return {
@@ -217,6 +218,7 @@ class Report(Head):
             "noted": self.noted,
             "load": {name: load.to_json() for name, load in self.load.items()},
             "failed": [[*place, rows] for place, rows in self.failed.items()],
+            "doubted": self.doubted,
         }
 
     @classmethod
@@ -240,6 +242,7 @@ class Report(Head):
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
             failed={(source, words): rows for source, words, rows in data["failed"]},
+            doubted=data["doubted"],
         )
 
 
@@ -261,6 +264,7 @@ class TaskReport:
         self._noted: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
+        self._doubted: Sequence[str] = ()
 
     def delivered(self, source: str, counts: SourceCounts) -> None:
         self._sources[source] = counts
@@ -310,6 +314,9 @@ class TaskReport:
     def failed(self, source: str, words: str, tuples: int) -> None:
         self._failed[source, words] += tuples
 
+    def doubted(self, predicates: Sequence[str]) -> None:
+        self._doubted = predicates
+
     def noted(self, operator: str, data: Mapping[str, Any]) -> None:
         """The newest note of an operator is the one that counts."""
         self._noted[operator] = data
@@ -337,4 +344,5 @@ class TaskReport:
             noted=self._noted,
             load=self._load,
             failed=self._failed,
+            doubted=self._doubted,
         )

@@ -74,4 +74,6 @@ def _loop(
     back, ahead = (w1, w2) if moving else (w2, w1)
     reach = native.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
     fitted = native.fit(operator.on.residual, *sides)
-    return ((i, still) for i, still, _ in native.loop(fitted, reach)) if fitted and fitted.compiles(moving) else None
+    if fitted is None or not fitted.compiles(moving):
+        return None
+    return ((i, still) for i, still, _ in native.Loop(fitted, reach, patient=True))

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace import arrow, duck
 from headrace.arrow import Numbers
-from headrace.kernels import native, near
+from headrace.kernels import doubts, native, near
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import decided, results, satisfying
 from headrace.kernels.stateless import in_schema
@@ -74,7 +74,8 @@ def way(on: Predicate, *, in_time: bool) -> str:
     if on.near and in_time:
         return f"index, looked up along {'.'.join(on.near.point)}"
     if on.native:
-        return "compiled, every pair in a loop made for the predicate"
+        left = "; DuckDB where it leaves many in doubt" if on.native.source(plain=True).unsure else ""
+        return f"compiled, every pair in a loop made for the predicate{left}"
     if on.ranges:
         return "index, found by a range join of DuckDB"
     return f"DuckDB, one by one, which is slow: no loop takes {blame or on.text}"
@@ -87,7 +88,7 @@ def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
 
 
 def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
-    """Every pair of a slice: in a compiled loop where that pays and is exact, else in DuckDB."""
+    """Every pair of a slice: in a compiled loop where that pays and leaves little open, else in DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     worth = compiled is not None and native.WORTH_COMPILING <= pairs < most
@@ -96,11 +97,16 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
         sides = (left, right)
         places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
         reach = native.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
-        for moving, still, unsure in native.loop(fitted, reach):
+        looped = native.Loop(fitted, reach)
+        for moving, still, unsure in looped:
             l, r = (moving, still) if strip.moving == 0 else (still, moving)
             yield from results(operator, left, right, *decided(operator, left, right, l, r, unsure))
-    else:
-        yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)
+        if not looped.gave_up:
+            return
+        doubts.note(operator.on.text)
+        rest = sides[strip.moving].slice(looped.done)
+        left, right = (rest, right) if strip.moving == 0 else (left, rest)
+    yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)
 
 
 def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from headrace import arrow
 from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
-from headrace.kernels import join, native, near
+from headrace.kernels import doubts, join, native, near
 from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces
@@ -233,22 +233,25 @@ def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along
     if on.native is not None and looked_at >= native.WORTH_COMPILING:
         l = arrow.take(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take(_used(table.rows, on.sql, "r"), right.rows)
-        found = _looped(on, l, r, _without_window(moving, first, last))
-        if found is not None:
-            return _as_rows(moving, asking.rows, still.rows, found)
+        looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)  # else they are all asked for
+        if looped is not None:
+            return _as_rows(moving, asking.rows, still.rows, _decided(on, l, r, looped))
     return _satisfying(tuples, table, _as_rows(moving, asking.rows, still.rows, expand_ranges(first, last)))
 
 
-def _looped(on: Predicate, left: pa.Table, right: pa.Table, reach: native.Reach) -> Pairs | None:
-    """Pairs (moving, still) in a compiled loop; DuckDB says what it is not sure of. None: it cannot be done."""
+def _loop(
+    on: Predicate, left: pa.Table, right: pa.Table, reach: native.Reach, *, patient: bool = False
+) -> native.Loop | None:
+    """A compiled loop over pairs; None: it cannot be done."""
     fitted = native.fit(on.native, left, right) if on.native else None
-    return _decided(on, left, right, fitted, reach) if fitted and fitted.compiles(reach.moving) else None
+    return native.Loop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
 
 
-def _decided(on: Predicate, left: pa.Table, right: pa.Table, fitted: native.Fitted, reach: native.Reach) -> Pairs:
-    for moving, still, unsure in native.loop(fitted, reach):
+def _decided(on: Predicate, left: pa.Table, right: pa.Table, looped: native.Loop) -> Pairs:
+    """Pairs (moving, still); DuckDB says what the loop is not sure of."""
+    for moving, still, unsure in looped:
         true, asked = ~unsure, np.flatnonzero(unsure)
-        l, r = (moving[asked], still[asked]) if reach.moving == 0 else (still[asked], moving[asked])
+        l, r = (moving[asked], still[asked]) if looped.reach.moving == 0 else (still[asked], moving[asked])
         if len(asked):
             true[asked[_asked(on, left, right, l, r)]] = True
         yield moving[true], still[true]
@@ -270,25 +273,30 @@ def _without_window(moving: int, first: Numbers, last: Numbers) -> native.Reach:
 
 
 def _every(tuples: pa.Table, table: Kept) -> Pairs:
-    """Every pair: in a compiled loop where that pays and is exact, else in DuckDB."""
+    """Every pair: in a compiled loop where that pays and leaves little open, else in DuckDB."""
     on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
     left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
+    done = [0, 0]  # rows of each side that are dealt with
     if on.native is not None and pairs >= native.WORTH_COMPILING:
         moving = int(left.num_rows > right.num_rows)  # the long side is what the loop runs along
         count, along = sorted((left.num_rows, right.num_rows))
-        first = np.zeros(count, np.int64)
-        found = _looped(on, left, right, _without_window(moving, first, np.full(count, along)))
-        if found is not None:
-            return _as_rows(moving, np.arange(count), np.arange(along), found)
-    return _by_duckdb(left, right, table)
+        reach = _without_window(moving, np.zeros(count, np.int64), np.full(count, along))
+        looped = _loop(on, left, right, reach)
+        if looped is not None:
+            yield from _as_rows(moving, np.arange(count), np.arange(along), _decided(on, left, right, looped))
+            if not looped.gave_up:
+                return
+            doubts.note(on.text)
+            done[moving] = looped.done
+    yield from _by_duckdb(on, left, right, *done)
 
 
-def _by_duckdb(left: pa.Table, right: pa.Table, table: Kept) -> Pairs:
-    on = table.step.on
-    numbered = right.append_column(ROW, pa.array(np.arange(right.num_rows)))
+def _by_duckdb(on: Predicate, left: pa.Table, right: pa.Table, l: int, r: int) -> Pairs:
+    """Pairs of the rows from these on."""
+    numbered = right.append_column(ROW, pa.array(np.arange(right.num_rows))).slice(r)
     sql = f"SELECT l.{ROW} AS l, r.{ROW} AS r FROM l JOIN r ON {on.sql}"
-    most = max(1, MANY // right.num_rows)
-    for start in range(0, left.num_rows, most):
+    most = max(1, MANY // numbered.num_rows)
+    for start in range(l, left.num_rows, most):
         some = left.slice(start, most)
         some = some.append_column(ROW, pa.array(np.arange(start, start + some.num_rows)))
         found = evaluate(sql, {"l": some, "r": numbered}, on.text)

@@ -2,7 +2,8 @@
 
 The loop runs over the moving side; each of its tuples meets a range of the still side. One pass over that range fills a
 mask without a branch (so that the compiler uses vector instructions), and a second pass, only where something was found,
-writes row numbers. Of some pairs the loop does not know what DuckDB would say; those come marked.
+writes row numbers. Of some pairs the loop does not know what DuckDB would say; those come marked, and where they are too many,
+it gives up.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from headrace.compiled import from_text
 from headrace.expressions.bound import Kind
 from headrace.expressions.native import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
 from headrace.expressions.values import form
-from headrace.kernels import arithmetic
+from headrace.kernels import arithmetic, doubts
 from headrace.kernels.evaluate import attempt
 
 _log = logging.getLogger(__name__)
 
 WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
 ROOM = 1 << 20  # row numbers written before they are handed on
+FIRST_ROOM = 1 << 14  # the first time; then twice as many, and again, so that much doubt is seen early
 
 _SOURCE = """
 def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, still_out, unsure_out):
@@ -228,19 +230,38 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 # --- the loop ------------------------------------------------------------------------------------------------------------
 
 
-def loop(fitted: Fitted, reach: Reach) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.bool_]]]:
-    """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so."""
-    kernel = fitted.kernel(reach.moving)
-    widest = int((reach.last - reach.first).max(initial=0))
-    room = max(ROOM, widest)
-    mask = np.empty(widest, np.uint8)
-    out = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.bool_))
-    where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
-    start = 0
-    while start < len(reach.places):
-        start, found = kernel(start, *where, *fitted.values, mask, *out)
-        if found:
-            yield out[0][:found].copy(), out[1][:found].copy(), out[2][:found].copy()
+class Loop:
+    """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so.
+
+    patient: however many those are. Else it gives up: of the moving rows from `done` on nothing was said.
+    """
+
+    def __init__(self, fitted: Fitted, reach: Reach, *, patient: bool = False) -> None:
+        self.fitted, self.reach, self.patient = fitted, reach, patient
+        self.done = 0
+
+    @property
+    def gave_up(self) -> bool:
+        return self.done < len(self.reach.places)
+
+    def __iter__(self) -> Iterator[tuple[Numbers, Numbers, npt.NDArray[np.bool_]]]:
+        reach, kernel = self.reach, self.fitted.kernel(self.reach.moving)
+        counts = reach.last - reach.first
+        widest, pairs = int(counts.max(initial=0)), int(counts.sum())
+        mask = np.empty(widest, np.uint8)
+        where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
+        room, looked_at, unsure = FIRST_ROOM, 0, 0
+        while self.gave_up:
+            size = max(room, widest)
+            out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_))
+            stop, found = kernel(self.done, *where, *self.fitted.values, mask, *out)
+            looked_at += int(counts[self.done : stop].sum())
+            unsure += int(np.count_nonzero(out[2][:found]))
+            if not self.patient and doubts.too_many(unsure, looked_at, pairs):
+                return
+            self.done, room = stop, min(2 * room, ROOM)
+            if found:
+                yield out[0][:found], out[1][:found], out[2][:found]
 
 
 def _generate(source: Source, moving: int) -> str:

@@ -301,6 +301,11 @@ class Operator(ABC):
         return None
 
     @property
+    def predicate(self) -> str | None:
+        """What pairs are held against, as it was written; None: nothing is."""
+        return None
+
+    @property
     @abstractmethod
     def owner(self) -> str:
         """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""

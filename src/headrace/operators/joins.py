@@ -215,6 +215,10 @@ class JoinOperator(Appended):
         return way(self.on, in_time=self.time_window is not None)
 
     @property
+    def predicate(self) -> str:
+        return self.on.text
+
+    @property
     def owner(self) -> str:
         return self.name
 
