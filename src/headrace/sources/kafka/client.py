@@ -74,6 +74,7 @@ class Servers:
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 10,  # what is read is there; the next range waits for an answer that is late
                 "topic.metadata.refresh.interval.ms": 5_000,
+                "max.poll.interval.ms": 86_400_000,  # between two windows a task may work for long
             }
         )
 

@@ -52,7 +52,10 @@ class _Reading:
     done: bool = False
 
     def add(self, message: Any) -> None:
-        if message.offset() >= self.piece.stop:
+        offset, before = message.offset(), self.messages[-1].offset() if self.messages else self.piece.start - 1
+        if offset <= before:
+            raise SourceError(f"{self.piece.words}: offset {offset} came after {before}; nothing was committed")
+        if offset >= self.piece.stop:
             self.done = True
         else:
             self.messages.append(message)
