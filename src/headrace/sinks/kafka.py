@@ -152,7 +152,7 @@ class KafkaTopic:
     def _make_epochs(self) -> None:
         new = self.cluster.admin_library.NewTopic(EPOCHS, num_partitions=1, replication_factor=-1, config=OF_EPOCHS)
         try:
-            self.cluster.admin.create_topics([new])[EPOCHS].result(BEGIN)
+            self.cluster.admin.create_topics([new], request_timeout=ANSWER)[EPOCHS].result(BEGIN)
         except self.cluster.library.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another run was quicker
                 raise
