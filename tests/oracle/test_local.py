@@ -35,14 +35,18 @@ from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_ca
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
-QUICK = 2  # seeds of each test that `make unit` takes
+QUICK, FEW = 2, 20  # seeds of each test that `make unit` takes, and below which `make test` takes all
 
 
 def seeds(count: int) -> Any:
-    numbers = range(count * MORE)
-    return pytest.mark.parametrize(
-        "seed", [pytest.param(n, marks=() if n < QUICK else pytest.mark.thorough) for n in numbers]
-    )
+    """`make test` takes a third of those beyond a few, `make soak` the others."""
+    count *= MORE
+    most = min(count, FEW + max(count - FEW, 0) // 3)
+
+    def mark(seed: int) -> Any:
+        return () if seed < QUICK else pytest.mark.thorough if seed < most else pytest.mark.long
+
+    return pytest.mark.parametrize("seed", [pytest.param(seed, marks=mark(seed)) for seed in range(count)])
 
 
 def same(expected: pa.Table, found: pa.Table, case: Any = "") -> None:
