@@ -33,6 +33,7 @@ SHARED = {
     "headrace.expressions.aggregates": "as above; partials are not looked at by the reference",
     "headrace.expressions.gates": "as above",
     "headrace.expressions.bound": "of native",
+    "headrace.expressions.casts": "of native",
     "headrace.expressions.numbers": "of native",
     "headrace.expressions.values": "of native",
     "headrace.expressions.native": "as above; compiled predicates are not looked at by the reference",

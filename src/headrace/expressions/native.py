@@ -21,7 +21,8 @@ import pyarrow as pa
 from headrace import duck
 from headrace.expressions import bound as b
 from headrace.expressions.bound import Given, Kind, Node, Unbound
-from headrace.expressions.numbers import BOOLEAN, DOUBLE, EXACT, ROOM, SMOOTH, Numbers, Unsupported
+from headrace.expressions.casts import cast
+from headrace.expressions.numbers import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported
 from headrace.expressions.tree import Tree, to_sql
 from headrace.expressions.values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, WIDE, Statements, Value, form
 
@@ -332,115 +333,8 @@ class _Translator:
             one.positive and other.positive,
         )
 
-    # --- casts -------------------------------------------------------------------------------------------------------
-
     def _cast(self, node: Node) -> Value:
-        before = len(self.s.fails)
-        a, kind = self.value(node.children[0]), node.kind
-        inner = len(self.s.fails)
-        make = _CASTS.get((a.form, form(kind)))
-        if make is None and a.kind != kind:
-            raise Unsupported(f"a cast from {a.kind} to {kind}")
-        found = make(self, a, kind) if make else a
-        if node.lenient and len(self.s.fails) > inner:  # null where it would fail: DuckDB decides
-            doubt = self.s.either(*self.s.fails[inner:])
-            del self.s.fails[inner:]
-            found = self.s.doubted(found, doubt)
-        assert before <= inner
-        return found
-
-    def _to_double(self, a: Value, kind: Kind) -> Value:
-        return replace(a, kind=kind, value=self.s.let(f"f64({a.value})"))
-
-    def _to_single(self, a: Value, kind: Kind) -> Value:
-        if a.form == "double" and a.top > 3e38:
-            self.s.fail(f"(abs({a.value}) + {a.error or 0.0} < 3e38) ^ True", a)
-        return self.n.single(a)
-
-    def _double_to_whole(self, a: Value, kind: Kind) -> Value:
-        """To the nearest; halves to the even one."""
-        low, high = WHOLE[kind.name]
-        value = self.s.let(f"rint({a.value})")
-        ends = f"({value} > {low + 0.0 if low else -1.0!r}) & ({value} < {high - 1024.0 if high > 2**53 else high + 0.0!r})"
-        inside = self.s.let(ends)
-        if a.error:
-            same = f"(rint({a.value} - {a.error}) == {value}) & (rint({a.value} + {a.error}) == {value})"
-            a = self.s.doubted(a, self.s.let(f"({same}) ^ True"))
-        self.s.fail(self.s.negated(inside), a)
-        whole = self.s.let(f"i64(where({inside}, {value}, 0.0))")
-        return Value(kind, whole, None, a.null, a.doubt, min(a.top + 1.0, float(high)), a.positive)
-
-    def _whole_to_whole(self, a: Value, kind: Kind) -> Value:
-        low, high = WHOLE[kind.name]
-        own_low, own_high = WHOLE.get(a.kind.name, (0, 1))
-        if own_low < low or own_high > high:
-            self.s.fail(f"(({a.value} >= {low}) & ({a.value} <= {high})) ^ True", a)
-        return replace(a, kind=kind, top=min(a.top, float(high + 1)))
-
-    def _flag_to_whole(self, a: Value, kind: Kind) -> Value:
-        return replace(a, kind=kind, value=self.s.let(f"i64({a.value})"), positive=True)
-
-    def _whole_to_wide(self, a: Value, kind: Kind) -> Value:
-        source = f"f64({a.value})"
-        if a.top > EXACT:
-            error = f"where(abs({source}) < {EXACT!r}, 0.0, abs({source}) * {2.0**-52!r}) * {10.0**kind.scale!r}"
-        else:
-            error = None
-        return self.n.wide((a,), f"{source} * {10.0**kind.scale!r}", error, a.top * 10.0**kind.scale, kind)
-
-    def _wide_to_wide(self, a: Value, kind: Kind) -> Value:
-        return self.n.rescaled(a, kind)
-
-    def _wide_to_double(self, a: Value, kind: Kind) -> Value:
-        ten = repr(10.0**a.kind.scale)
-        value = self.s.let(f"{a.value} / {ten}")
-        error = None
-        if a.top > EXACT:
-            error = self.s.let(
-                f"({a.error or 0.0} / {ten}) * {ROOM} + where(abs({a.value}) < {EXACT!r}, 0.0, abs({value}) * {2.0**-50!r})"
-            )
-        elif a.error:
-            error = self.s.let(f"({a.error} / {ten}) * {ROOM} + abs({value}) * {2.0**-50!r}")
-        return replace(a, kind=kind, value=value, error=error, top=a.top / 10.0**a.kind.scale)
-
-    def _wide_to_single(self, a: Value, kind: Kind) -> Value:
-        found = self._wide_to_double(a, DOUBLE)
-        error = self.s.let(f"{found.error or 0.0} + abs({found.value}) * {2.0**-21!r}")
-        return replace(found, kind=kind, error=error)
-
-    def _wide_to_whole(self, a: Value, kind: Kind) -> Value:
-        low, high = WHOLE[kind.name]
-        found = self.n.rescaled(a, Kind("DECIMAL", 38, 0))
-        inside = self.s.let(f"abs({found.value}) < {min(float(high), EXACT)!r}")
-        if low == 0:
-            inside = self.s.let(f"{inside} & ({found.value} >= 0.0)")
-        self.s.fail(self.s.negated(inside), found)
-        whole = self.s.let(f"i64(where({inside}, {found.value}, 0.0))")
-        return Value(kind, whole, None, found.null, found.doubt, min(found.top, float(high)))
-
-    def _double_to_wide(self, a: Value, kind: Kind) -> Value:
-        """DuckDB pushes values a little away from zero before it rounds them: what is near a half it decides."""
-        if kind.name != "DECIMAL":
-            raise Unsupported(f"a cast from {a.kind} to {kind}")
-        scaled = self.n.times(replace(a, kind=DOUBLE), Value(DOUBLE, repr(10.0**kind.scale), top=10.0**kind.scale))
-        most = min(10.0**kind.width, EXACT)
-        self.s.fail(f"(abs({scaled.value}) + {scaled.error or 0.0} < {most * (1 - 1e-9)!r}) ^ True", a)
-        found = self.n.rounded(scaled, margin=1e-6)
-        return replace(found, kind=kind, top=most)
-
-    def _to_flag(self, a: Value, kind: Kind) -> Value:
-        zero = "0" if a.form == "whole" else "0.0"
-        found = Value(kind, self.s.let(f"{a.value} != {zero}"), None, a.null, a.doubt, 1.0)
-        if not a.error:
-            return found
-        return self.s.doubted(found, self.s.let(f"((abs({a.value}) > {a.error}) | ({a.error} == 0.0)) ^ True"))
-
-    def _date_to_time(self, a: Value, kind: Kind) -> Value:
-        self.s.fail(f"abs({a.value}) > 20000000", a)
-        return replace(a, kind=kind, value=self.s.let(f"{a.value} * 86400000000"), top=2.0**61)
-
-    def _time_to_time(self, a: Value, kind: Kind) -> Value:
-        return replace(a, kind=kind)  # in UTC
+        return cast(self.n, self.value(node.children[0]), node.kind, lenient=node.lenient)
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
@@ -617,30 +511,6 @@ _NODES: dict[str, Callable[[_Translator, Node], Value]] = {
     "case": _Translator._case,
     "coalesce": _Translator._coalesce,
     "cast": _Translator._cast,
-}
-_Cast = Callable[[_Translator, Value, Kind], Value]
-_CASTS: dict[tuple[str, str], _Cast] = {
-    ("whole", "whole"): _Translator._whole_to_whole,
-    ("boolean", "whole"): _Translator._flag_to_whole,
-    ("whole", "double"): _Translator._to_double,
-    ("boolean", "double"): _Translator._to_double,
-    ("single", "double"): lambda self, a, kind: replace(a, kind=kind),
-    ("double", "single"): _Translator._to_single,
-    ("whole", "single"): _Translator._to_single,
-    ("boolean", "single"): _Translator._to_double,
-    ("double", "whole"): _Translator._double_to_whole,
-    ("single", "whole"): _Translator._double_to_whole,
-    ("whole", "wide"): _Translator._whole_to_wide,
-    ("boolean", "wide"): _Translator._whole_to_wide,
-    ("wide", "wide"): _Translator._wide_to_wide,
-    ("wide", "double"): _Translator._wide_to_double,
-    ("wide", "single"): _Translator._wide_to_single,
-    ("wide", "whole"): _Translator._wide_to_whole,
-    ("double", "wide"): _Translator._double_to_wide,
-    ("single", "wide"): _Translator._double_to_wide,
-    **{(each, "boolean"): _Translator._to_flag for each in ("whole", "double", "single", "wide")},
-    ("date", "time"): _Translator._date_to_time,
-    ("time", "time"): _Translator._time_to_time,
 }
 _ALIASES = {
     "^": "pow",

@@ -1,0 +1,160 @@
+"""Casts between values of a compiled loop: each says what DuckDB would say, or that DuckDB must decide.
+
+Where a cast would fail, the pair fails with it, and DuckDB decides; where it would be null instead (`try_cast`), it is in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace.expressions.bound import Kind
+from headrace.expressions.numbers import DOUBLE, EXACT, ROOM, Numbers, Unsupported
+from headrace.expressions.values import WHOLE, Value, form
+
+
+def cast(n: Numbers, a: Value, kind: Kind, *, lenient: bool) -> Value:
+    """The value in another type; lenient: null where that fails."""
+    inner = len(n.s.fails)
+    make = _CASTS.get((a.form, form(kind)))
+    if make is None and a.kind != kind:
+        raise Unsupported(f"a cast from {a.kind} to {kind}")
+    found = make(n, a, kind) if make else a
+    if lenient and len(n.s.fails) > inner:  # null where it would fail: DuckDB decides
+        doubt = n.s.either(*n.s.fails[inner:])
+        del n.s.fails[inner:]
+        found = n.s.doubted(found, doubt)
+    return found
+
+
+def _to_double(n: Numbers, a: Value, kind: Kind) -> Value:
+    return replace(a, kind=kind, value=n.s.let(f"f64({a.value})"))
+
+
+def _to_single(n: Numbers, a: Value, kind: Kind) -> Value:
+    if a.form == "double" and a.top > 3e38:
+        n.s.fail(f"(abs({a.value}) + {a.error or 0.0} < 3e38) ^ True", a)
+    return n.single(a)
+
+
+def _double_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
+    """To the nearest; halves to the even one."""
+    low, high = WHOLE[kind.name]
+    value = n.s.let(f"rint({a.value})")
+    ends = f"({value} > {low + 0.0 if low else -1.0!r}) & ({value} < {high - 1024.0 if high > 2**53 else high + 0.0!r})"
+    inside = n.s.let(ends)
+    if a.error:
+        same = f"(rint({a.value} - {a.error}) == {value}) & (rint({a.value} + {a.error}) == {value})"
+        a = n.s.doubted(a, n.s.let(f"({same}) ^ True"))
+    n.s.fail(n.s.negated(inside), a)
+    whole = n.s.let(f"i64(where({inside}, {value}, 0.0))")
+    return Value(kind, whole, None, a.null, a.doubt, min(a.top + 1.0, float(high)), a.positive)
+
+
+def _whole_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
+    low, high = WHOLE[kind.name]
+    own_low, own_high = WHOLE.get(a.kind.name, (0, 1))
+    if own_low < low or own_high > high:
+        n.s.fail(f"(({a.value} >= {low}) & ({a.value} <= {high})) ^ True", a)
+    return replace(a, kind=kind, top=min(a.top, float(high + 1)))
+
+
+def _flag_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
+    return replace(a, kind=kind, value=n.s.let(f"i64({a.value})"), positive=True)
+
+
+def _whole_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:
+    source = f"f64({a.value})"
+    if a.top > EXACT:
+        error = f"where(abs({source}) < {EXACT!r}, 0.0, abs({source}) * {2.0**-52!r}) * {10.0**kind.scale!r}"
+    else:
+        error = None
+    return n.wide((a,), f"{source} * {10.0**kind.scale!r}", error, a.top * 10.0**kind.scale, kind)
+
+
+def _wide_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:
+    return n.rescaled(a, kind)
+
+
+def _wide_to_double(n: Numbers, a: Value, kind: Kind) -> Value:
+    ten = repr(10.0**a.kind.scale)
+    value = n.s.let(f"{a.value} / {ten}")
+    error = None
+    if a.top > EXACT:
+        error = n.s.let(
+            f"({a.error or 0.0} / {ten}) * {ROOM} + where(abs({a.value}) < {EXACT!r}, 0.0, abs({value}) * {2.0**-50!r})"
+        )
+    elif a.error:
+        error = n.s.let(f"({a.error} / {ten}) * {ROOM} + abs({value}) * {2.0**-50!r}")
+    return replace(a, kind=kind, value=value, error=error, top=a.top / 10.0**a.kind.scale)
+
+
+def _wide_to_single(n: Numbers, a: Value, kind: Kind) -> Value:
+    found = _wide_to_double(n, a, DOUBLE)
+    error = n.s.let(f"{found.error or 0.0} + abs({found.value}) * {2.0**-21!r}")
+    return replace(found, kind=kind, error=error)
+
+
+def _wide_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
+    low, high = WHOLE[kind.name]
+    found = n.rescaled(a, Kind("DECIMAL", 38, 0))
+    inside = n.s.let(f"abs({found.value}) < {min(float(high), EXACT)!r}")
+    if low == 0:
+        inside = n.s.let(f"{inside} & ({found.value} >= 0.0)")
+    n.s.fail(n.s.negated(inside), found)
+    whole = n.s.let(f"i64(where({inside}, {found.value}, 0.0))")
+    return Value(kind, whole, None, found.null, found.doubt, min(found.top, float(high)))
+
+
+def _double_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:
+    """DuckDB pushes values a little away from zero before it rounds them: what is near a half it decides."""
+    if kind.name != "DECIMAL":
+        raise Unsupported(f"a cast from {a.kind} to {kind}")
+    scaled = n.times(replace(a, kind=DOUBLE), Value(DOUBLE, repr(10.0**kind.scale), top=10.0**kind.scale))
+    most = min(10.0**kind.width, EXACT)
+    n.s.fail(f"(abs({scaled.value}) + {scaled.error or 0.0} < {most * (1 - 1e-9)!r}) ^ True", a)
+    found = n.rounded(scaled, margin=1e-6)
+    return replace(found, kind=kind, top=most)
+
+
+def _to_flag(n: Numbers, a: Value, kind: Kind) -> Value:
+    zero = "0" if a.form == "whole" else "0.0"
+    found = Value(kind, n.s.let(f"{a.value} != {zero}"), None, a.null, a.doubt, 1.0)
+    if not a.error:
+        return found
+    return n.s.doubted(found, n.s.let(f"((abs({a.value}) > {a.error}) | ({a.error} == 0.0)) ^ True"))
+
+
+def _date_to_time(n: Numbers, a: Value, kind: Kind) -> Value:
+    n.s.fail(f"abs({a.value}) > 20000000", a)
+    return replace(a, kind=kind, value=n.s.let(f"{a.value} * 86400000000"), top=2.0**61)
+
+
+def _time_to_time(n: Numbers, a: Value, kind: Kind) -> Value:
+    return replace(a, kind=kind)  # in UTC
+
+
+_Cast = Callable[[Numbers, Value, Kind], Value]
+_CASTS: dict[tuple[str, str], _Cast] = {
+    ("whole", "whole"): _whole_to_whole,
+    ("boolean", "whole"): _flag_to_whole,
+    ("whole", "double"): _to_double,
+    ("boolean", "double"): _to_double,
+    ("single", "double"): lambda n, a, kind: replace(a, kind=kind),
+    ("double", "single"): _to_single,
+    ("whole", "single"): _to_single,
+    ("boolean", "single"): _to_double,
+    ("double", "whole"): _double_to_whole,
+    ("single", "whole"): _double_to_whole,
+    ("whole", "wide"): _whole_to_wide,
+    ("boolean", "wide"): _whole_to_wide,
+    ("wide", "wide"): _wide_to_wide,
+    ("wide", "double"): _wide_to_double,
+    ("wide", "single"): _wide_to_single,
+    ("wide", "whole"): _wide_to_whole,
+    ("double", "wide"): _double_to_wide,
+    ("single", "wide"): _double_to_wide,
+    **{(each, "boolean"): _to_flag for each in ("whole", "double", "single", "wide")},
+    ("date", "time"): _date_to_time,
+    ("time", "time"): _time_to_time,
+}
