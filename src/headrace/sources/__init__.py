@@ -93,13 +93,18 @@ def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None
     if missing := [name for name in needed if name not in found.names]:
         msg = (
             f"the schema of {label} changed: missing {missing}, which the query reads; there are {', '.join(found.names)};"
-            " deliver them again, or build the query without them"
+            " what goes by the sequence of tuples (first, asof, distinct, a processor) reads every column that its input had;"
+            " write it again with all of them, a file under the same name, and start again"
         )
         raise SourceError(msg)
     for name in needed:
         field, now = source.raw_schema.field(name), found.field(name).type
         if not same_kind(now, field):
-            msg = f"column {name!r} of {label} changed its type from {field.type} to {now}; build the query again"
+            msg = (
+                f"column {name!r} of {label} changed its type from {field.type} to {now}, and the query reads it; write it again"
+                f" as {field.type}, a file under the same name, and start again; or, where no state has read it, give the"
+                " source the new type (hr.files: schema=) and cast it in the query"
+            )
             raise SourceError(msg)
 
 
