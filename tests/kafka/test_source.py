@@ -137,8 +137,10 @@ def test_a_broker_that_is_killed_is_waited_for_and_partitions_may_be_added(
     sending.send(broker.servers, topic, text(made[:300]))
     running.until(100)
     broker.kill()
-    time.sleep(3)
-    assert running.run.active
+    end = time.monotonic() + PATIENCE
+    while not any("the run waits for Kafka" in record.getMessage() for record in caplog.records):
+        assert running.run.active and time.monotonic() < end
+        time.sleep(0.1)
     broker.start()
     sending.send(broker.servers, topic, text(made[300:]))
     running.until(600)

@@ -80,7 +80,9 @@ class Engine:
 
     def epoch(self, partitions: list[str], quiet: set[str], given: dict[str, list[int]], splitters: int) -> None:
         driver: Any = self.run.driver
-        driver.ledgers = {"calls": SimpleNamespace(partitions=partitions, state=Offsets(), reader=None)}
+        driver.ledgers = {
+            "calls": SimpleNamespace(partitions=partitions, state=Offsets(), reader=None, counts="messages")
+        }
         windows: list[list[Window]] = [[] for _ in range(splitters)]
         for name, times in given.items():  # pieces of a partition may be read by several tasks
             for number in range(splitters):
