@@ -18,7 +18,7 @@ SPARK ?= $(LOCKED)
 SPARK_4.0 := 4.0.5
 SPARK_4.1 := 4.1.4
 SPARK_4.2 := 4.2.1
-OLDER := $(sort $(patsubst SPARK_%,%,$(filter SPARK_%,$(.VARIABLES))))
+OLDER := $(sort $(patsubst SPARK_%,%,$(filter SPARK_4.%,$(.VARIABLES))))
 OTHER := build/spark-$(SPARK)
 
 .PHONY: help setup java postgres broker demo test lint format unit soak look bench clean

@@ -139,7 +139,7 @@ def test_every_function_compiled(awkward):
         assert fitted is not None
         reach = kernel.Reach.all(0, np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int64), 0, 0)
         true, unsure = np.zeros(ROWS * ROWS, bool), np.zeros(ROWS * ROWS, bool)
-        for l, r_, doubtful in kernel.loop(fitted, reach):
+        for l, r_, doubtful in kernel.Loop(fitted, reach, patient=True):
             true[(l * ROWS + r_)[~doubtful]], unsure[(l * ROWS + r_)[doubtful]] = True, True
         wanted = answers(on, left, right)
         assert not len(np.flatnonzero(~unsure & (wanted != true)))
