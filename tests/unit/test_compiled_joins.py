@@ -62,6 +62,9 @@ NEAR = [
     "abs(r.y - l.x) < 1 and l.y < r.y",
     "l.x between r.x and r.y",
     "r.y between l.x and l.y and l.n < r.n",
+    "l.x >= r.x and l.x < r.y",
+    "r.y > l.x and r.x <= l.x and l.n < r.n",
+    "l.y >= r.y and l.n <= r.n and r.y > l.x",
 ]
 
 numbers = st.one_of(
@@ -126,8 +129,11 @@ def test_oracle_compiled_loop(compile_always, on):
     check()
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])  # of near pairs, from which on a loop is taken
 @pytest.mark.parametrize("on", some(NEAR))
-def test_oracle_near(compile_always, on):
+def test_oracle_near(compile_always, monkeypatch, on, share):
+    monkeypatch.setattr(joins, "WORTH_LOOKING_UP", share)
+
     @settings(max_examples=40, derandomize=True, deadline=None)
     @given(streams(numbers), streams(numbers))
     def check(left, right):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,9 @@ class Predicate:
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
-    near: Near | None  # a part that keeps two doubles near each other
-    band: Near | None  # the same for numbers and times of any type, for routing alone
+    near: Near | None  # a part, or two, that keep two doubles near each other
+    band: Near | None  # one part that does so with numbers and times of any type: for routing, and beside tables
+    box: Near | None  # two parts that do so, `l.x >= r.a and l.x < r.b`: beside tables
     native: Native | None  # the whole as source of a compiled loop
     residual: Native | None  # beside keys, what a compiled loop can hold against pairs; what it cannot cannot fail
     columns: frozenset[tuple[str, ...]]
@@ -85,8 +86,9 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         safe=safe,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near=next((near for near in (_near(part, left, right, _double) for part in parts) if near), None),
-        band=next((band for band in (_near(part, left, right, _orderable) for part in parts) if band), None),
+        near=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double),
+        band=_first(_near(part, left, right, _orderable) for part in parts),
+        box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
         residual=looped if keys and (safe or not obstacles) else None,
         columns=found.columns,
@@ -165,6 +167,33 @@ def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Near
     if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
         return Near(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
     return None
+
+
+def _first(found: Iterable[Near | None]) -> Near | None:
+    return next((each for each in found if each), None)
+
+
+def _box(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema], column: Column) -> Near | None:
+    """Two conjuncts that keep a point above one column of the other side and below another; whether the ends count is left
+    to who holds pairs against the predicate."""
+    bounds = [found for found in (_bound(part, schemas, column) for part in parts) if found]
+    for low, above in bounds:
+        for below, high in bounds:
+            if above == below and low[0] == high[0] and _one_kind(schemas, above, low, high):
+                return Near(above, low[0], (low[1], high[1]), 0.0)
+    return None
+
+
+def _bound(
+    tree: Tree, schemas: Mapping[str, pa.Schema], column: Column
+) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """The smaller and the larger of two columns, one of each side, that this conjunct compares."""
+    if tree.get("type") not in _INEQUALITIES:
+        return None
+    one, other = (column(tree[part], schemas) for part in ("left", "right"))
+    if one is None or other is None or one[0] == other[0]:
+        return None
+    return (one, other) if "LESSTHAN" in tree["type"] else (other, one)
 
 
 def _call(tree: Tree, name: str, arguments: int) -> list[Tree] | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TIME = "__t"  # event time as a plain number
 FEW_PAIRS = 2_000_000  # not worth a slice of their own
 RANGE_JOIN_PAYS = 100_000_000  # pairs; below, a compiled loop is done before DuckDB has sorted
+WORTH_LOOKING_UP = 1 / 16  # of all pairs; more are faster in a loop, where each costs less
 MOST = 0.75  # of one side met by all of the other: not worth sorting
 
 
@@ -82,9 +83,16 @@ def way(on: Predicate, *, in_time: bool) -> str:
 
 
 def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
-    """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)"""
+    """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)
+
+    Where so many are near that a loop over all of them is faster, it is taken.
+    """
     assert operator.on.near is not None
-    return satisfying(operator, left, right, near.candidates(operator.on.near, left, right))
+    found = near.Candidates.of(operator.on.near, left, right)
+    pairs = left.num_rows * right.num_rows
+    if operator.on.native is not None and pairs >= native.WORTH_COMPILING and found.count > WORTH_LOOKING_UP * pairs:
+        return _compare(operator, strip, left, right)
+    return satisfying(operator, left, right, iter(found))
 
 
 def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:

@@ -206,7 +206,7 @@ def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
 
 def near_part(on: Predicate) -> Near | None:
     """The part of a predicate that keeps two numbers near each other; where it may fail, doubles alone, as in other joins."""
-    return on.band if on.safe else on.near
+    return on.band or on.box if on.safe else on.near
 
 
 def along(part: Near, side: str, rows: pa.Table) -> Along | None:

@@ -250,7 +250,7 @@ class Loop:
         widest, pairs = int(counts.max(initial=0)), int(counts.sum())
         mask = np.empty(widest, np.uint8)
         where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
-        room, looked_at, unsure = FIRST_ROOM, 0, 0
+        room, looked_at, unsure = min(FIRST_ROOM, ROOM), 0, 0
         while self.gave_up:
             size = max(room, widest)
             out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_))

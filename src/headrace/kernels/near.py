@@ -1,4 +1,5 @@
-"""Joins whose predicate keeps two numbers near each other: `abs(l.x - r.y) <= d`, `l.x between r.a and r.b`.
+"""Joins whose predicate keeps two numbers near each other: `abs(l.x - r.y) <= d`, `l.x between r.a and r.b`, and ranges with
+open ends, `l.x >= r.a and l.x < r.b`.
 
 Invariant: the candidates hold every pair that can satisfy the predicate (the interval is widened by more than rounding
 can lose), and each candidate is then held against window and predicate as they are written.
@@ -7,6 +8,7 @@ can lose), and each candidate is then held against window and predicate as they 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +23,35 @@ Doubles = npt.NDArray[np.float64]
 SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
 
 
-def candidates(near: Near, left: pa.Table, right: pa.Table) -> Iterator[tuple[Numbers, Numbers]]:
+@dataclass(frozen=True)
+class Candidates:
     """Row numbers of pairs that may be near, some at a time. Null and NaN are near to nothing... but see below.
 
     DuckDB finds NaN equal to NaN and above all numbers, so `x between a and NaN` can be true: such rows are left to the
     caller, who must not come here with them.
     """
-    tables = {"l": left, "r": right}
-    points = _values(tables[near.point[0]], near.point[1])
-    low, high = (_values(tables[near.moving], name) for name in near.interval)
-    order = np.argsort(points, kind="stable")
-    for moving, still in expand_ranges(*ranges(near, points[order], low, high)):
-        rows = {near.moving: moving, near.point[0]: order[still]}
-        yield rows["l"], rows["r"]
+
+    near: Near
+    order: Numbers  # of the points
+    first: Numbers
+    last: Numbers
+
+    @classmethod
+    def of(cls, near: Near, left: pa.Table, right: pa.Table) -> Candidates:
+        tables = {"l": left, "r": right}
+        points = _values(tables[near.point[0]], near.point[1])
+        low, high = (_values(tables[near.moving], name) for name in near.interval)
+        order = np.argsort(points, kind="stable")
+        return cls(near, order, *ranges(near, points[order], low, high))
+
+    @property
+    def count(self) -> int:
+        return int((self.last - self.first).sum())
+
+    def __iter__(self) -> Iterator[tuple[Numbers, Numbers]]:
+        for moving, still in expand_ranges(self.first, self.last):
+            rows = {self.near.moving: moving, self.near.point[0]: self.order[still]}
+            yield rows["l"], rows["r"]
 
 
 def ranges(near: Near, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
