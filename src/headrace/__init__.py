@@ -183,18 +183,18 @@ def table(
 ) -> Table:
     """Rows without time, to join streams with: `s.join(table, on=...)`, any predicate, no window.
 
-    source: a static DataFrame, a folder of columnar files, or a function that returns a static DataFrame.
+    source: a static DataFrame, a folder of columnar files or one such file, or a function that returns a static DataFrame.
     refresh: read it again that often, such as "10 minutes"; by default with every start. Not of a DataFrame, which keeps the
         list of files that it was made with.
     """
-    from headrace.sources.tables import folder_table, table_schema
+    from headrace.sources.tables import mounted_table, table_schema
 
     if name is not None and not isinstance(name, str):
         raise QueryTypeError(f"name must be text, what to call the table; found {named(name)}")
     every = None if refresh is None else parse_duration(refresh, "refresh")
     found: Any
     if isinstance(source, str | os.PathLike):
-        found = folder_table(source)
+        found = mounted_table(source)
     else:
         from headrace.engine import spark
 
@@ -273,6 +273,11 @@ def start(
     from headrace.engine import start as starting
 
     return starting.start(results, checkpoint=checkpoint, **options)
+
+
+def __dir__() -> list[str]:
+    """What is meant to be used."""
+    return sorted([*__all__, "testing", "__doc__", "__file__", "__name__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import CLOSING, ZONES
 
+STRIP = 100.0
 MOST_PAIRS = 5e10  # that DuckDB may look at for an expected answer
 COLUMNS = {
     "join": ["l_payload", "r_payload"],
@@ -140,10 +141,18 @@ def _join(query: Query, left: str, right: str) -> str:
 
 
 def _with_table(query: Query, stream: str, table: str) -> str:
-    placed = ", ".join(f"{sql} {name}" for name, sql in query.places.items())
-    return (
-        f"select payload, zone from (select payload, {placed} from {stream}) l {query.how} join {table} r on {query.on}"
-    )
+    placed, near = ", ".join(f"{sql} {name}" for name, sql in query.places.items()), "true"
+    if query.strip:  # a row stands in every strip that it reaches into, a tuple in one
+        number, low, high = query.strip
+        strips = f"range({_strip(low)}, {_strip(high)} + 1)"
+        placed, near = f"{placed}, {_strip(query.places[number])} strip", "l.strip = r.strip"
+        table = f"(select *, unnest({strips}) strip from {table})"
+    points = f"(select payload, {placed} from {stream})"
+    return f"select payload, zone from {points} l {query.how} join {table} r on {near} and {query.on}"
+
+
+def _strip(value: str) -> str:
+    return f"floor({value} / {STRIP})::bigint"
 
 
 def _session(query: Query, stream: str) -> str:

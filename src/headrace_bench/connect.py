@@ -112,10 +112,11 @@ def contenders() -> list[System]:
 
 def run(options: Options) -> Report:
     size = QUICK if options.quick else FULL
-    jars = brokers.jars(Path("build/kafka/libs"), Path(brokers.__file__).parents[3] / "build" / "kafka" / "libs")
-    if jars is None or postgres.programs() is None:
-        msg = f"bench connect needs the jars of a Kafka broker and a PostgreSQL server: make setup gets both; jars elsewhere: {brokers.JARS}"
-        raise HeadraceError(msg)
+    jars = brokers.needed("headrace bench connect")
+    if postgres.programs() is None:
+        raise HeadraceError(
+            "headrace bench connect needs a PostgreSQL server, and there is none: make setup installs it"
+        )
     connectors.prepare(options.say)
     lines: list[Way | _Ages] = [*ways(size), *(_Ages(f"ages, {name}", epoch) for name, epoch in EPOCHS.items())]
     asked = options.wanted(lines)

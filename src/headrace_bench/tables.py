@@ -38,7 +38,8 @@ def points(shape: str, measured: int, warm: int = 4, zones: int = MANY, how: str
     on, places, rate = POINTS[shape]
     streams = Streams(("points",), rate, live or EPOCH, warm + measured, 1000, gap=100.0, zones=zones)
     name = f"{shape}, {zones:,} zones, epochs of {streams.per_epoch:,}" + (", left" if how == "left" else "")
-    return Case(name, streams, Query("table", on=on, how=how, places=places), warm)
+    strip = ("y", "y0", "y1") if shape == "boxes" else ()
+    return Case(name, streams, Query("table", on=on, how=how, places=places, strip=strip), warm)
 
 
 def partners(how: str, rate: int = 10_000, epoch: int = 10, measured: int = 8) -> Case:

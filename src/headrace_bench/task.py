@@ -34,6 +34,7 @@ class Query:
     in_place: bool = False  # a processor that counts by row numbers instead of `get` and `put`
     operators: int = 1  # chained, one behind the other
     ranges: str = ""  # what `on` implies of these data: lets the checker of answers look up instead of comparing all
+    strip: tuple[str, ...] = ()  # the same of a table: a number of the stream, and its two borders in the table
 
     @property
     def length(self) -> int:

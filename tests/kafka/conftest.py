@@ -19,7 +19,7 @@ def broker() -> Iterator[brokers.Broker]:
         if os.environ.get("HEADRACE_LEAVE_NOTHING_OUT"):
             pytest.fail(brokers.HOW)
         pytest.skip(brokers.HOW)
-    broker = brokers.Broker(libs)
+    broker = brokers.Broker(libs, tls=True)
     yield broker
     broker.remove()
 

@@ -228,12 +228,20 @@ def test_retention_that_overtakes_a_stopped_run_is_named_or_counted(
     counted = Running(busy(stream(spark, broker, topic, gaps="count")), tmp_path)
     counted.until(70)
     counted.run.stop()
+    assert counted.run.progress.lost == 30
     with StateStore.open(tmp_path / "checkpoint" / "state", read_only=True) as store:
         assert store.last.ledgers["calls"].partitions[f"{topic}/0"].lost == 30
         assert store.last.totals.delivered == 70
 
 
 # --- how it is spoken to -----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_whose_certificate_nobody_vouches_for_is_refused_at_once(spark: Any, broker: Broker, a_topic: TOPIC):
+    given: dict[str, Any] = {"time": "at", "schema": sending.SCHEMA}
+    unknown = {name: value for name, value in broker.login.items() if name != "ssl.ca.location"}
+    with pytest.raises(SourceError, match="certificate"):
+        hr.kafka(spark, broker.secured, a_topic(), settings=unknown, **given).collect(slots=1)
 
 
 def test_a_password_is_in_no_log_no_manifest_and_no_error(

@@ -26,7 +26,7 @@ from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError,
 from headrace.kernels import lookup, native, near
 from headrace.query import nodes
 from headrace.reference import reference
-from headrace.sources.tables import folder_table
+from headrace.sources.tables import mounted_table
 from headrace.state.blocks import block_name, write_block
 from headrace.stream import Stream, Table, node_of
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
@@ -478,7 +478,7 @@ def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
-    table = folder_table(tmp_path)
+    table = mounted_table(tmp_path)
     with pytest.raises(QueryError, match="to learn the schema from"):
         hr.table(tmp_path)
     pq.write_table(zones("a"), tmp_path / "1.parquet")
@@ -497,13 +497,32 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
 
 def test_a_folder_that_changes_while_it_is_read_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(zones("a"), tmp_path / "1.parquet")
-    table = folder_table(tmp_path)
+    table = mounted_table(tmp_path)
     real = table._files.entries
     monkeypatch.setattr(
         type(table._files), "entries", lambda self: (real(), pq.write_table(zones("b"), tmp_path / "2.parquet"))[0]
     )
     with pytest.raises(SourceError, match="were changed while they were being read"):
         table.table()
+
+
+def test_a_table_may_be_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "zones.parquet"
+    with pytest.raises(QueryError, match=r"zones\.parquet' does not exist; hr\.table takes a folder"):
+        hr.table(path)
+    pq.write_table(zones("a"), path)
+    pq.write_table(zones("never"), tmp_path / "2.parquet")
+    table = mounted_table(path)
+    assert hr.table(path, refresh="1 minute", name="zones").columns == ["k", "zone"]
+    assert table.table()["zone"].to_pylist() == ["a"]
+    pq.write_table(zones("b", "c"), path)
+    assert table.table()["zone"].to_pylist() == ["b", "c"]
+    path.unlink()
+    with pytest.raises(SourceError, match=r"zones\.parquet' cannot be read: No such file"):
+        table.table()
+    (tmp_path / "zones.csv").write_text("k,zone\n1,a\n")
+    with pytest.raises(QueryError, match=r"zones\.csv' is no columnar file; hr\.table takes \*\.parquet"):
+        hr.table(tmp_path / "zones.csv")
 
 
 # --- how it is asked for and shown -------------------------------------------------------------------------------------

@@ -277,7 +277,8 @@ def test_live_files_wait_for_their_end(tmp_path: Path) -> None:
         return 0.25
 
     told: list[Written] = []
-    writing.write(writing.cut(MIXED.tables(2), BEGIN * SECOND, writing.ends(2, 2)), tmp_path, "x", wait, told.append)
+    parts = writing.cut(MIXED.tables(2), BEGIN * SECOND, writing.ends(2, 2))
+    writing.write(parts, writing.into_files(tmp_path, "x"), wait, told.append)
     assert waited == [0.5, 1.0, 1.5, 2.0]
     assert [(w.files, w.seconds, w.behind) for w in told] == [(n, n / 2, 0.25) for n in range(1, 5)]
 
@@ -384,7 +385,7 @@ def test_other_kinds(tmp_path: Path) -> None:
 
 def test_help_names_everything() -> None:
     shown = call("--help").output
-    names = "rate seconds rates every arrivals keys bias domain hot hot-every files-per-second live begin seed name"
+    names = "rate seconds rates every arrivals keys bias domain hot hot-every files-per-second live kafka partitions begin seed name"
     assert [name for name in names.split() if f"--{name} " not in shown] == []
     assert "DIR" in shown
 

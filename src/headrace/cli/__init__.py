@@ -65,6 +65,7 @@ Strategy = StrEnum("Strategy", ["subquery", "operator", "query"])
 Format = StrEnum("Format", ["text", "json", "svg"])
 KeyKind = StrEnum("KeyKind", ["bmodel", "uniform"])
 ArrivalKind = StrEnum("ArrivalKind", ["poisson", "uniform", "fixed"])
+MessageFormat = StrEnum("MessageFormat", ["json", "arrow"])
 Benchmark = StrEnum(
     "Benchmark",
     [
@@ -523,12 +524,13 @@ def demo(
 
     Takes about a minute, and needs nothing but this machine.
     """
-    from headrace.demo import places
+    from headrace.demo.places import WHO
     from headrace.demo.show import Options, show
+    from headrace.testing import broker
 
     with reporting(traceback):
         if kafka:
-            places.jars()  # before Spark is started
+            broker.needed(WHO)  # before Spark is started
         if not math.isfinite(seconds):
             raise QueryError(f"--seconds must be a number of seconds; found {seconds}")
         options = Options(rate, seconds, slots, keep, verify, seed, kafka)
@@ -543,7 +545,10 @@ def generate(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
+            callback=a_path,
+            metavar="DIR",
+            help="Folder for the files: a new or an empty one. With --kafka, a topic.",
+            show_default=False,
         ),
     ],
     rate: Annotated[float, typer.Option(metavar="N", help="Tuples per second.")] = 1000,
@@ -588,6 +593,21 @@ def generate(
     live: Annotated[
         bool, typer.Option("--live", metavar="", help="Write each file when its time has come, in real time.")
     ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SERVERS",
+            help="Into a topic of these brokers, such as localhost:9092; here: of one that is started, until Ctrl-C.",
+            show_default="into files",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="With --kafka: of the topic, if it is not there yet.")
+    ] = 4,
+    format: Annotated[
+        MessageFormat,
+        typer.Option(help="With --kafka. json: a message for each tuple, with its key. arrow: many tuples in one."),
+    ] = MessageFormat.json,
     begin: Annotated[
         str | None,
         typer.Option(
@@ -613,6 +633,10 @@ def generate(
     headrace generate right --name right --rates 8000,1000 --every "30 seconds" --hot 0.5 --hot-every "20 seconds"
 
     The same options give the same stream, in however many files.
+
+    Into Kafka, as it would come in life:
+
+    headrace generate calls --kafka localhost:9092 --live
     """
     from headrace.cli import generating
 
@@ -632,7 +656,11 @@ def generate(
             seed=seed,
             name=name,
         )
-        generating.generate(options.workload(), folder, seconds, files_per_second, live)
+        if kafka is None:
+            generating.generate(options.workload(), folder, seconds, files_per_second, live)
+        else:
+            topic = generating.Topic(kafka, str(folder), partitions, format.value)
+            topic.send(options.workload(), seconds, files_per_second, live)
 
 
 @app.command()

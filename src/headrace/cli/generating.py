@@ -1,10 +1,13 @@
-"""`headrace generate`: a made-up stream from options, and what is shown while it is written."""
+"""`headrace generate`: a made-up stream from options, into files or a topic, and what is shown while it is written."""
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -13,11 +16,14 @@ from headrace.durations import MICROSECONDS, parse_duration
 from headrace.errors import WorkloadError
 from headrace.showing.streams import say
 from headrace.showing.stretch import showing
+from headrace.testing import broker as brokers
+from headrace.testing.sending import Sender
 from headrace.workloads import BModel, Hot, Uniform, Workload, Written
 from headrace.workloads.keys import COUNT, Keys
 from headrace.workloads.stream import BEGIN
 
 BEHIND = 1.0  # seconds that a live stream may be late without a word
+HERE = "here"  # instead of servers
 
 
 @dataclass(frozen=True)
@@ -90,30 +96,82 @@ def _seconds(text: str | None, what: str) -> float | None:
 
 
 def generate(workload: Workload, folder: Path, seconds: int, files_per_second: float, live: bool) -> None:
+    """Into files."""
+    write = partial(workload.write, folder, seconds, files_per_second=files_per_second, live=live)
+    if _shown(write, seconds, _in_files, f"in {folder}").files:
+        say(_console(), f"read it with hr.files(spark, {str(folder)!r}, time='ts')", "dim")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Where a stream is sent, and how. servers may be `HERE`: a broker that is started for it, and runs until Ctrl-C."""
+
+    servers: str
+    name: str
+    partitions: int = 4
+    format: str = "json"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.-]{1,249}", self.name, re.ASCII) or self.name in (".", ".."):
+            msg = f"with --kafka the stream goes into a topic, whose name has letters, digits, '.', '_' and '-'; found {self.name!r}"
+            raise WorkloadError(msg)
+
+    def send(self, workload: Workload, seconds: int, per_second: float, live: bool) -> None:
+        if self.servers != HERE:
+            self._send(self.servers, workload, seconds, per_second, live)
+            return
+        broker = brokers.Broker(brokers.needed("--kafka here"))
+        try:
+            self._send(broker.servers, workload, seconds, per_second, live)
+            say(_console(), f"the broker at {broker.servers} runs until Ctrl-C, and ends with all its data")
+            while True:
+                time.sleep(1)
+        finally:
+            broker.remove()
+
+    def _send(self, servers: str, workload: Workload, seconds: int, per_second: float, live: bool) -> None:
+        key = "key" if self.format == "json" else None
+        sender = Sender(servers, self.name, key, self.format, who="headrace generate --kafka")
+        try:
+            made = sender.create(self.partitions)
+            more = f", made with {self.partitions} partitions" if made else ""
+            send = partial(workload.put, lambda _, table: sender.put(table), seconds, per_second=per_second, live=live)
+            _shown(send, seconds, _tuples, f"in topic {self.name}{more}")
+        finally:
+            sender.close()
+        more = "" if self.format == "json" else f", format={self.format!r}"
+        read = f"hr.kafka(spark, {servers!r}, {self.name!r}, time='ts', schema=headrace.workloads.SCHEMA{more})"
+        say(_console(), f"read it with {read}", "dim")
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _shown(write: Callable[..., Written], seconds: int, summary: Callable[[Written], str], where: str) -> Written:
     """Write, showing how far it has come; to be stopped before the end is no error."""
-    console, last = Console(highlight=False, soft_wrap=True), Written()
+    console, last = _console(), Written()
     with showing(console, seconds) as show:
 
         def tell(written: Written) -> None:
             nonlocal last
             last = written
-            show(written.seconds, _line(written))
+            late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
+            show(written.seconds, f"{summary(written)}{late}")
 
         try:
-            workload.write(folder, seconds, files_per_second=files_per_second, live=live, tell=tell)
+            write(tell=tell)
             ending = ""
         except KeyboardInterrupt:
             ending = f"stopped after {last.seconds:g} of {seconds} seconds: "
-    say(console, f"{ending}{_summary(last)} in {folder}")
-    if last.files:
-        say(console, f"read it with hr.files(spark, {str(folder)!r}, time='ts')", "dim")
+    say(console, f"{ending}{summary(last)} {where}")
+    return last
 
 
-def _summary(written: Written) -> str:
+def _in_files(written: Written) -> str:
     files = f"{written.files:,} file{'' if written.files == 1 else 's'}"
-    return f"{written.tuples:,} tuples in {files}"
+    return f"{_tuples(written)} in {files}"
 
 
-def _line(written: Written) -> str:
-    late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
-    return f"{_summary(written)}{late}"
+def _tuples(written: Written) -> str:
+    return f"{written.tuples:,} tuples"

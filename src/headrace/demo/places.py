@@ -11,18 +11,12 @@ import pyarrow as pa
 import headrace as hr
 from headrace.demo import report
 from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed
-from headrace.errors import EngineError
-from headrace.extras import library
-from headrace.sinks.messages import form_of
 from headrace.sources.files import FilesOrigin
 from headrace.testing import broker as brokers
+from headrace.testing.sending import Sender
 
 CALLS, ALARMS, DISTRICTS = "calls", "alarms", "alarms-per-district"
-LARGEST = 900_000  # bytes of a message
-NO_BROKER = (
-    "--kafka starts a Kafka broker, and its jars are not here: `make broker` in headrace's sources fetches them into build/kafka/libs,"
-    f" with Maven; where they are somewhere else, set {brokers.JARS} to that folder"
-)
+WHO = "headrace demo --kafka"
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ class Places:
 class Topics(Places):
     """A broker: calls are messages in JSON, results transactions of Arrow. The state stays in a folder."""
 
-    broker: brokers.Broker = field(default_factory=lambda: brokers.Broker(jars()))
+    broker: brokers.Broker = field(default_factory=lambda: brokers.Broker(brokers.needed(WHO)))
     fed: list[Calls] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,7 +88,7 @@ class Topics(Places):
 
     def feed(self, calls: Calls) -> Feed:
         self.fed.append(calls)
-        return _Sender(calls, self.broker.servers)
+        return _ToTopic(calls, self.broker.servers)
 
     def everything(self) -> pa.Table:
         return pa.concat_tables(calls.table for calls in self.fed)
@@ -103,27 +97,12 @@ class Topics(Places):
         self.broker.remove()
 
 
-class _Sender(Feed):
+class _ToTopic(Feed):
     """Sends calls to a topic as they arrive."""
 
     def __init__(self, calls: Calls, servers: str) -> None:
         super().__init__(calls, Path())
-        made = library("confluent_kafka", "kafka", "headrace demo --kafka").Producer
-        self._producer = made(
-            {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
-        )
+        self._sender = Sender(servers, CALLS, key="caller", who=WHO)
 
     def put(self, table: pa.Table, number: int) -> None:
-        for values, keys, _ in form_of("json", "caller").messages(table, LARGEST):
-            for value, key in zip(values, keys, strict=True):
-                self._producer.produce(CALLS, value, key)
-        self._producer.flush()
-
-
-def jars() -> Path:
-    """Of the broker."""
-    library("confluent_kafka", "kafka", "headrace demo --kafka")
-    found = brokers.jars(Path("build/kafka/libs"), Path(hr.__file__).parents[2] / "build" / "kafka" / "libs")
-    if found is None:
-        raise EngineError(NO_BROKER)
-    return found
+        self._sender.put(table)

@@ -81,6 +81,7 @@ class Progress:
     late: int = 0
     rejected: int = 0
     failed: int = 0  # with errors="keep": once for every step that a tuple failed in
+    lost: int = 0  # offsets of topics that retention removed before they were read, with gaps="count"
     accepted: int = 0
     sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
     results: dict[str, int] = field(default_factory=dict)  # results out, by result
@@ -125,6 +126,7 @@ class Progress:
         self.epoch, self.closed = manifest.number, manifest.closed
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
         self.late, self.rejected = totals.late, totals.rejected
+        self.lost = sum(taken.lost for taken in manifest.ledgers.values())
         self.versions = versions_of(manifest)
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())

@@ -56,6 +56,7 @@ INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling slee
 BATCH = "source string, kind string, body binary"  # a physical window, or where one is: in a file, in a topic
 PIECE, ROWS = "piece", "rows"  # kinds
 
+LOG_LEVEL = "spark.log.level"
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
 
 ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
@@ -72,7 +73,17 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
     builder = SparkSession.builder
     for key, value in _settings(slots, master, config).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    found = builder.getOrCreate()
+    if not any(key.replace("__", ".") == LOG_LEVEL for key in config):
+        _hush(found)
+    return found
+
+
+def _hush(spark: SparkSession) -> None:
+    """A task that fails is told to whoever waits for it; Spark's log would say it all again before, in a hundred lines of Java."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    for who in ("executor.Executor", "scheduler.TaskSetManager"):
+        log4j.core.config.Configurator.setLevel(f"org.apache.spark.{who}", log4j.Level.OFF)
 
 
 def session_apart(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
@@ -106,7 +117,7 @@ def _settings(slots: int, master: str | None, config: Mapping[str, str]) -> dict
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.cleaner.periodicGC.interval": "5min",
-        "spark.log.level": "ERROR",
+        LOG_LEVEL: "ERROR",
         "spark.driver.memory": "2g",
         **sparks.worker_settings(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),

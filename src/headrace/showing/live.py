@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import threading
 import time
 from collections import deque
@@ -224,6 +225,7 @@ class LiveTable:
             table.add_column(heading, justify=how)  # type: ignore[arg-type]
         for name, total in progress.sources.items():
             until = f"complete until {clock(progress.watermark.get(name))}"
+            until += ", furthest behind" if name == hindmost(progress.watermark) else ""
             table.add_row(Text("in", "green"), *self._flow(name, total), Text(until, "dim"))
         for name, total in progress.results.items():
             table.add_row(Text("out", "cyan"), *self._flow(name, total), "")
@@ -276,13 +278,14 @@ def _condition(progress: Progress) -> Table:
 
 
 def _lost(progress: Progress) -> bool:
-    return bool(progress.late or progress.rejected or progress.failed)
+    return bool(progress.late or progress.rejected or progress.failed or progress.lost)
 
 
 def dropped(progress: Progress) -> str:
-    """What was left out, for people; failed tuples only where there are some."""
+    """What was left out, for people; what is rare only where there is some."""
     failed = f", {progress.failed:,} failed" if progress.failed else ""
-    return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}"
+    lost = f", {progress.lost:,} messages gone before they were read" if progress.lost else ""
+    return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}{lost}"
 
 
 def splits(progress: Progress, newest: Mapping[str, SplitFigures]) -> list[tuple[str, str]]:
@@ -422,9 +425,10 @@ def line(progress: Progress, rates: Rates) -> str:
         f"in {progress.tuples_in:,} ({rate(rates.of(*progress.sources))}/s)",
         f"out {progress.results_out:,} ({rate(rates.of(*progress.results))}/s)",
         f"late {progress.late:,} rejected {progress.rejected:,}"
-        + (f" failed {progress.failed:,}" if progress.failed else ""),
+        + (f" failed {progress.failed:,}" if progress.failed else "")
+        + (f" lost {progress.lost:,}" if progress.lost else ""),
         *([] if progress.backlog is None else [_waiting(progress)]),
-        "complete until " + ", ".join(clock(w) for w in progress.watermark.values()),
+        complete(progress.watermark),
         *(
             f"{name} routed {s.routed:,} to all {s.broadcast:,} omitted {s.omitted:,}"
             for name, s in progress.splits.items()
@@ -494,6 +498,32 @@ def size(count: float) -> str:
         if count < 1024:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:,.1f} TiB"
+
+
+def hindmost(watermarks: Mapping[str, int | None]) -> str | None:
+    """The source that those beside it wait for, where there is one.
+
+    >>> hindmost({"calls": 5, "prices": None}), hindmost({"calls": 5}), hindmost({"calls": 5, "prices": 5})
+    ('prices', None, None)
+    """
+    reached = {name: -math.inf if time is None else time for name, time in watermarks.items()}
+    least = [name for name, time in reached.items() if time == min(reached.values())]
+    return least[0] if len(least) == 1 < len(reached) else None
+
+
+def complete(watermarks: Mapping[str, int | None]) -> str:
+    """How far each source has come, on one line.
+
+    >>> complete({"calls": 1_700_000_000_500_000})
+    'complete until 2023-11-14 22:13:20 UTC'
+    >>> complete({"calls": 1_700_000_000_500_000, "prices": None})
+    'complete until 2023-11-14 22:13:20 UTC (calls), - (prices, furthest behind)'
+    """
+    if len(watermarks) == 1:
+        return f"complete until {clock(*watermarks.values())}"
+    last = hindmost(watermarks)
+    words = {name: printable(name) + (", furthest behind" if name == last else "") for name in watermarks}
+    return "complete until " + ", ".join(f"{clock(time)} ({words[name]})" for name, time in watermarks.items())
 
 
 def clock(micros: int | None) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.errors import QueryError, SourceError
 from headrace.paths import given_path
 from headrace.sources import check_text, plain, same_kind
-from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.files import ENDINGS, FilesOrigin, read_file, read_schema
 from headrace.types import plain_type
 
 
@@ -70,6 +70,29 @@ class FolderTable:
         return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in self._files.entries()]
 
 
+class FileTable:
+    """One columnar file; whoever writes it anew does so beside it, and renames."""
+
+    renewable = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def place(self) -> str:
+        return f"file {self._path}"
+
+    def schema(self) -> pa.Schema:
+        return read_schema(self._path)
+
+    def table(self) -> pa.Table:
+        try:
+            stat = self._path.stat()
+        except OSError as error:
+            raise SourceError(f"the file {str(self._path)!r} cannot be read: {error.strerror}; put it back") from None
+        return read_file(self._path, (stat.st_size, stat.st_mtime_ns))
+
+
 def _alike(tables: list[pa.Table], listed: list[tuple[str, int, int]]) -> list[pa.Table]:
     """The tables with the columns and types of the first, where they can have them."""
     first = tables[0].schema
@@ -97,12 +120,17 @@ class ArrowTable:
         return self._given() if callable(self._given) else self._given
 
 
-def folder_table(folder: str | os.PathLike[str]) -> FolderTable:
-    path = given_path(folder, "the folder of hr.table")
-    if not path.is_dir():
-        what = "is a file" if path.exists() else "does not exist"
-        raise QueryError(f"the folder {str(path)!r} {what}; hr.table takes a folder of columnar files")
-    return FolderTable(path.resolve())
+def mounted_table(place: str | os.PathLike[str]) -> FolderTable | FileTable:
+    """What a path of this machine holds."""
+    path = given_path(place, "the folder of hr.table")
+    if path.is_dir():
+        return FolderTable(path.resolve())
+    if not path.exists():
+        raise QueryError(f"{str(path)!r} does not exist; hr.table takes a folder of columnar files, or one such file")
+    if not path.name.endswith(ENDINGS):
+        endings = ", ".join(f"*{ending}" for ending in ENDINGS)
+        raise QueryError(f"{str(path)!r} is no columnar file; hr.table takes {endings}, or a folder of them")
+    return FileTable(path.absolute())
 
 
 def table_schema(raw: pa.Schema) -> pa.Schema:

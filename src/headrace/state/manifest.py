@@ -133,6 +133,10 @@ class LedgerState:
     def blocks(self) -> tuple[Block, ...]:
         return self.taken if self.listed is None else (*self.taken, self.listed)
 
+    @property
+    def lost(self) -> int:
+        return 0  # a file that is gone stops the run
+
     def to_json(self) -> dict[str, Any]:
         return {
             "taken": [block.to_json() for block in self.taken],
@@ -161,6 +165,11 @@ class Offsets:
     @property
     def blocks(self) -> tuple[Block, ...]:
         return ()
+
+    @property
+    def lost(self) -> int:
+        """Offsets that were passed over."""
+        return sum(reached.lost for reached in self.partitions.values())
 
     def to_json(self) -> dict[str, Any]:
         return {

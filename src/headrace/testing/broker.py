@@ -66,11 +66,19 @@ SETTINGS = {
 
 
 class Broker:
-    """Runs from the moment it is made. `servers` is where it answers; `secured`, where it wants `login`."""
+    """Runs from the moment it is made. `servers` is where it answers; `secured`, where it wants `login`, with `tls` over TLS."""
 
-    def __init__(self, jars: Path, settings: Mapping[str, str] | None = None, *, archive: Path | None = None) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        archive: Path | None = None,
+        tls: bool = False,
+    ) -> None:
         self.jars, self.settings = jars, {**SETTINGS, **(settings or {})}
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
+        self.certificate = self._certify() if tls else None
         self._archive, self._admin = archive, None
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.remove)
@@ -90,12 +98,10 @@ class Broker:
     @property
     def login(self) -> dict[str, str]:
         """A client's settings for `secured`."""
-        return {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
+        who = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
+        if self.certificate is None:
+            return {"security.protocol": "SASL_PLAINTEXT", **who}
+        return {"security.protocol": "SASL_SSL", "ssl.ca.location": str(self.certificate), **who}
 
     @property
     def admin(self) -> Any:
@@ -192,6 +198,22 @@ class Broker:
             process.send_signal(how)
             process.wait()
 
+    def _certify(self) -> Path:
+        """A certificate of its own for this machine, which clients must be told of."""
+        keys, certificate = self.folder / "keys.p12", self.folder / "certificate.pem"
+        tool = [(java() or "java").removesuffix("java") + "keytool", "-keystore", str(keys), "-storepass", PASSWORD]
+        make = ["-genkeypair", "-storetype", "PKCS12", "-alias", "broker", "-keyalg", "EC", "-validity", "3650"]
+        _run([*tool, *make, "-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1,dns:localhost"])
+        _run([*tool, "-exportcert", "-rfc", "-alias", "broker", "-file", str(certificate)])
+        kinds = "PLAIN:PLAINTEXT,LOGIN:SASL_SSL,CONTROLLER:PLAINTEXT"
+        self.settings |= {
+            "listener.security.protocol.map": kinds,
+            "ssl.keystore.location": str(keys),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.password": PASSWORD,
+        }
+        return certificate
+
     @property
     def _file(self) -> Path:
         return self.folder / "server.properties"
@@ -207,10 +229,7 @@ class Broker:
         self._file.write_text("".join(f"{name}={value}\n" for name, value in {**self.settings, **places}.items()))
 
     def _format(self) -> None:
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file)]
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
-        if done.returncode:
-            raise EngineError(f"the Kafka broker's folder cannot be made: {done.stderr.decode(errors='replace')}")
+        _run([*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file)])
 
     def _java(self) -> list[str]:
         paths = ":".join(map(str, sorted(self.jars.glob("*.jar"))))
@@ -221,6 +240,13 @@ class Broker:
             return [f"-XX:ArchiveClassesAtExit={self._archive}"]
         found = self.jars.parent / ARCHIVE
         return [f"-XX:SharedArchiveFile={found}"] if found.exists() else []
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace")
+        raise EngineError(f"the Kafka broker's folder cannot be made: {said}")
 
 
 def java() -> str | None:
@@ -240,6 +266,18 @@ def jars(*folders: Path) -> Path | None:
         ),
         None,
     )
+
+
+def needed(who: str) -> Path:
+    """The same for those who cannot go on without: `who` starts a broker."""
+    library("confluent_kafka", "kafka", who)
+    found = jars(Path("build/kafka/libs"), Path(__file__).parents[3] / "build" / "kafka" / "libs")
+    if found is None:
+        raise EngineError(
+            f"{who} starts a Kafka broker, and its jars are not here: `make broker` in headrace's sources fetches them into"
+            f" build/kafka/libs, with Maven; where they are somewhere else, set {JARS} to that folder"
+        )
+    return found
 
 
 def make_archive(jars: Path) -> None:

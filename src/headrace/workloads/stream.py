@@ -98,9 +98,24 @@ class Workload:
 
         `tell` hears after every file what has been written so far.
         """
-        cut = writing.cut(self.tables(seconds), self._begin, writing.ends(seconds, files_per_second))
-        wait = writing.RealTime() if live else writing.at_once
-        return writing.write(cut, writing.new_folder(folder), self.name, wait, tell)
+        parts = self._parts(seconds, files_per_second)
+        put = writing.into_files(writing.new_folder(folder), self.name)
+        return writing.write(parts, put, _waiting(live), tell)
+
+    def put(
+        self,
+        put: writing.Put,
+        seconds: int,
+        *,
+        per_second: float = 1,
+        live: bool = False,
+        tell: Callable[[Written], None] = lambda _: None,
+    ) -> Written:
+        """The stream in parts, `per_second` of them, to whoever takes them."""
+        return writing.write(self._parts(seconds, per_second), put, _waiting(live), tell)
+
+    def _parts(self, seconds: int, per_second: float) -> Iterator[tuple[int, pa.Table]]:
+        return writing.cut(self.tables(seconds), self._begin, writing.ends(seconds, per_second))
 
     def hot_key(self, second: float) -> int | None:
         """The key that is hot so many seconds after the beginning."""
@@ -136,6 +151,10 @@ class Workload:
     def _hot_keys(self, hot: Hot, at: Ints) -> Ints:
         """Without the name of the stream: what is hot in one stream is hot in the other."""
         return hot_keys(_generator(self.seed, "hot"), hot.turn(at), self.keys.count)
+
+
+def _waiting(live: bool) -> Callable[[float], float]:
+    return writing.RealTime() if live else writing.at_once
 
 
 def _generator(*what: Any) -> np.random.Generator:

@@ -1,7 +1,7 @@
-"""A stream as Parquet files that `hr.files` reads in their order.
+"""A stream in parts, as Parquet files that `hr.files` reads in their order, or wherever a `Put` takes them.
 
-A file holds the tuples of one stretch of time, so where the files are cut says nothing about what is in them together;
-a stretch without tuples is an empty file. A file is complete when its name appears, and neither its modification time
+A part holds the tuples of one stretch of time, so where the parts are cut says nothing about what is in them together;
+a stretch without tuples is an empty one. A file is complete when its name appears, and neither its modification time
 nor its name is before those of the file before it, whatever the clock of the machine does.
 """
 
@@ -26,12 +26,14 @@ from headrace.workloads.checks import SECOND, number, whole
 
 MOST_FILES = 1000  # per second
 
+Put = Callable[[int, pa.Table], None]  # takes the parts of a stream, which are numbered from 0
+
 
 @dataclass(frozen=True)
 class Written:
     """What there is so far."""
 
-    files: int = 0
+    files: int = 0  # or parts that went elsewhere
     tuples: int = 0
     seconds: float = 0.0  # of the stream
     behind: float = 0.0  # seconds by which the last file came too late, when written live
@@ -105,21 +107,31 @@ def new_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def write(
-    files: Iterable[tuple[int, pa.Table]],
-    folder: Path,
-    name: str,
+    parts: Iterable[tuple[int, pa.Table]],
+    put: Put,
     wait: Callable[[float], float],
     tell: Callable[[Written], None],
 ) -> Written:
-    """name-000000.parquet and so on, each when `wait` has returned for its end."""
-    written, modified = Written(), 0
-    for files_before, (end, table) in enumerate(files):
+    """Each part when `wait` has returned for its end."""
+    written = Written()
+    for number, (end, table) in enumerate(parts):
         behind = wait(end / SECOND)
-        modified = max(time.time_ns(), modified + 1)
-        write_file(table, folder / f"{name}-{files_before:06d}.parquet", modified)
-        written = Written(files_before + 1, written.tuples + table.num_rows, end / SECOND, behind)
+        put(number, table)
+        written = Written(number + 1, written.tuples + table.num_rows, end / SECOND, behind)
         tell(written)
     return written
+
+
+def into_files(folder: Path, name: str) -> Put:
+    """name-000000.parquet and so on."""
+    modified = 0
+
+    def put(number: int, table: pa.Table) -> None:
+        nonlocal modified
+        modified = max(time.time_ns(), modified + 1)
+        write_file(table, folder / f"{name}-{number:06d}.parquet", modified)
+
+    return put
 
 
 def write_file(table: pa.Table, path: Path, modified: int) -> None:
