@@ -114,10 +114,10 @@ def write(
 ) -> Written:
     """Each part when `wait` has returned for its end."""
     written = Written()
-    for number, (end, table) in enumerate(parts):
+    for place, (end, table) in enumerate(parts):
         behind = wait(end / SECOND)
-        put(number, table)
-        written = Written(number + 1, written.tuples + table.num_rows, end / SECOND, behind)
+        put(place, table)
+        written = Written(place + 1, written.tuples + table.num_rows, end / SECOND, behind)
         tell(written)
     return written
 
