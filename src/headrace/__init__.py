@@ -180,13 +180,17 @@ def table(
     source: DataFrame | str | os.PathLike[str] | Callable[[], DataFrame],
     refresh: Duration | None = None,
     name: str | None = None,
+    schema: pa.Schema | None = None,
 ) -> Table:
     """Rows without time, to join streams with: `s.join(table, on=...)`, any predicate, no window.
 
     source: a static DataFrame, a folder of columnar files or one such file, or a function that returns a static DataFrame.
     refresh: read it again that often, such as "10 minutes"; by default with every start. Not of a DataFrame, which keeps the
         list of files that it was made with.
+    schema: its columns. Without it they are learnt from what is there when the query is built, which then must be there, also
+        where a checkpoint has a version of it.
     """
+    from headrace.sources.files import checked_schema
     from headrace.sources.tables import mounted_table, table_schema
 
     if name is not None and not isinstance(name, str):
@@ -194,7 +198,7 @@ def table(
     every = None if refresh is None else parse_duration(refresh, "refresh")
     found: Any
     if isinstance(source, str | os.PathLike):
-        found = mounted_table(source)
+        found = mounted_table(source, may_be_away=schema is not None)
     else:
         from headrace.engine import spark
 
@@ -204,7 +208,8 @@ def table(
             "a DataFrame keeps the list of files that it was made with, so reading it again finds nothing new;"
             f" found refresh={refresh!r}; give hr.table the folder, or a function that returns the DataFrame"
         )
-    return Table(nodes.Table(name, table_schema(found.schema()), every, found))
+    given = checked_schema(schema)
+    return Table(nodes.Table(name, table_schema(found.schema() if given is None else given), every, found))
 
 
 def _source(

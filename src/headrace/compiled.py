@@ -68,11 +68,11 @@ def from_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
 def kept_in() -> Path | None:
     """The folder of loops that were made as text; None: there is none that may be written, or others may write there too, and what
     lies there is run."""
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(getattr(config, "CACHE_DIR", "") or user, "headrace")
     try:
+        given = getattr(config, "CACHE_DIR", "") or os.environ.get("XDG_CACHE_HOME")
+        folder = Path(given or Path.home() / ".cache", "headrace")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # the latter: a user without a home
         return None
     found = folder.stat()
     ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

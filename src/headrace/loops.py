@@ -18,6 +18,7 @@ Numbers = npt.NDArray[np.int64]
 
 DIGIT = 9  # bits: the places where the next of each digit goes stay in the innermost cache, and so do their pages
 DIGITS = 1 << DIGIT
+HASH_BITS = 3 * DIGIT  # of a million hashes, about four thousand share these with another
 
 
 def by_bits(keys: Keys, low: int, bits: int) -> Keys:
@@ -29,6 +30,20 @@ def by_bits(keys: Keys, low: int, bits: int) -> Keys:
     other = np.empty_like(keys)
     found: Any = _by_digits(keys, other, np.zeros((max(passes, 1), DIGITS), np.int64), low, passes)
     return other if found else keys
+
+
+def by_hash(hashed: Keys) -> Numbers:
+    """Row numbers by hash, alike ones as they stand.
+
+    Some of its high bits tell nearly all hashes apart, so these are sorted; whoever then stands wrong has not far to go.
+    """
+    own = max(len(hashed) - 1, 0).bit_length()
+    bits = min(HASH_BITS, 64 - own)
+    low = np.uint64(64 - bits)
+    keys = hashed >> low << low | np.arange(len(hashed), dtype=np.uint64)
+    rows: Numbers = (by_bits(keys, 64 - bits, bits) & np.uint64((1 << own) - 1)).view(np.int64)
+    _put_right(hashed, rows)
+    return rows
 
 
 def whole(values: Numbers, least: int, unit: int) -> Numbers | None:
@@ -87,6 +102,18 @@ def _by_digits(keys, other, next_, low, passes):
             next_[p, digit] += 1
         swapped = not swapped
     return swapped
+
+
+@compiled
+def _put_right(keys, rows):
+    """Rows by key that nearly are."""
+    for place in range(1, len(rows)):
+        row = rows[place]
+        before = place
+        while before > 0 and keys[rows[before - 1]] > keys[row]:
+            rows[before] = rows[before - 1]
+            before -= 1
+        rows[before] = row
 
 
 @compiled

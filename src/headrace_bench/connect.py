@@ -290,8 +290,8 @@ class _Bench:
                 time.sleep(2.0)  # what has been processed becomes visible
                 (work / "stop").touch()
                 feed.wait(lambda: started.poll() is not None, 5.0)
-                seen = results.ended()
-            return feed.latency(case, folder, seen, arrivals)
+                results.end()  # before the reader is closed
+            return feed.latency(case, folder, results.tables(), arrivals)
 
     def _feed(self, way: Way, topics: dict[str, str]) -> Floats:
         """Send on schedule; when each tick was sent."""
@@ -328,9 +328,11 @@ class _Results(threading.Thread):
             if lines:
                 self._found.append((time.time(), lines))
 
-    def ended(self) -> Iterator[tuple[float, pa.Table]]:
+    def end(self) -> None:
         self._done.set()
         self.join()
+
+    def tables(self) -> Iterator[tuple[float, pa.Table]]:
         with scratch("lines") as folder:
             for at, lines in self._found:
                 (folder / "lines").write_bytes(b"\n".join(lines))

@@ -261,6 +261,17 @@ def test_its_parts_share_blocks_and_merges() -> None:
         assert shared[0] == shared[1] and len(shared[0]) < 10
 
 
+def test_a_tuple_that_meets_in_every_epoch_is_not_marked_ever_more() -> None:
+    a, b = (table_stream(one_at(0), name=n) for n in "ab")
+    with driven(a.join(b, on="l.k = r.k", within="1 hour", how="left"), 1) as run:
+        run.epoch({"a": one_at(0)})
+        for second in range(40):
+            run.epoch({"b": one_at(second)})
+        assert held(run)["alone-1"][1] < 2 * runs.FAN_IN
+        run.epoch(final=True)
+        assert run.table().num_rows == 40
+
+
 # --- how it is asked for and shown -------------------------------------------------------------------------------------
 
 

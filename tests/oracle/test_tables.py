@@ -27,6 +27,7 @@ from headrace.kernels import lookup, native, near
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.tables import mounted_table
+from headrace.sources.tables import rows as read_rows
 from headrace.state.blocks import block_name, write_block
 from headrace.stream import Stream, Table, node_of
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
@@ -386,7 +387,7 @@ def test_at_the_very_first_time_that_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (zones("a").drop_columns(["zone"]), "has no one column 'zone' any more; it has k"),
+        (zones("a").drop_columns(["zone"]), "has no one column 'zone' any more; a function has k"),
         (
             zones("a").set_column(0, "k", pa.array(["text"])),
             "column 'k' of table zones changed its type from int64 to string",
@@ -474,7 +475,23 @@ def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
         run.zones(0)
 
 
+def test_one_table_beside_two_streams_of_which_different_columns_are_read(tmp_path: Path) -> None:
+    """The two joins are equal as steps; what one of them puts out, nobody asked the other's source for."""
+    table, seen = arrow_table(zones("a", "b"), name="zones"), points(0, 1, 0, 1)
+    seen = seen.append_column("x", pa.array(range(4)))
+    a, b = (table_stream(seen, name=name) for name in "ab")
+    mine = a.join(table, on="l.k = r.k").map("zone", "x")
+    query = mine.join(b.join(table, on="l.k = r.k").map("zone"), on="l.zone = r.zone", within="1 minute")
+    for late in (True, False):
+        same(reference(query), run_locally(query, tmp_path / str(late), keep_late=late), late)
+
+
 # --- folders -----------------------------------------------------------------------------------------------------------
+
+
+def held(table: Any) -> list[str]:
+    found = [rows for _, rows in table.parts()]
+    return pa.concat_tables(rows.select(["zone"]) for rows in found)["zone"].to_pylist()
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
@@ -485,14 +502,14 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "2.arrow"), "wb") as out, pa.ipc.new_file(out, zones("b").schema) as writer:
         writer.write_table(zones("b", "c").select(["k", "zone"]))
     pq.write_table(zones("never"), tmp_path / "_3.parquet")
-    assert sorted(table.table()["zone"].to_pylist()) == ["a", "b", "c"]
+    assert sorted(held(table)) == ["a", "b", "c"]
     assert hr.table(tmp_path, refresh="1 minute", name="zones").columns == ["k", "zone"]
     (tmp_path / "2.arrow").unlink()
     (tmp_path / "1.parquet").unlink()
     with pytest.raises(SourceError, match="a table without rows is a file without rows"):
-        table.table()
+        held(table)
     pq.write_table(zones("a").slice(0, 0), tmp_path / "1.parquet")
-    assert table.table().num_rows == 0
+    assert held(table) == []
 
 
 def test_a_folder_that_changes_while_it_is_read_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,7 +520,7 @@ def test_a_folder_that_changes_while_it_is_read_cannot_be_read(tmp_path: Path, m
         type(table._files), "entries", lambda self: (real(), pq.write_table(zones("b"), tmp_path / "2.parquet"))[0]
     )
     with pytest.raises(SourceError, match="were changed while they were being read"):
-        table.table()
+        held(table)
 
 
 def test_a_table_may_be_one_file(tmp_path: Path) -> None:
@@ -514,15 +531,43 @@ def test_a_table_may_be_one_file(tmp_path: Path) -> None:
     pq.write_table(zones("never"), tmp_path / "2.parquet")
     table = mounted_table(path)
     assert hr.table(path, refresh="1 minute", name="zones").columns == ["k", "zone"]
-    assert table.table()["zone"].to_pylist() == ["a"]
+    assert held(table) == ["a"]
     pq.write_table(zones("b", "c"), path)
-    assert table.table()["zone"].to_pylist() == ["b", "c"]
+    assert held(table) == ["b", "c"]
     path.unlink()
     with pytest.raises(SourceError, match=r"zones\.parquet' cannot be read: No such file"):
-        table.table()
+        held(table)
     (tmp_path / "zones.csv").write_text("k,zone\n1,a\n")
     with pytest.raises(QueryError, match=r"zones\.csv' is no columnar file; hr\.table takes \*\.parquet"):
         hr.table(tmp_path / "zones.csv")
+
+
+def test_a_table_whose_columns_are_given_need_not_be_there_when_the_query_is_built(tmp_path: Path) -> None:
+    """So a run that has a version of it starts again while it is away."""
+    given = zones("a").schema
+    for place in (tmp_path / "zones", tmp_path / "zones.parquet"):
+        table = hr.table(place, name="zones", schema=given)
+        assert table.columns == ["k", "zone"]
+        with pytest.raises(SourceError, match="cannot be"):
+            table._table.origin.parts()
+    pq.write_table(zones("b"), tmp_path / "zones.parquet")
+    assert held(table._table.origin) == ["b"]
+    with pytest.raises(QueryTypeError, match=r"schema must be a pyarrow\.Schema"):
+        hr.table(tmp_path, schema=["k"])  # type: ignore[arg-type]
+
+
+def test_files_of_a_folder_are_read_by_the_columns_that_the_query_knows(tmp_path: Path) -> None:
+    """Whichever of them is the oldest: others may have columns more, and no value is brought to another type in silence."""
+    known = zones("a").schema
+    pq.write_table(zones("a").append_column("note", pa.array(["x"])), tmp_path / "1.parquet")
+    pq.write_table(zones("b").select(["zone", "k"]), tmp_path / "2.parquet")
+    assert sorted(read_rows(mounted_table(tmp_path), known, "zones")["zone"].to_pylist()) == ["a", "b"]
+    floats = pa.table({"k": [1], "zone": pa.array([0.1], pa.float64())})
+    pq.write_table(floats.set_column(1, "zone", floats["zone"].cast(pa.float32())), tmp_path / "0.parquet")
+    with pytest.raises(
+        SourceError, match=r"column 'zone' of table zones changed its type from string to float, in file"
+    ):
+        read_rows(mounted_table(tmp_path), known, "zones")
 
 
 # --- how it is asked for and shown -------------------------------------------------------------------------------------

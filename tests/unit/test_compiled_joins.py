@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headrace import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
+from headrace.errors import DataError
 from headrace.expressions.native import constant
 from headrace.expressions.tree import parse
 from headrace.kernels import equijoin, native, near
@@ -153,6 +154,18 @@ def test_oracle_awkward_numbers_fall_back(compile_always, on):
         _check(left, right, on)
 
     check()
+
+
+@pytest.mark.parametrize("more", [[], [(0, None, 0.0, 0)], [(0, float("inf"), 0.0, 0)]])
+@pytest.mark.parametrize("on", ["abs(l.x - r.x) <= 1 and l.n + r.n > 0", "l.x between r.x and r.y and l.n + r.n > 0"])
+def test_whether_a_predicate_fails_does_not_depend_on_company(on, more):
+    """The two are not near each other, and their sum is too large: all pairs of the window are asked, by whatever way."""
+    left, right = _table([(0, 0.0, 0.0, (1 << 63) - 1), *more]), _table([(0, 100.0, 101.0, 1)])
+    query, operator = _join(left, right, on, within="5 seconds")
+    with pytest.raises(DataError):
+        reference(query)
+    with pytest.raises(DataError):
+        list(joins.join(operator, left, right))
 
 
 # --- beside an equality ------------------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace import duck
 from headrace.difference import difference
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
+from headrace.expressions.predicates import _SAFE_ON_FLOATS
 from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
@@ -276,10 +278,41 @@ def test_the_equalities_that_routing_may_use(on: str, keys: list[tuple[str, str]
         ("l.x < 0.12345678901234567890", False),  # no decimal has room for both
         ("l.f < 0.12345678901234567890", True),
         ("l.l is null", True),
+        ("2 * asin(sqrt(pow(sin(radians(l.f - r.f) / 2), 2))) <= r.f", True),  # NaN at worst
+        ("sqrt(l.x - r.x) < 1", False),  # the difference of whole numbers
     ],
 )
 def test_what_can_fail_is_not_evaluated_outside_the_window(on: str, safe: bool) -> None:
     assert join_predicate(on, ROWS.schema, ROWS.schema).safe is safe
+
+
+@pytest.mark.parametrize("name", sorted(name for name in _SAFE_ON_FLOATS if name.isidentifier()))
+def test_what_is_taken_for_safe_fails_on_no_number(name: str) -> None:
+    odd = [
+        float(text)
+        for text in [
+            "nan",
+            "inf",
+            "-inf",
+            "0",
+            "-0.0",
+            "1",
+            "-1",
+            "2",
+            "-2",
+            "0.5",
+            "-0.5",
+            "1e308",
+            "-1e308",
+            "5e-324",
+            "1e-9",
+            "709.9",
+            "-746",
+        ]
+    ]
+    pairs = pa.table({"x": [x for x in odd for _ in odd], "y": odd * len(odd)})
+    given = "x, y" if name in ("pow", "power", "atan2") else "x"
+    assert duck.run(f"SELECT {name}({given}) AS found FROM pairs", {"pairs": pairs}).num_rows == len(odd) ** 2
 
 
 @pytest.mark.parametrize(("on", "pushed"), [("l.k = r.k and l.x > 1", 1), ("l.k = r.k and l.x", 0), ("l.b and r.b", 2)])

@@ -28,6 +28,16 @@ def test_keys_are_put_in_order_by_some_of_their_bits_and_stay_as_they_stand_othe
     assert loops.by_bits(keys.copy(), low, bits).tolist() == expected
 
 
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 3_000), st.sampled_from([64, 40, 12, 3, 0]), st.integers(0, 60), st.integers(0, 2**32))
+def test_rows_by_hash_are_those_of_a_stable_sort(many: int, bits: int, shift: int, seed: int) -> None:
+    """Also where the high bits tell few of them apart, or many hashes are one."""
+    keys = np.random.default_rng(seed).integers(0, (1 << bits) - 1, many, np.uint64, endpoint=True)
+    hashed = keys << np.uint64(min(shift, 64 - max(bits, 1)))
+    hashed.flags.writeable = False  # as those of a block that is mapped
+    assert loops.by_hash(hashed).tolist() == np.argsort(hashed, kind="stable").tolist()
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(-50, 50)), st.lists(st.integers(-50, 50)))
 def test_two_ascending_lists_become_one(one: list[int], two: list[int]) -> None:

@@ -156,8 +156,7 @@ def _shown(write: Callable[..., Written], seconds: int, summary: Callable[[Writt
         def tell(written: Written) -> None:
             nonlocal last
             last = written
-            late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
-            show(written.seconds, f"{summary(written)}{late}")
+            show(written.seconds, _line(written, summary))
 
         try:
             write(tell=tell)
@@ -166,6 +165,11 @@ def _shown(write: Callable[..., Written], seconds: int, summary: Callable[[Writt
             ending = f"stopped after {last.seconds:g} of {seconds} seconds: "
     say(console, f"{ending}{summary(last)} {where}")
     return last
+
+
+def _line(written: Written, summary: Callable[[Written], str]) -> str:
+    late = f", {written.behind:.1f} s behind the clock" if written.behind > BEHIND else ""
+    return f"{summary(written)}{late}"
 
 
 def _in_files(written: Written) -> str:

@@ -39,12 +39,22 @@ def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
 
 
 def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
-    """The edges, with joins of tables that put out what is read behind them on any edge: steps that are one stay one."""
-    live: dict[p.TableStep, Names] = {}
-    for edge in plan.edges:
-        for step, names in behind_tables(edge.steps, _read_at_end(plan, edge, held)):
-            live[step] = live.get(step, frozenset()) | names
-    return [replace(edge, steps=narrowed(edge.steps, live)) if live else edge for edge in plan.edges]
+    """The edges, with joins of tables that put out what is read behind them. Edges that begin alike run these steps once, so
+    there they put out what any of them reads; of another producer nobody has asked for it."""
+    places = [list(behind_tables(edge.steps, _read_at_end(plan, edge, held))) for edge in plan.edges]
+    live: dict[Any, Names] = {}
+    for edge, found in zip(plan.edges, places, strict=True):
+        for place, names in found:
+            live[_begins(edge, place)] = live.get(_begins(edge, place), frozenset()) | names
+    return [
+        replace(edge, steps=narrowed(edge.steps, {place: live[_begins(edge, place)] for place, _ in found}))
+        for edge, found in zip(plan.edges, places, strict=True)
+    ]
+
+
+def _begins(edge: p.Edge, place: int) -> Any:
+    """An edge up to one of its steps."""
+    return edge.producer, edge.output, edge.steps[: place + 1]
 
 
 def held_in(plan: p.PhysicalPlan) -> Held:

@@ -45,6 +45,7 @@ from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
 from headrace.sources.driven import Cut
+from headrace.sources.tables import Part
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 
@@ -81,7 +82,7 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
 
 def _hush(spark: SparkSession) -> None:
     """A task that fails is told to whoever waits for it; Spark's log would say it all again before, in a hundred lines of Java."""
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j = spark._jvm.org.apache.logging.log4j
     for who in ("executor.Executor", "scheduler.TaskSetManager"):
         log4j.core.config.Configurator.setLevel(f"org.apache.spark.{who}", log4j.Level.OFF)
 
@@ -203,8 +204,8 @@ class DataFrameTable:
     def schema(self) -> pa.Schema:
         return arrow_schema(self._df.schema)
 
-    def table(self) -> pa.Table:
-        return collected(self._df)
+    def parts(self) -> list[Part]:
+        return [(self.place, collected(self._df))]
 
 
 class FunctionTable:
@@ -219,8 +220,8 @@ class FunctionTable:
     def schema(self) -> pa.Schema:
         return arrow_schema(self._asked().schema)
 
-    def table(self) -> pa.Table:
-        return collected(self._asked())
+    def parts(self) -> list[Part]:
+        return [(self.place, collected(self._asked()))]
 
     def _asked(self) -> DataFrame:
         return _static(self._function(), f"{self.place} that hr.table was given must return a static DataFrame")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow
+from headrace import arrow, loops
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError
 from headrace.kernels.marks import LOW_BITS
@@ -142,7 +142,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
     by_hash = arranged is Arranged.HASH
-    order = np.argsort(hashes(table), kind="stable") if by_hash else np.lexsort((positions, groups))
+    order = loops.by_hash(hashes(table)) if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
     return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)
@@ -191,4 +191,4 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
 def write_merged(epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several."""
     table = pa.concat_tables([opened(task, operator, side, block).table for block in blocks])
-    return write_grouped(epoch, task, operator, side, operator.merged(table)).block
+    return write_grouped(epoch, task, operator, side, operator.merged(side, table)).block

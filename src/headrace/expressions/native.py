@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -447,6 +448,7 @@ class _Translator:
                 self.s.fail(f"(abs({of[0].value}) > 100000000) | (abs({of[1].value}) > 100000000)", *of)
                 return strict(of, Value(node.kind, self.s.let(f"{of[0].value} - {of[1].value}"), top=2.0**32))
             case "epoch", ("span",):
+                self._refuse_months(node)
                 value = self.s.let(f"f64({of[0].value}) / 1000000.0")
                 error = self.s.let(f"abs({value}) * {2.0**-50!r}")
                 return strict(of, Value(node.kind, value, error, top=of[0].top / 1e6))
@@ -464,7 +466,8 @@ class _Translator:
         )
 
     def _refuse_months(self, node: Node) -> None:
-        if any(dict(each.value).get("months") for each in node.walk() if each.kind.name == "INTERVAL" and each.value):
+        spans = [each for each in node.walk() if each.kind.name == "INTERVAL" and b.is_constant(each)]
+        if any(map(_months, spans)):
             raise Unsupported("months and years, which differ in length")
 
     def _difference(self, node: Node, of: tuple[Value, ...]) -> Value:
@@ -617,14 +620,25 @@ def _computed(node: Node) -> Any:
     """The value of a constant: units of decimals, microseconds of times and intervals, days of dates."""
     if node.name == "constant" and node.kind.name in ("VARCHAR", "BOOLEAN"):
         return node.value
+    found = _asked(node, partial(_as_number, node.kind))
+    if form(node.kind) in ("time", "date") and _asked(node, "isfinite({})".format) is False:
+        raise Unsupported("a time without an end")
+    return int(found.scaleb(node.kind.scale)) if isinstance(found, Decimal) else found
+
+
+def _months(node: Node) -> int:
+    """Of a constant interval."""
+    return int(_asked(node, "extract(year FROM {0}) * 12 + extract(month FROM {0})".format) or 0)
+
+
+def _asked(node: Node, of: Callable[[str], str]) -> Any:
+    """What DuckDB says of a constant."""
     try:
-        sql = b.constant_sql(node, _CONSTANT_FUNCTIONS)
-        found = duck.rows(f"SELECT {_as_number(node.kind, sql)}")[0][0]
+        return duck.rows(f"SELECT {of(b.constant_sql(node, _CONSTANT_FUNCTIONS))}")[0][0]
     except duckdb.Error as error:
         raise Unsupported(str(error).split("\n")[0]) from None
     except Unbound as reason:
         raise Unsupported(f"{reason} of constants") from None
-    return int(found.scaleb(node.kind.scale)) if isinstance(found, Decimal) else found
 
 
 def _as_number(kind: Kind, sql: str) -> str:

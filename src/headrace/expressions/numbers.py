@@ -66,7 +66,7 @@ class Numbers:
 
     def times(self, a: Value, b: Value) -> Value:
         positive = (a.positive and b.positive) or a.value == b.value
-        top = a.top * b.top if a.top and b.top else 0.0
+        top = UNKNOWN if UNKNOWN in (a.top, b.top) else a.top * b.top  # of NaN and 0 it is NaN
         return self.made((a, b), f"{a.value} * {b.value}", _product(a, b), top, positive=positive)
 
     def over(self, a: Value, b: Value) -> Value:

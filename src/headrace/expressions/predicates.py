@@ -46,7 +46,9 @@ class Predicate:
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
-    near: Near | None  # a part, or two, that keep two doubles near each other
+    near: (
+        Near | None
+    )  # a part, or two, that keep two doubles near each other; none where others would not fail if it alone were asked
     band: Near | None  # one part that does so with numbers and times of any type: for routing, and beside tables
     box: Near | None  # two parts that do so, `l.x >= r.a and l.x < r.b`: beside tables
     native: Native | None  # the whole as source of a compiled loop
@@ -86,7 +88,9 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
         safe=safe,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double),
+        near=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double)
+        if safe
+        else None,
         band=_first(_near(part, left, right, _orderable) for part in parts),
         box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
@@ -261,7 +265,39 @@ _SAFE_COMPARISONS = frozenset(
 )
 _SAFE_KINDS = frozenset(["COLUMN_REF", "CONSTANT", "CONJUNCTION", "COMPARISON", "BETWEEN"])
 _SAFE_OPERATORS = frozenset(["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"])
-_SAFE_ON_FLOATS = frozenset(["+", "-", "*", "/", "abs"])
+_SAFE_ON_FLOATS = frozenset(  # what they have no number for is NaN or infinite, and no error
+    [
+        "+",
+        "-",
+        "*",
+        "/",
+        "abs",
+        "sqrt",
+        "cbrt",
+        "pow",
+        "power",
+        "exp",
+        "ln",
+        "log",
+        "log2",
+        "log10",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+        "radians",
+        "degrees",
+        "floor",
+        "ceil",
+        "ceiling",
+    ]
+)
 MOST_DECIMALS = 18  # of a literal beside whole numbers: with more the type that holds both can overflow
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
+from headrace import arrow, loops
 from headrace.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
 from headrace.kernels import doubts, join, native, near
@@ -56,7 +56,7 @@ class Kept:
         keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
         valid = _valid(self.rows, names)
         hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
-        order = np.argsort(hashed, kind="stable")
+        order = loops.by_hash(hashed)
         return valid[order], hashed[order]
 
     @cached_property
@@ -205,8 +205,9 @@ def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
 
 
 def near_part(on: Predicate) -> Near | None:
-    """The part of a predicate that keeps two numbers near each other; where it may fail, doubles alone, as in other joins."""
-    return on.band or on.box if on.safe else on.near
+    """The part of a predicate that keeps two numbers near each other. One that may fail is asked of every pair, as it is by the
+    reference: whether it fails must not depend on what else is there."""
+    return on.band or on.box if on.safe else None
 
 
 def along(part: Near, side: str, rows: pa.Table) -> Along | None:

@@ -107,7 +107,7 @@ class ApplyOperator(Unkeyed, Appended):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         return tuples.select(names)
 
-    def merged(self, state: pa.Table) -> pa.Table:
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
         return state
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:

@@ -66,7 +66,11 @@ class AsOfOperator(Replaced, Keyed):
         return min(inputs)
 
     @property
-    def longest_window(self) -> int | None:
+    def longest_window(self) -> int:
+        return self.within or 0  # who is ahead of the other waits here, however far back it looks
+
+    @property
+    def looks_back(self) -> int | None:
         return self.within
 
     def stored(self, side: int) -> set[str]:

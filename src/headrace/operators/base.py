@@ -340,8 +340,8 @@ class Appended(Operator):
         """Whether its slots write anew what is left of a block when the watermark of its input goes from `before` to `after`."""
 
     @abstractmethod
-    def merged(self, state: pa.Table) -> pa.Table:
-        """What the rows of several blocks are in one."""
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
+        """What the rows of several blocks of an input are in one."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ class CountJoinOperator(JoinOperator):
     def in_substreams(self) -> bool:
         return SUBSTREAM in self.schemas[0].names
 
-    def merged(self, state: pa.Table) -> pa.Table:
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
         return among_last(state, max(self.n1, self.n2)) if self.in_substreams else state
 
     def watermark(self, inputs: Sequence[int]) -> int:

@@ -197,7 +197,7 @@ class JoinOperator(Appended):
         beside = ((HASH, grouping.keeps_hash), (NUMBER, grouping.numbered))
         return {*self.schemas[side].names, *(name for name, there in beside if there)}
 
-    def merged(self, state: pa.Table) -> pa.Table:
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
         return state
 
     # --- its work ------------------------------------------------------------------------------------------------------

@@ -223,8 +223,12 @@ class AloneOperator(Appended):
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         return False
 
-    def merged(self, state: pa.Table) -> pa.Table:
-        return state
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
+        """A tuple that meets a partner in every epoch is marked in each: once is enough."""
+        if side == 0:
+            return state
+        numbers, first = np.unique(_numbers(state, slice(None)), return_index=True)
+        return state if len(numbers) == state.num_rows else arrow.take(state, np.sort(first))
 
     @property
     def holds_tuples(self) -> bool:

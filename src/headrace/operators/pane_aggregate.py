@@ -38,7 +38,7 @@ class PaneAggregateOperator(WindowAggregate):
         made = (name for partial in self.partials for name, _, _ in partial.columns)
         return {aggregate.PANE, "ts", *self.by, *made}
 
-    def merged(self, state: pa.Table) -> pa.Table:
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
         return aggregate.merge_partials(self, state)
 
     def run(self, slot: Slot) -> Results:

@@ -38,7 +38,7 @@ class TupleAggregateOperator(WindowAggregate):
     def stored(self, side: int) -> set[str]:
         return set(self.schemas[side].names)
 
-    def merged(self, state: pa.Table) -> pa.Table:
+    def merged(self, side: int, state: pa.Table) -> pa.Table:
         return state
 
     def run(self, slot: Slot) -> Results:

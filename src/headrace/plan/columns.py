@@ -61,17 +61,23 @@ def side_of(sql: str, side: str) -> Names:
     return frozenset(path[1] for path in paths(sql) if path[0] == side and path[1:])
 
 
-def behind_tables(steps: Sequence[Step], names: Names) -> Iterator[tuple[TableStep, Names]]:
-    """Of every step that joins a table, which of the columns that it puts out are needed for these to come out at the end."""
-    for step in reversed(steps):
-        if isinstance(step, TableStep):
-            yield step, names
-        names = _before(step, names)
+def behind_tables(steps: Sequence[Step], names: Names) -> Iterator[tuple[int, Names]]:
+    """The places of the steps that join tables, and which of the columns that each puts out are needed for these to come out at
+    the end."""
+    for place in reversed(range(len(steps))):
+        if isinstance(steps[place], TableStep):
+            yield place, names
+        names = _before(steps[place], names)
 
 
-def narrowed(steps: Sequence[Step], live: Mapping[TableStep, Names]) -> tuple[Step, ...]:
-    """The same steps; those that join tables put out what is needed behind them, and no other columns."""
-    return tuple(_narrowed(step, live[step]) if isinstance(step, TableStep) else step for step in steps)
+def narrowed(steps: Sequence[Step], live: Mapping[int, Names]) -> tuple[Step, ...]:
+    """The same steps; those at these places, which join tables, put out what is needed behind them, and no other columns."""
+    found = list(steps)
+    for place, names in live.items():
+        step = steps[place]
+        assert isinstance(step, TableStep)
+        found[place] = _narrowed(step, names)
+    return tuple(found)
 
 
 def _narrowed(step: TableStep, names: Names) -> TableStep:

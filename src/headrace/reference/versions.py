@@ -60,7 +60,7 @@ def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, ep
     """The versions that are given, one for each epoch and perhaps one more for the end; or what the tables hold now."""
     named = nodes.named_tables(*roots)
     if given is None:
-        return Versions({id(t): [_rows(t.origin.table(), t, name)] for name, t in named.items()})
+        return Versions({id(t): [_now(t, name)] for name, t in named.items()})
     if not named:
         raise QueryError("versions are those of tables, and the query has none; leave versions out")
     allowed = (1,) if epochs is None else (epochs, epochs + 1)
@@ -92,6 +92,10 @@ def _filled(versions: Sequence[pa.Table | None], table: nodes.Table, name: str) 
             raise QueryError(f"the first of the versions does not have table {name!r}")
         found.append(found[-1] if version is None else _rows(version, table, name))
     return found
+
+
+def _now(table: nodes.Table, name: str) -> pa.Table:
+    return pa.concat_tables(_rows(part, table, name) for _, part in table.origin.parts())
 
 
 def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.sinks.base import Delivery
-from headrace.sinks.naming import demand_columns, epoch_name, other_results, sync
+from headrace.sinks.naming import demand_columns, epoch_name, other_results, sync, write_file
 
 
 class ParquetFiles:
@@ -29,8 +29,7 @@ class ParquetFiles:
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
         try:
-            pq.write_table(delivery.table, temporary)
-            sync(temporary)
+            write_file(delivery.table, temporary)
             os.replace(temporary, final)  # one writer: the run that owns the checkpoint
             sync(self.path)
         finally:

@@ -30,7 +30,7 @@ import xxhash
 from headrace import form
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
-from headrace.sinks.naming import demand_columns, epoch_name, label, other_results, sync
+from headrace.sinks.naming import demand_columns, epoch_name, label, other_results, sync, write_file
 
 _NAME = re.compile(r"[A-Za-z0-9-]{1,200}")
 _STAGED = re.compile(r"([0-9]+)\.[A-Za-z0-9-]+\.part")
@@ -65,8 +65,8 @@ class ParquetParts:
         _make(staging)
         path = _staged(staging, part.epoch, part.name)
         try:
-            pq.write_table(part.table, path)
-            for each in (path, staging, self.path):  # the way to it too: it is all there is of these results
+            write_file(part.table, path)
+            for each in (staging, self.path):  # the way to it: it is all there is of these results
                 sync(each)
         except BaseException:
             path.unlink(missing_ok=True)

@@ -20,6 +20,8 @@ from headrace.sources import check_text, plain, same_kind
 from headrace.sources.files import ENDINGS, FilesOrigin, read_file, read_schema
 from headrace.types import plain_type
 
+Part = tuple[str, pa.Table]  # where it is from, for people, and its rows
+
 
 class TableSource(Protocol):
     """What stands behind a table."""
@@ -35,8 +37,8 @@ class TableSource(Protocol):
     def schema(self) -> pa.Schema:
         """As it is now, in its own types."""
 
-    def table(self) -> pa.Table:
-        """All of it as it is now, in its own types."""
+    def parts(self) -> list[Part]:
+        """All of it as it is now, in the columns and types that each part of it has."""
 
 
 class FolderTable:
@@ -54,17 +56,17 @@ class FolderTable:
     def schema(self) -> pa.Schema:
         return self._files.schema()
 
-    def table(self) -> pa.Table:
+    def parts(self) -> list[Part]:
         before = self._listed()
         if not before:
             raise SourceError(
                 f"there is no *.parquet, *.arrow or *.feather file in {self._files.place!r};"
                 " a table without rows is a file without rows"
             )
-        tables = [read_file(Path(path), (size, changed)) for path, size, changed in before]
+        found = [(f"file {path!r}", read_file(Path(path), (size, changed))) for path, size, changed in before]
         if self._listed() != before:
             raise SourceError(f"the files of {self._files.place!r} were changed while they were being read")
-        return pa.concat_tables(_alike(tables, before))
+        return found
 
     def _listed(self) -> list[tuple[str, int, int]]:
         return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in self._files.entries()]
@@ -85,24 +87,12 @@ class FileTable:
     def schema(self) -> pa.Schema:
         return read_schema(self._path)
 
-    def table(self) -> pa.Table:
+    def parts(self) -> list[Part]:
         try:
             stat = self._path.stat()
         except OSError as error:
             raise SourceError(f"the file {str(self._path)!r} cannot be read: {error.strerror}; put it back") from None
-        return read_file(self._path, (stat.st_size, stat.st_mtime_ns))
-
-
-def _alike(tables: list[pa.Table], listed: list[tuple[str, int, int]]) -> list[pa.Table]:
-    """The tables with the columns and types of the first, where they can have them."""
-    first = tables[0].schema
-    found = []
-    for table, (path, *_) in zip(tables, listed, strict=True):
-        try:
-            found.append(table.select(first.names).cast(first))
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SourceError(f"{path!r} does not have the columns of the other files: {error}") from None
-    return found
+        return [(self.place, read_file(self._path, (stat.st_size, stat.st_mtime_ns)))]
 
 
 class ArrowTable:
@@ -114,20 +104,22 @@ class ArrowTable:
         self.place = "a function" if callable(given) else "an Arrow table"
 
     def schema(self) -> pa.Schema:
-        return self.table().schema
+        ((_, table),) = self.parts()
+        return table.schema
 
-    def table(self) -> pa.Table:
-        return self._given() if callable(self._given) else self._given
+    def parts(self) -> list[Part]:
+        return [(self.place, self._given() if callable(self._given) else self._given)]
 
 
-def mounted_table(place: str | os.PathLike[str]) -> FolderTable | FileTable:
-    """What a path of this machine holds."""
+def mounted_table(place: str | os.PathLike[str], *, may_be_away: bool = False) -> FolderTable | FileTable:
+    """What a path of this machine holds; what is not there now is known by its name alone."""
     path = given_path(place, "the folder of hr.table")
-    if path.is_dir():
+    columnar = path.name.endswith(ENDINGS)
+    if path.is_dir() or (may_be_away and not path.exists() and not columnar):
         return FolderTable(path.resolve())
-    if not path.exists():
+    if not path.exists() and not may_be_away:
         raise QueryError(f"{str(path)!r} does not exist; hr.table takes a folder of columnar files, or one such file")
-    if not path.name.endswith(ENDINGS):
+    if not columnar:
         endings = ", ".join(f"*{ending}" for ending in ENDINGS)
         raise QueryError(f"{str(path)!r} is no columnar file; hr.table takes {endings}, or a folder of them")
     return FileTable(path.absolute())
@@ -142,17 +134,23 @@ def table_schema(raw: pa.Schema) -> pa.Schema:
 
 def rows(source: TableSource, schema: pa.Schema, name: str) -> pa.Table:
     """All rows of a table as it is now, with these columns."""
-    found = source.table()
+    return pa.concat_tables(_in_schema(part, where, schema, name) for where, part in source.parts())
+
+
+def _in_schema(found: pa.Table, where: str, schema: pa.Schema, name: str) -> pa.Table:
+    """A part of it; a value is never brought to another type."""
     for field in schema:
         if found.schema.names.count(field.name) != 1:
             names = ", ".join(found.column_names)
-            raise SourceError(f"table {name} has no one column {field.name!r} any more; it has {names}")
+            raise SourceError(f"table {name} has no one column {field.name!r} any more; {where} has {names}")
         now = found.schema.field(field.name)
         if not same_kind(now.type, field):
-            raise SourceError(f"column {field.name!r} of table {name} changed its type from {field.type} to {now.type}")
+            raise SourceError(
+                f"column {field.name!r} of table {name} changed its type from {field.type} to {now.type}, in {where}"
+            )
     found = found.select(schema.names)
     check_text(found, f"table {name}")
     try:
         return pa.table([plain(found.column(f.name), f.type) for f in schema], schema=schema)
     except pa.ArrowInvalid as error:
-        raise SourceError(f"table {name} holds a value that its columns do not: {error}") from None
+        raise SourceError(f"table {name} holds a value that its columns do not, in {where}: {error}") from None
