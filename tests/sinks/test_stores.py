@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import headrace as hr
 from headrace import sinks
 from headrace.errors import HeadraceError, MissingLibrary, QueryError, QueryTypeError, SinkError
 from headrace.sinks import Delivery
@@ -478,6 +479,43 @@ def test_late_tuples_go_there_too(kind: str, a_store: MAKE, tmp_path: Path):
     run.epoch(rows(5, 30))
     run.close()
     assert store.values() == [5]
+
+
+def messages(schema: pa.Schema) -> Any:
+    spark: Any = None
+    return hr.kafka(spark, "nowhere:1", "calls", time="ts", schema=schema, name="calls")
+
+
+@EVERY
+def test_what_a_table_cannot_hold_of_what_may_be_put_aside_is_said_at_the_start(
+    kind: str, a_store: MAKE, tmp_path: Path
+):
+    """Messages that cannot be read have columns of their own; at their delivery it would be too late, at every start."""
+    sink = a_store(kind).sink()
+    with pytest.raises(QueryError, match=r"late= cannot hold what fails in 'read a message': .*parquet\(\.\.\.\)"):
+        LocalRun(messages(rows().schema), tmp_path / "state", late=sink, errors="keep")
+    assert not list((tmp_path / "state" / "manifests").iterdir())
+    LocalRun(messages(rows().schema), tmp_path / "state", late=sink).close()
+
+
+def test_two_sources_that_differ_do_not_share_a_table_for_what_is_late(a_store: MAKE, tmp_path: Path):
+    other = rows(1).append_column("more", pa.array(["x"]))
+    query = table_stream(rows(1), name="a").join(table_stream(other, name="b"), on="l.k = r.k", within="1 second")
+    with pytest.raises(QueryError, match=r"late= cannot hold late tuples of 'b': table results has no column 'more'"):
+        LocalRun(query, tmp_path / "state", late=a_store("sqlite").sink())
+
+
+def test_a_sink_for_late_tuples_is_begun_as_any_other(tmp_path: Path, a_store: MAKE):
+    sink, told = a_store("sqlite").sink(), Told()
+    sink.hurry()  # of a run before
+    LocalRun(table_stream(rows(1), name="events"), tmp_path / "one", late=sink).close()
+    assert not sink.patience._hurry.is_set()
+    steps = table_stream(rows(1), name="events").map(v="v", x="cast(k as tinyint)")
+    for errors, names in (("stop", ["late:events"]), ("keep", ["late:events", "failed:events:1"])):
+        told = Told()
+        LocalRun(steps, tmp_path / errors, late=told, errors=errors).close()
+        assert [said[0] for said in told.said if said != "close"] == names
+        assert all(said[1][-2:] == ["_source", "_reason"] for said in told.said if said != "close")
 
 
 def test_a_run_that_cannot_store_its_results_does_not_begin(a_store: MAKE, tmp_path: Path):
