@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import random
+import shutil
 import sqlite3
 import sys
 import threading
@@ -81,6 +82,36 @@ def test_a_checkpoint_from_a_backup_is_refused(kind: str, a_store: MAKE):
             deliver(sink, epoch, *values)
     sink.close()
     assert store.values() == [1, 2]
+
+
+def put_back(query: Any, folder: Path, sink: Callable[[], Any]) -> None:
+    """Three epochs, the second without results; then the state is as it was after the first."""
+    with_epochs(query, folder, sink(), rows(1))
+    shutil.copytree(folder, kept := folder.with_name("kept"))
+    with_epochs(query, folder, sink(), rows(2), rows(3))
+    with_epochs(query, folder, sink())  # what goes on as it should is not refused
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
+
+
+def with_epochs(query: Any, folder: Path, sink: Any, *tables: pa.Table) -> None:
+    run = LocalRun(query, folder, sink=sink)
+    for table in tables:
+        run.epoch(table)
+    run.close()
+
+
+@EVERY
+def test_a_checkpoint_from_a_backup_is_refused_at_the_start_before_any_result_comes(
+    kind: str, a_store: MAKE, tmp_path: Path
+):
+    store, query = a_store(kind), table_stream(rows(1), name="events").filter("v % 2 = 1")
+    put_back(query, tmp_path / "state", store.sink)
+    sink = store.sink()
+    with pytest.raises(QueryError, match=r"up to epoch 2, and the checkpoint ends with epoch 0, as after .* backup"):
+        LocalRun(query, tmp_path / "state", sink=sink)
+    sink.close()
+    assert store.values() == [1, 3]
 
 
 @EVERY
@@ -536,6 +567,9 @@ class Told:
     def begin(self, result: str, schema: pa.Schema) -> None:
         self.said.append((result, schema.names))
 
+    def resume(self, query: str, result: str, epoch: int) -> None:
+        self.said.append((query, result, epoch))
+
     def hurry(self) -> None:
         self.said.append("hurry")
 
@@ -553,3 +587,10 @@ def test_what_a_sink_is_told(tmp_path: Path):
     run.driver.hurry()
     run.driver.end(None)
     assert sink.said == [("result-0", ["ts", "k", "v"]), 0, "hurry", "close"]
+    again = Told()
+    run = LocalRun(table_stream(rows(1), name="events"), tmp_path / "state", sink=again, late=again)
+    run.close()
+    query = run.store.state_id
+    names = ["result-0", "late:events"]
+    assert [each[:1] for each in again.said[:2]] == [(name,) for name in names], "both are begun, then"
+    assert again.said[2:4] == [(query, name, 0) for name in names]

@@ -53,6 +53,19 @@ class Deliverer:
                     msg = f"late= cannot hold {words}: {error}; {OTHER_SINK}"
                     raise type(error)(msg) from None
 
+    def resume(self, waiting: Mapping[str, str | None]) -> None:
+        """Sinks that know how far they have come see that this state is not one that was put back to an earlier time.
+
+        waiting: as for `deliver`.
+        """
+        last = self.store.last
+        if last is None:
+            return
+        for result, sink in self.sinks.items():
+            if (resume := getattr(sink, "resume", None)) is not None:
+                for name in sorted({result, waiting.get(result) or result}):
+                    resume(self.store.state_id, name, last.number)
+
     def hurry(self) -> None:
         tell(self.sinks.values(), "hurry")
 

@@ -109,6 +109,7 @@ class Driver:
         if self._deliverer.in_tasks:
             self.store.keep_name()
         self._deliverer.begin(self._aside())
+        self._deliverer.resume(self.waiting)
         self.kept = InPlace(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
