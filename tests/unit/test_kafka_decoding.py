@@ -134,7 +134,13 @@ def test_a_reason_does_not_tell_what_stands_in_the_message():
 def test_nor_does_it_where_the_value_is_one_but_has_no_room():
     """Whatever Arrow says of it: it likes to quote."""
     kinds = {"d": pa.decimal128(6, 2), "b": pa.binary(), "t": pa.timestamp("ns"), "day": pa.date32(), "n": pa.int8()}
-    texts = ['{"d": "4711.345"}', '{"d": 4711.345}', '{"d": "47114711"}', '{"b": "4711!"}', '{"t": 4711471147114711001}']
+    texts = [
+        '{"d": "4711.345"}',
+        '{"d": 4711.345}',
+        '{"d": "47114711"}',
+        '{"b": "4711!"}',
+        '{"t": 4711471147114711001}',
+    ]
     texts += ['{"day": "4711-31"}', '{"n": 4711}', '{"t": "4711-01-01T00:00:00Z"}', '{"day": 47110000000000}']
     found, wrong = rows("json", *map(str.encode, texts), schema=pa.schema(list(kinds.items())))
     assert len(wrong) == len(texts) and not found
@@ -211,7 +217,9 @@ def test_where_all_messages_mix_them_none_is_read_by_itself(monkeypatch: pytest.
     monkeypatch.setattr(decoding, "_read", lambda lines, *given: [reads.append(len(lines)), read(lines, *given)][1])
     schema = pa.schema([("a", TS), ("b", TS)])
     found, wrong = rows("json", *[b'{"a": "2026-03-01T12:00:00Z", "b": 1772366400000000}'] * 100, schema=schema)
-    assert len(found) == 100 and not wrong and [many for many in reads if many > 1] == [100, 100, 100] and len(reads) == 5
+    assert (
+        len(found) == 100 and not wrong and [many for many in reads if many > 1] == [100, 100, 100] and len(reads) == 5
+    )
 
 
 # --- what the sink writes ----------------------------------------------------------------------------------------------
@@ -241,7 +249,10 @@ FULL: dict[str, tuple[pa.DataType, list[Any]]] = {
         pa.struct([("b", pa.binary()), ("d", pa.date32()), ("l", pa.list_(pa.time64("us"))), ("n", pa.int8())]),
         [{"b": b"\xff", "d": dt.date(2026, 3, 1), "l": [dt.time(1, 2, 3), None], "n": 1}, dict.fromkeys("bdln"), None],
     ),
-    "lists": (pa.list_(pa.list_(pa.struct([("t", pa.timestamp("us"))]))), [[[{"t": dt.datetime(2026, 3, 1)}], []], [None], None]),
+    "lists": (
+        pa.list_(pa.list_(pa.struct([("t", pa.timestamp("us"))]))),
+        [[[{"t": dt.datetime(2026, 3, 1)}], []], [None], None],
+    ),
 }
 
 
@@ -351,11 +362,19 @@ def test_an_avro_uuid_is_text():
 
 @pytest.mark.parametrize(
     "kind",
-    ["long", "string", {"type": "long", "logicalType": "timestamp-nanos"}, ["null", "long"], {"type": "int", "logicalType": "date"}],
+    [
+        "long",
+        "string",
+        {"type": "long", "logicalType": "timestamp-nanos"},
+        ["null", "long"],
+        {"type": "int", "logicalType": "date"},
+    ],
     ids=str,
 )
 def test_an_avro_time_of_no_known_unit_is_refused_at_once(kind: Any):
-    with pytest.raises(QueryTypeError, match=r"field 'at' has times, but the Avro schema does not say .*timestamp-millis"):
+    with pytest.raises(
+        QueryTypeError, match=r"field 'at' has times, but the Avro schema does not say .*timestamp-millis"
+    ):
         decoder("avro", SCHEMA, "at", with_type("at", kind))
     inside = {"type": "array", "items": {"type": "record", "name": "In", "fields": [{"name": "t", "type": kind}]}}
     nested = pa.schema([("k", pa.list_(pa.struct([("t", TS)])))])

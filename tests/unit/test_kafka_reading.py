@@ -103,7 +103,7 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
 ):
     """Ranges with gaps, of which the last messages may be missing, and what lies around them."""
     monkeypatch.setattr(reading, "HELD", held)
-    p, q = range(0, 60), [offset for offset in range(0, 90) if offset % 3]
+    p, q = range(60), [offset for offset in range(90) if offset % 3]
     consumer = Consumer([*numbered(P, p), *numbered(Q, q)], {P: 60, Q: 99})
     pieces = [Piece("t", 0, 10, 40, 1), Piece("t", 1, 30, 95, 1), Piece("t", 0, 40, 50, 1)]
     reads = read(consumer, *pieces)

@@ -135,4 +135,3 @@ def test_where_a_topic_begins_that_was_added_to_a_checkpoint_is_noted_at_once():
     brokers.logs = {place: [0, 99] for place in brokers.logs}
     again = ledger(brokers, found.state, start="latest")
     assert not again.must_be_noted and take(again) == {"t/0": (10, 99)}
-

@@ -50,7 +50,8 @@ AVRO_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", 
 NOT_ONE, NO_BASE64 = "it is not one JSON object", "bytes are not base64"
 NO_ROOM = "a value does not fit the type of its field"
 HARMLESS = re.compile(
-    rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|Invalid UTF8[ \w]*|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
+    rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|(Column \d+: In chunk \d+: Invalid: )?Invalid UTF8[ \w]*"
+    r"|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
 )
 Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
 
@@ -272,6 +273,8 @@ def _restored(found: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(found.offsets, inner, kind, mask=found.is_null())
     if _is_bytes(kind):
         return pa.array([None if text is None else _from_base64(text) for text in found.to_pylist()], kind)
+    if t.is_time(kind):  # which Arrow casts from no text
+        found = pc.binary_join_element_wise("1970-01-01T", found, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
     return found.cast(kind)
 
 
@@ -285,7 +288,7 @@ def _from_base64(text: str) -> bytes:
 def _kind_of_fault(error: Exception) -> str:
     """What is wrong, without what stands in the message: of Arrow's words only those that have nothing of it."""
     known = HARMLESS.match(str(error))
-    return known.group().removesuffix(" in row 0").rstrip(", ") if known else NO_ROOM
+    return known.group().removesuffix(" in row 0").rpartition("Invalid: ")[2] if known else NO_ROOM
 
 
 # --- Avro --------------------------------------------------------------------------------------------------------------
@@ -361,7 +364,10 @@ def _with_uuids_as_text(schema: Any) -> Any:
 
 def _times_without_unit(kind: pa.DataType, written: Any) -> bool:
     """Whether it has times that are, as the Avro schema has it, mere numbers or something else."""
-    told = [each if isinstance(each, dict) else {"type": each} for each in (written if isinstance(written, list) else [written])]
+    told = [
+        each if isinstance(each, dict) else {"type": each}
+        for each in (written if isinstance(written, list) else [written])
+    ]
     told = [each for each in told if each["type"] != "null"]
     t = pa.types
     if t.is_timestamp(kind):
