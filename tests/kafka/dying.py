@@ -2,7 +2,7 @@
 
     python -m tests.kafka.dying '{"servers": ..., "topic": ..., "folder": ..., "moment": "commit", "at": 3}'
 
-Moments: "read" (the tasks of an epoch are done, nothing is committed), "commit" (committed, nothing is delivered), "deliver"
+Moments: "reading" (some messages of an epoch were handed on, others were not), "read" (the tasks of an epoch are done, nothing is committed), "commit" (committed, nothing is delivered), "deliver"
 (delivered, nothing is cleaned up); "never": it goes on to the end. Everything but Spark is the real thing.
 """
 
@@ -21,6 +21,8 @@ from headrace.engine.delivery import Deliverer
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import dealt, read_windows
+from headrace.sources.kafka import reading as reading_messages
+from headrace.sources.kafka.reading import KafkaReader
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
 from headrace.stream import node_of
@@ -53,6 +55,7 @@ def main(job: dict[str, Any]) -> None:
     driver.ledgers = {"calls": ledger}
     ledger.keep_to_list()
     left = job["at"]
+    reading_messages.HELD = 2_000  # bytes: a range comes in several goes
 
     def reached(moment: str) -> None:
         nonlocal left
@@ -72,7 +75,13 @@ def main(job: dict[str, Any]) -> None:
         reached("deliver")
         return found
 
+    def reading(*given: Any, **how: Any) -> Any:
+        for found in read(*given, **how):
+            yield found
+            reached("reading")
+
     run.store.commit, Deliverer.deliver = committed, delivered  # type: ignore[method-assign]
+    read, KafkaReader.read = KafkaReader.read, reading  # type: ignore[method-assign]
     while not driver.closed:
         chosen = ledger.choose(ledger.waiting())
 

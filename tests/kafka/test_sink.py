@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ from headrace.testing.broker import PASSWORD
 from tests.kafka import reading
 from tests.kafka.broker import Broker
 from tests.sinks.stores import rows
+from tests.sinks.test_stores import put_back
 
 TOPIC = Callable[..., str]
 QUERY = "0123456789abcdef"
@@ -68,6 +71,55 @@ def test_an_epoch_that_comes_again_is_dropped(broker: Broker, a_topic: TOPIC):
     deliver(after, 2, 6)
     after.close()
     assert reading.values(broker.servers, topic) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_checkpoint_from_a_backup_is_refused_at_the_start_before_any_result_comes(
+    broker: Broker, a_topic: TOPIC, tmp_path: Path
+):
+    topic, query = a_topic(), table_stream(rows(1), name="events").filter("v % 2 = 1")
+    put_back(query, tmp_path / "state", lambda: sinks.kafka(broker.servers, topic))
+    with pytest.raises(QueryError, match=r"up to epoch 2, and the checkpoint ends with epoch 0, .* another topic"):
+        LocalRun(query, tmp_path / "state", sink=sinks.kafka(broker.servers, topic))
+    assert reading.values(broker.servers, topic) == [1, 3]
+
+
+class Full:
+    """A producer that has no room for every other message."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self._room, self._held = False, 3
+
+    def produce(self, topic: str, *_: Any, **__: Any) -> None:
+        if not self._room:
+            raise BufferError("Local: Queue full")
+        self._room, self._held = False, self._held + 1
+        self.sent.append(topic)
+
+    def poll(self, _: float) -> None:
+        pass
+
+    def __len__(self) -> int:
+        self._held -= 1
+        self._room = True
+        return max(self._held, 0)
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def begin_transaction(self) -> None:
+        self.sent.append("begin")
+
+    def commit_transaction(self, _: float) -> None:
+        self.sent.append("commit")
+
+
+def test_the_note_of_an_epoch_waits_for_room_as_its_messages_do():
+    writer: Any = object.__new__(the_sink._Writer)
+    writer.cluster, writer.topic, writer.name, writer.longest = SimpleNamespace(in_words=nullcontext), "t", "n", 60.0
+    writer.producer = Full()
+    writer.write([messages.Messages([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
+    assert writer.producer.sent == ["begin", "t", "t", EPOCHS, "commit"] and writer.mark == "epoch 0: 2 rows"
 
 
 def test_two_results_and_two_queries_in_one_topic(broker: Broker, a_topic: TOPIC):

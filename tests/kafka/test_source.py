@@ -88,9 +88,9 @@ def test_a_driver_that_is_killed_takes_every_message_once(kills: int, broker: Br
     made, topic = sending.calls(kills, 900, 4), a_topic(partitions=4)
     sending.send_mixed(broker.servers, topic, made, kills)
     job = {"servers": broker.servers, "topic": topic, "folder": str(tmp_path), "messages": 1100 // (kills + 2)}
-    rng, moments = random.Random(kills), ["commit", "read", "deliver"]
+    rng, moments = random.Random(kills), ["commit", "reading", "deliver", "read"]
     for number in range(kills):
-        moment = moments[number % 3]
+        moment = moments[number % 4]
         assert killed(job, moment, rng.randrange(2) if number == 0 else 0) == -signal.SIGKILL
         sending.send(broker.servers, topic, [(0, b'{"at": "2030-01-01T00:00:00Z"}')])  # not of the list it began with
     assert killed(job, "never", 0) == 0

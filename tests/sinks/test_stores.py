@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import random
+import shutil
 import sqlite3
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import headrace as hr
 from headrace import sinks
 from headrace.errors import HeadraceError, MissingLibrary, QueryError, QueryTypeError, SinkError
 from headrace.sinks import Delivery
@@ -80,6 +82,36 @@ def test_a_checkpoint_from_a_backup_is_refused(kind: str, a_store: MAKE):
             deliver(sink, epoch, *values)
     sink.close()
     assert store.values() == [1, 2]
+
+
+def put_back(query: Any, folder: Path, sink: Callable[[], Any]) -> None:
+    """Three epochs, the second without results; then the state is as it was after the first."""
+    with_epochs(query, folder, sink(), rows(1))
+    shutil.copytree(folder, kept := folder.with_name("kept"))
+    with_epochs(query, folder, sink(), rows(2), rows(3))
+    with_epochs(query, folder, sink())  # what goes on as it should is not refused
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
+
+
+def with_epochs(query: Any, folder: Path, sink: Any, *tables: pa.Table) -> None:
+    run = LocalRun(query, folder, sink=sink)
+    for table in tables:
+        run.epoch(table)
+    run.close()
+
+
+@EVERY
+def test_a_checkpoint_from_a_backup_is_refused_at_the_start_before_any_result_comes(
+    kind: str, a_store: MAKE, tmp_path: Path
+):
+    store, query = a_store(kind), table_stream(rows(1), name="events").filter("v % 2 = 1")
+    put_back(query, tmp_path / "state", store.sink)
+    sink = store.sink()
+    with pytest.raises(QueryError, match=r"up to epoch 2, and the checkpoint ends with epoch 0, as after .* backup"):
+        LocalRun(query, tmp_path / "state", sink=sink)
+    sink.close()
+    assert store.values() == [1, 3]
 
 
 @EVERY
@@ -480,6 +512,43 @@ def test_late_tuples_go_there_too(kind: str, a_store: MAKE, tmp_path: Path):
     assert store.values() == [5]
 
 
+def messages(schema: pa.Schema) -> Any:
+    spark: Any = None
+    return hr.kafka(spark, "nowhere:1", "calls", time="ts", schema=schema, name="calls")
+
+
+@EVERY
+def test_what_a_table_cannot_hold_of_what_may_be_put_aside_is_said_at_the_start(
+    kind: str, a_store: MAKE, tmp_path: Path
+):
+    """Messages that cannot be read have columns of their own; at their delivery it would be too late, at every start."""
+    sink = a_store(kind).sink()
+    with pytest.raises(QueryError, match=r"late= cannot hold what fails in 'read a message': .*parquet\(\.\.\.\)"):
+        LocalRun(messages(rows().schema), tmp_path / "state", late=sink, errors="keep")
+    assert not list((tmp_path / "state" / "manifests").iterdir())
+    LocalRun(messages(rows().schema), tmp_path / "state", late=sink).close()
+
+
+def test_two_sources_that_differ_do_not_share_a_table_for_what_is_late(a_store: MAKE, tmp_path: Path):
+    other = rows(1).append_column("more", pa.array(["x"]))
+    query = table_stream(rows(1), name="a").join(table_stream(other, name="b"), on="l.k = r.k", within="1 second")
+    with pytest.raises(QueryError, match=r"late= cannot hold late tuples of 'b': table results has no column 'more'"):
+        LocalRun(query, tmp_path / "state", late=a_store("sqlite").sink())
+
+
+def test_a_sink_for_late_tuples_is_begun_as_any_other(tmp_path: Path, a_store: MAKE):
+    sink, told = a_store("sqlite").sink(), Told()
+    sink.hurry()  # of a run before
+    LocalRun(table_stream(rows(1), name="events"), tmp_path / "one", late=sink).close()
+    assert not sink.patience._hurry.is_set()
+    steps = table_stream(rows(1), name="events").map(v="v", x="cast(k as tinyint)")
+    for errors, names in (("stop", ["late:events"]), ("keep", ["late:events", "failed:events:1"])):
+        told = Told()
+        LocalRun(steps, tmp_path / errors, late=told, errors=errors).close()
+        assert [said[0] for said in told.said if said != "close"] == names
+        assert all(said[1][-2:] == ["_source", "_reason"] for said in told.said if said != "close")
+
+
 def test_a_run_that_cannot_store_its_results_does_not_begin(a_store: MAKE, tmp_path: Path):
     query = table_stream(rows(1), name="events").aggregate(by=["k"], window="5 seconds", all="list(v)")
     with pytest.raises(QueryTypeError, match="column 'all' has type list"):
@@ -498,6 +567,9 @@ class Told:
     def begin(self, result: str, schema: pa.Schema) -> None:
         self.said.append((result, schema.names))
 
+    def resume(self, query: str, result: str, epoch: int) -> None:
+        self.said.append((query, result, epoch))
+
     def hurry(self) -> None:
         self.said.append("hurry")
 
@@ -515,3 +587,10 @@ def test_what_a_sink_is_told(tmp_path: Path):
     run.driver.hurry()
     run.driver.end(None)
     assert sink.said == [("result-0", ["ts", "k", "v"]), 0, "hurry", "close"]
+    again = Told()
+    run = LocalRun(table_stream(rows(1), name="events"), tmp_path / "state", sink=again, late=again)
+    run.close()
+    query = run.store.state_id
+    names = ["result-0", "late:events"]
+    assert [each[:1] for each in again.said[:2]] == [(name,) for name in names], "both are begun, then"
+    assert again.said[2:4] == [(query, name, 0) for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -336,40 +337,45 @@ def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int
     driver.plan = SimpleNamespace(operators=operators)
     late = {name: (lateness or {}).get(name, 0) for name in watermarks}
     named = {name: SimpleNamespace(lateness=length) for name, length in late.items()}
-    return SimpleNamespace(_driver=driver, _sources=named)
+    run = SimpleNamespace(_driver=driver, _sources=named)
+    run._reached = partial(Run._reached, run)
+    return run
+
+
+SOME = {"": 1}  # files that wait
 
 
 def test_a_source_far_ahead_waits_for_the_one_behind():
     run = _run({"slow": 0, "fast": 61 * SECOND}, 60 * SECOND)
-    waiting = {"slow": _files(1), "fast": _files(1)}
+    waiting = {"slow": SOME, "fast": SOME}
     assert Run._ahead(run, "fast", waiting)
     assert not Run._ahead(run, "slow", waiting)
 
 
 def test_a_source_ahead_by_no_more_than_the_longest_window_goes_on():
     run = _run({"slow": 0, "fast": 60 * SECOND}, 60 * SECOND)
-    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
 
 
 def test_a_source_that_may_be_late_is_not_behind():
     run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND, lateness={"slow": 3600 * SECOND})
-    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
 
 
 def test_a_source_does_not_wait_for_one_that_has_nothing():
     run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND)
-    assert not Run._ahead(run, "fast", {"slow": [], "fast": _files(1)})
+    assert not Run._ahead(run, "fast", {"slow": {"": 0}, "fast": SOME})
 
 
 def test_without_windows_nobody_waits():
     run = _run({"slow": 0, "fast": 3600 * SECOND}, None)
-    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
 
 
 def test_nobody_waits_before_the_first_epoch():
     run = _run({}, 60 * SECOND)
     run._driver.last = None
-    assert not Run._ahead(run, "fast", {"slow": _files(1), "fast": _files(1)})
+    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
 
 
 # --- what the reference sees -------------------------------------------------------------------------------------------

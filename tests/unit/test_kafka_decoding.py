@@ -6,6 +6,8 @@ import datetime as dt
 import json
 import random
 import sys
+import uuid
+from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError
+from headrace.sinks.messages import form_of
 from headrace.sources.kafka import decoding
 from headrace.sources.kafka.client import Servers
 from headrace.sources.kafka.decoding import MESSAGE, WRITTEN, decoder
@@ -128,6 +131,141 @@ def test_a_reason_does_not_tell_what_stands_in_the_message():
     assert len(wrong) == 4 and not any("4711" in why or "47.11" in why for _, why in wrong)
 
 
+def test_nor_does_it_where_the_value_is_one_but_has_no_room():
+    """Whatever Arrow says of it: it likes to quote."""
+    kinds = {"d": pa.decimal128(6, 2), "b": pa.binary(), "t": pa.timestamp("ns"), "day": pa.date32(), "n": pa.int8()}
+    texts = [
+        '{"d": "4711.345"}',
+        '{"d": 4711.345}',
+        '{"d": "47114711"}',
+        '{"b": "4711!"}',
+        '{"t": 4711471147114711001}',
+    ]
+    texts += ['{"day": "4711-31"}', '{"n": 4711}', '{"t": "4711-01-01T00:00:00Z"}', '{"day": 47110000000000}']
+    found, wrong = rows("json", *map(str.encode, texts), schema=pa.schema(list(kinds.items())))
+    assert len(wrong) == len(texts) and not found
+    assert not any("4711" in why or "345" in why for _, why in wrong), wrong
+    table = pa.table({"t": pa.array([4711471147114711001], pa.timestamp("ns"))})
+    _, wrong = rows("arrow", ipc(table), b"4711", schema=pa.schema([("t", pa.timestamp("ns"))]))
+    assert len(wrong) == 2 and not any("4711" in why for _, why in wrong)
+
+
+# --- times -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.timestamp("ns", "UTC"), 1_772_366_400_000_000_000, 1_772_366_400_000_000_001),
+        (pa.timestamp("ms", "UTC"), 1_772_366_400_000, 10_000_000_000_000_000),
+        (pa.timestamp("s"), 1_772_366_400, 10_000_000_000_000),
+    ],
+)
+def test_a_time_that_microseconds_do_not_hold_is_a_fault_of_its_message(kind: pa.DataType, good: int, bad: int):
+    """It is found where the offset is known; a cast further on could only end the run."""
+    schema = pa.schema([("at", kind), ("n", pa.int64())])
+    wanted = NOON if kind.tz else NOON.replace(tzinfo=None)
+    texts = [b'{"at": %d}' % at for at in (good, bad, good)]
+    streams = [ipc(pa.table({"at": pa.array([at], kind), "n": [1]})) for at in (good, bad, good)]
+    for found, wrong in (rows("json", *texts, schema=schema), rows("arrow", *streams, schema=schema)):
+        assert [row["at"] for row in found] == [wanted] * 2 and [place for place, _ in wrong] == [1]
+        assert "does not fit" in wrong[0][1]
+
+
+def test_so_is_one_of_a_record():
+    schema = pa.schema([("at", pa.timestamp("ns", "UTC"))])
+    far = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)  # beyond what nanoseconds reach
+    found, wrong = rows("avro", *(avro(at=at, k=None, n=1) for at in (NOON, far, NOON)), schema=schema, avro=AVRO)
+    assert [row["at"] for row in found] == [NOON] * 2 and [place for place, _ in wrong] == [1]
+
+
+def test_a_time_of_a_message_that_cannot_be_is_none():
+    found = decoder("json", pa.schema([("n", pa.int64())]), WRITTEN, None)
+    table, wrong = found.rows([Message(b"{}", when=2**62), Message(b"{}")], [WRITTEN])
+    assert not wrong and table.to_pylist() == [{WRITTEN: None}, {WRITTEN: NOON}]
+
+
+def test_rows_have_the_types_that_streams_carry():
+    schema = pa.schema([("at", pa.timestamp("ms", "UTC")), ("k", pa.large_string()), ("b", pa.binary(2))])
+    for values in ([], [b'{"at": 0, "k": "x", "b": "AAE="}'], [b"no"]):
+        found = decoder("json", schema, "at", None).rows([Message(value) for value in values], ["b", "at", "k"])[0]
+        assert found.schema == pa.schema([("b", pa.binary()), ("at", TS), ("k", pa.string())])
+
+
+def test_of_several_times_some_may_be_text_and_some_numbers():
+    schema = pa.schema([("a", pa.timestamp("ms", "UTC")), ("b", pa.timestamp("us", "UTC")), ("d", pa.date32())])
+    day = dt.date(2026, 3, 1)
+    mixed = [
+        b'{"a": "2026-03-01T12:00:00Z", "b": 1772366400000000, "d": "2026-03-01"}',
+        b'{"a": 1772366400000, "b": "2026-03-01T12:00:00Z", "d": 20513}',
+        b'{"b": 1772366400000000}',
+        b'{"a": "noon", "b": 1772366400000000}',
+        b'{"a": "2026-03-01T12:00:00Z"}',
+    ]
+    found, wrong = rows("json", *mixed, schema=schema)
+    assert [list(row.values()) for row in found] == [
+        [NOON, NOON, day],
+        [NOON, NOON, day],
+        [None, NOON, None],
+        [NOON, None, None],
+    ]
+    assert [place for place, _ in wrong] == [3]
+
+
+def test_where_all_messages_mix_them_none_is_read_by_itself(monkeypatch: pytest.MonkeyPatch):
+    reads, read = [], decoding._read
+    monkeypatch.setattr(decoding, "_read", lambda lines, *given: [reads.append(len(lines)), read(lines, *given)][1])
+    schema = pa.schema([("a", TS), ("b", TS)])
+    found, wrong = rows("json", *[b'{"a": "2026-03-01T12:00:00Z", "b": 1772366400000000}'] * 100, schema=schema)
+    assert (
+        len(found) == 100 and not wrong and [many for many in reads if many > 1] == [100, 100, 100] and len(reads) == 5
+    )
+
+
+# --- what the sink writes ----------------------------------------------------------------------------------------------
+
+FULL: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "ts": (TS, [NOON, dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), None]),
+    "wall": (pa.timestamp("us"), [dt.datetime(2026, 3, 1, 12, 0, 0, 123456), dt.datetime(1901, 1, 1), None]),
+    "day": (pa.date32(), [dt.date(1969, 12, 31), dt.date(2026, 3, 1), None]),
+    "clock": (pa.time64("us"), [dt.time(23, 59, 59, 999999), dt.time(0), None]),
+    "flag": (pa.bool_(), [True, False, None]),
+    "i8": (pa.int8(), [-128, 127, None]),
+    "i16": (pa.int16(), [-(2**15), 2**15 - 1, None]),
+    "i32": (pa.int32(), [-(2**31), 2**31 - 1, None]),
+    "i64": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "u8": (pa.uint8(), [0, 255, None]),
+    "u16": (pa.uint16(), [0, 2**16 - 1, None]),
+    "u32": (pa.uint32(), [0, 2**32 - 1, None]),
+    "u64": (pa.uint64(), [0, 2**64 - 1, None]),
+    "f32": (pa.float32(), [0.5, -1.25e-30, None]),
+    "f64": (pa.float64(), [0.1, 1.7976931348623157e308, None]),
+    "whole": (pa.decimal128(38, 0), [Decimal(10**37 + 1), Decimal(-7), None]),
+    "cents": (pa.decimal128(12, 2), [Decimal("-1234567890.12"), Decimal("0.05"), None]),
+    "text": (pa.string(), ["a'\"\\ \n\t%s {}", "ünïcödé 𝔘", None]),
+    "bytes": (pa.binary(), [b"\x00\xff" * 50, b"", None]),
+    "list": (pa.list_(pa.binary()), [[b"\x01", None, b""], [], None]),
+    "struct": (
+        pa.struct([("b", pa.binary()), ("d", pa.date32()), ("l", pa.list_(pa.time64("us"))), ("n", pa.int8())]),
+        [{"b": b"\xff", "d": dt.date(2026, 3, 1), "l": [dt.time(1, 2, 3), None], "n": 1}, dict.fromkeys("bdln"), None],
+    ),
+    "lists": (
+        pa.list_(pa.list_(pa.struct([("t", pa.timestamp("us"))]))),
+        [[[{"t": dt.datetime(2026, 3, 1)}], []], [None], None],
+    ),
+}
+
+
+def test_what_the_sink_writes_is_read_as_it_was():
+    """All plain types but maps."""
+    schema = pa.schema([(name, kind) for name, (kind, _) in FULL.items()])
+    table = pa.table([pa.array(values, kind) for kind, values in FULL.values()], schema=schema)
+    written = [value for some in form_of("json", None).messages(table, 1_000_000) for value in some.values]
+    for each in (schema, *(pa.schema([field]) for field in schema)):
+        found, wrong = decoder("json", each, "ts", None).rows([Message(value) for value in written], each.names)
+        assert wrong == [] and found.equals(table.select(each.names)), each
+
+
 def test_only_what_is_read_is_looked_at():
     found, wrong = rows("json", b'{"n": "no number", "k": "a"}', columns=["k"])
     assert (found, wrong) == ([{"k": "a"}], [])
@@ -205,6 +343,51 @@ def test_nothing_but_the_time_of_the_message_may_be_read(kind: str):
     schema, given = pa.schema([("n", pa.int64())]), {"avro": AVRO} if kind == "avro" else {}
     found, wrong = rows(kind, values[kind], values[kind], schema=schema, time=WRITTEN, columns=[WRITTEN], **given)
     assert (found, wrong) == ([{WRITTEN: NOON}] * 2, [])
+
+
+def with_type(name: str, kind: Any) -> dict[str, Any]:
+    """The schema, one field of another type."""
+    fields = [{"name": f["name"], "type": kind} if f["name"] == name else f for f in AVRO["fields"]]  # type: ignore[index]
+    return {**AVRO, "fields": fields}
+
+
+def test_an_avro_uuid_is_text():
+    found = uuid.UUID("00000000-0000-0000-0000-00000000002a")
+    for kind in ({"type": "string", "logicalType": "uuid"}, ["null", {"type": "string", "logicalType": "uuid"}]):
+        data, written = BytesIO(), with_type("k", kind)
+        fastavro.schemaless_writer(data, fastavro.parse_schema(written), {"at": NOON, "k": found, "n": 1, "more": 0.5})
+        read, wrong = rows("avro", data.getvalue(), avro=written)
+        assert wrong == [] and read == [{"at": NOON, "k": str(found), "n": 1}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "long",
+        "string",
+        {"type": "long", "logicalType": "timestamp-nanos"},
+        ["null", "long"],
+        {"type": "int", "logicalType": "date"},
+    ],
+    ids=str,
+)
+def test_an_avro_time_of_no_known_unit_is_refused_at_once(kind: Any):
+    with pytest.raises(
+        QueryTypeError, match=r"field 'at' has times, but the Avro schema does not say .*timestamp-millis"
+    ):
+        decoder("avro", SCHEMA, "at", with_type("at", kind))
+    inside = {"type": "array", "items": {"type": "record", "name": "In", "fields": [{"name": "t", "type": kind}]}}
+    nested = pa.schema([("k", pa.list_(pa.struct([("t", TS)])))])
+    with pytest.raises(QueryTypeError, match="field 'k' has times"):
+        decoder("avro", nested, WRITTEN, with_type("k", inside))
+
+
+@pytest.mark.parametrize("unit", ["timestamp-millis", "local-timestamp-micros"])
+def test_an_avro_time_of_a_known_unit_may_be_null(unit: str):
+    written = with_type("at", ["null", {"type": "long", "logicalType": unit}])
+    data = BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(written), {"at": None, "k": "a", "n": 1, "more": 0.5})
+    assert rows("avro", data.getvalue(), avro=written) == ([{"at": None, "k": "a", "n": 1}], [])
 
 
 def test_an_avro_value_that_the_schema_has_no_room_for():

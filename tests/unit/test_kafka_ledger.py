@@ -100,6 +100,20 @@ def test_partitions_that_are_added_are_read_from_their_beginning_whatever_the_st
     assert set(found.partitions) == {"t/0", "t/1"}
 
 
+@pytest.mark.parametrize("left", [[4, 9], [9, 9]], ids=["some", "all"])
+def test_what_retention_removed_of_a_partition_that_was_added_is_a_gap_too(left: list[int]):
+    """It was added while the run was down, and nobody read its first messages."""
+    brokers = Brokers(p0=10)
+    first = ledger(brokers)
+    take(first)
+    brokers.logs[Place("t", 1)] = left
+    with pytest.raises(SourceError, match=rf"offsets 0 to {left[0] - 1} of partition t/1 are gone .*retention"):
+        ledger(brokers, first.state).waiting()
+    counted = ledger(brokers, first.state, pass_gaps=True)
+    assert take(counted) == ({"t/1": (4, 9)} if left[0] == 4 else {})
+    assert counted.state.partitions["t/1"] == Reached(9, None, left[0])
+
+
 def test_a_run_that_is_to_end_keeps_to_where_partitions_ended_also_when_it_is_killed():
     brokers = Brokers(p0=10, p1=0)
     found = ledger(brokers, limit=4)
@@ -124,7 +138,10 @@ def test_an_ordinary_start_forgets_where_partitions_ended():
 
 
 def test_where_a_run_begins_is_noted_unless_it_is_the_beginning():
-    assert ledger(Brokers(p0=1), start="latest").must_be_noted and not ledger(Brokers(p0=1)).must_be_noted
+    found = ledger(Brokers(p0=1), start="latest")
+    assert found.must_be_noted and not ledger(Brokers(p0=1)).must_be_noted
+    take(found)
+    assert not found.must_be_noted
 
 
 def test_what_retention_removed_is_named():
@@ -175,6 +192,21 @@ def test_a_log_that_ends_too_early_is_waited_for_and_then_named(monkeypatch: pyt
     monkeypatch.setattr(module, "HARMLESS", 0.3)
     with pytest.raises(SourceError, match=r"partition t/0 ends at offset 7, but it was read up to 10: its log was cut"):
         found.waiting()
+
+
+def test_a_log_that_ends_before_what_was_listed_does_not_end_the_input(monkeypatch: pytest.MonkeyPatch):
+    brokers = Brokers(p0=10)
+    found = ledger(brokers, limit=4)
+    found.keep_to_list()
+    take(found)
+    brokers.logs[Place("t", 0)][1] = 7
+    monkeypatch.setattr(module, "HARMLESS", 0.3)
+    for each in (found, ledger(brokers, found.state)):
+        each.keep_to_list()
+        with pytest.raises(
+            SourceError, match=r"t/0 ends at offset 7, but it had messages up to 10: its log was cut; restore the topic"
+        ):
+            each.waiting()
 
 
 def test_brokers_that_are_away_are_waited_for_aloud_and_silence_begins_anew(caplog: pytest.LogCaptureFixture):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace import arrow
 from headrace import plan as p
-from headrace.engine.places import Place, key_of
+from headrace.engine.places import LATE, Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
 from headrace.errors import CorruptState
@@ -50,7 +50,7 @@ class Aside:
 
     def write(self) -> None:
         for (source, _), tables in self._late.items():
-            self._put(f"late:{source}", pa.concat_tables(tables))
+            self._put(f"{LATE}{source}", pa.concat_tables(tables))
         for place, tables in self._failed.items():
             self._put(place.name, pa.concat_tables(tables))
         self._late, self._failed = {}, {}

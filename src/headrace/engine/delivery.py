@@ -19,13 +19,14 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.engine.writing import plain
-from headrace.errors import CorruptState, SinkError, StateMismatch
+from headrace.errors import CorruptState, QueryError, SinkError, StateMismatch
 from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts, tell
 from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 
 Name = tuple[str, int, str]  # query, epoch, result
+OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,31 @@ class Deliverer:
         """The sinks that tasks write to, as they were given: what one opens to publish stays here and is not sent."""
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
-    def begin(self) -> None:
-        """Every sink looks whether it can take what will come; of tuples that are put aside nobody knows the schema yet."""
+    def begin(self, aside: Mapping[str, tuple[str, pa.Schema]] | None = None) -> None:
+        """Every sink looks whether it can take what will come, and what may be put aside (`places.put_aside`)."""
         for edge in self.plan.edges:
             if (begin := getattr(self.sinks.get(edge.target), "begin", None)) is not None:
                 begin(edge.target, edge.schema)
+        for name, (words, schema) in (aside or {}).items():
+            if (begin := getattr(self.sinks.get(name), "begin", None)) is not None:
+                try:
+                    begin(name, schema)
+                except QueryError as error:
+                    msg = f"late= cannot hold {words}: {error}; {OTHER_SINK}"
+                    raise type(error)(msg) from None
+
+    def resume(self, waiting: Mapping[str, str | None]) -> None:
+        """Sinks that know how far they have come see that this state is not one that was put back to an earlier time.
+
+        waiting: as for `deliver`.
+        """
+        last = self.store.last
+        if last is None:
+            return
+        for result, sink in self.sinks.items():
+            if (resume := getattr(sink, "resume", None)) is not None:
+                for name in sorted({result, waiting.get(result) or result}):
+                    resume(self.store.state_id, name, last.number)
 
     def hurry(self) -> None:
         tell(self.sinks.values(), "hurry")

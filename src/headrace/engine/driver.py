@@ -37,6 +37,7 @@ from headrace.engine.inplace import InPlace
 from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
+from headrace.engine.places import put_aside
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
 from headrace.engine.reports import Report
@@ -107,7 +108,8 @@ class Driver:
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
-        self._deliverer.begin()
+        self._deliverer.begin(self._aside())
+        self._deliverer.resume(self.waiting)
         self.kept = InPlace(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
@@ -117,6 +119,10 @@ class Driver:
             name: origin.ledger(known[name] if name in known else origin.taken(), reader)
             for name, origin in self.driven.items()
         }
+
+    def _aside(self) -> Mapping[str, tuple[str, pa.Schema]]:
+        """What may come to the sink `late`, if there is one."""
+        return put_aside(self.plan, failed=self.settings.keep_failed) if self.settings.keep_late else {}
 
     def _controller(self, last: Manifest | None) -> Controller:
         given = self.settings

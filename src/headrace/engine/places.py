@@ -15,6 +15,7 @@ from headrace import plan as p
 from headrace.operators.base import State
 from headrace.types import SUBSTREAM
 
+LATE = "late:"  # results of the outbox that begin so hold late and rejected tuples of a source
 FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
 READING = "read a message"
 
@@ -39,6 +40,22 @@ def key_of(edge: p.Edge, depth: int) -> tuple[Any, ...]:
 def of(plan: p.PhysicalPlan) -> list[Place]:
     """All places of a plan."""
     return [*on_edges(plan).values(), *in_operators(plan).values(), *unread_messages(plan).values()]
+
+
+def put_aside(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[str, pa.Schema]]:
+    """By their names in the outbox, all that may come to the sink `late`: what it is, and its columns as they come there.
+
+    failed: tuples that fail are kept.
+    """
+    found = {f"{LATE}{s.name}": (f"late tuples of {s.name!r}", s.schema) for s in plan.sources}
+    if failed:
+        found |= {place.name: (f"what fails in {place.words!r}", place.schema) for place in of(plan)}
+    return {name: (words, marked(schema)) for name, (words, schema) in found.items()}
+
+
+def marked(schema: pa.Schema) -> pa.Schema:
+    """With whose tuple it is, and why it was put aside."""
+    return schema.append(pa.field("_source", pa.string())).append(pa.field("_reason", pa.string()))
 
 
 def on_edges(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], Place]:

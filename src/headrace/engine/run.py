@@ -35,7 +35,7 @@ from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, 
 from headrace.query import nodes
 from headrace.screen import printable
 from headrace.sources.driven import Item, is_driven
-from headrace.state.manifest import Manifest, PartState
+from headrace.state.manifest import Manifest, PartState, SourceState
 
 _log = logging.getLogger(__name__)
 
@@ -409,7 +409,7 @@ class Run:
     def _try_own_epoch(self) -> bool:
         """An epoch without a batch: something waits of our own, or a source or partition has newly fallen silent."""
         taken = self._take()
-        begins = self._driver.last is None and any(ledger.must_be_noted for ledger in self._driver.ledgers.values())
+        begins = any(ledger.must_be_noted for ledger in self._driver.ledgers.values())
         if not begins and not self._newly_silent() and not any(taken.values()):
             return False
         self._run_epoch(self._own_position(), [], taken)
@@ -485,35 +485,51 @@ class Run:
         a partition for others of its source."""
         ledgers = self._driver.ledgers
         waiting = {name: ledger.waiting() for name, ledger in ledgers.items()}
-        taken: dict[str, Sequence[Item]] = {
-            name: ledgers[name].choose(items, self._parts_ahead(name, ledgers[name].left(items, [])))
-            if items and not self._ahead(name, waiting)
-            else []
-            for name, items in waiting.items()
-        }
+        many = {name: ledgers[name].left(items, []) for name, items in waiting.items()}
+        taken = {name: self._chosen(name, items, many) for name, items in waiting.items()}
         self._working = any(taken.values())
         self._waits = {name: ledgers[name].left(items, taken[name]) for name, items in waiting.items()}
         self._waiting = sum(sum(parts.values()) for parts in self._waits.values())
         self._driver.adapting.backlog = self._waiting
         return taken
 
+    def _chosen(self, name: str, items: Sequence[Item], waiting: Mapping[str, Mapping[str, int]]) -> Sequence[Item]:
+        held = self._held_back(name, waiting)
+        if all(part in held for part, many in waiting[name].items() if many):
+            return []
+        return self._driver.ledgers[name].choose(items, held)
+
+    def _held_back(self, name: str, waiting: Mapping[str, Mapping[str, int]]) -> list[str]:
+        """Partitions of which nothing is taken now. What is idle is never held back: nobody waits for it, so the watermark
+        would pass what we have not read."""
+        if self._ahead(name, waiting):
+            parts = self._driver.last.sources[name].partitions if self._driver.last else {}
+            return [part for part in waiting[name] if not parts.get(part, PartState()).idle]
+        return self._parts_ahead(name, waiting[name])
+
     def _parts_ahead(self, name: str, waiting: Mapping[str, int]) -> list[str]:
         """Partitions whose newest tuple is far ahead of that of another, which has more."""
         last, longest = self._driver.last, longest_window(self._driver.plan)
         if last is None or longest is None:
             return []
-        parts = last.sources[name].partitions
-        known = {p: parts[p].largest for p, many in waiting.items() if many and p in parts}
-        reached = {p: largest for p, largest in known.items() if largest is not None}
-        return [p for p, largest in reached.items() if largest > min(reached.values()) + longest]
+        reached = _reached_by_parts(last.sources[name], waiting)
+        return [part for part, largest in reached.items() if largest > min(reached.values()) + longest]
 
-    def _ahead(self, name: str, waiting: Mapping[str, Sequence[Item]]) -> bool:
+    def _ahead(self, name: str, waiting: Mapping[str, Mapping[str, int]]) -> bool:
+        """waiting: how much, by source and partition."""
         last = self._driver.last
-        if last is None or (longest := longest_window(self._driver.plan)) is None:
+        if last is None or last.sources[name].idle or (longest := longest_window(self._driver.plan)) is None:
             return False
-        # by the newest tuple, not by the watermark: who may be later is not behind
-        reached = {n: last.sources[n].watermark + self._sources[n].lateness for n, items in waiting.items() if items}
-        return bool(reached[name] > min(reached.values()) + longest)
+        reached = {n: self._reached(last.sources[n], n, many) for n, many in waiting.items() if any(many.values())}
+        known = {n: moment for n, moment in reached.items() if moment is not None}
+        return name in known and known[name] > min(known.values()) + longest
+
+    def _reached(self, source: SourceState, name: str, waiting: Mapping[str, int]) -> int | None:
+        """How far a source is of which something waits, by its newest tuple and not by the watermark: who may be later is not
+        behind, and who waits for an empty partition is not either. None: nobody knows."""
+        if source.partitions:
+            return min(_reached_by_parts(source, waiting).values(), default=None)
+        return source.watermark + self._sources[name].lateness
 
     def _silent(self) -> list[str]:
         """Sources that have been quiet for longer than their `idle`, as far as is known, and of which nothing waits; one
@@ -553,6 +569,12 @@ class Run:
 def longest_window(plan: p.PhysicalPlan) -> int | None:
     """The longest time window of a plan, in microseconds."""
     return max((o.longest_window for o in plan.operators if o.longest_window is not None), default=None)
+
+
+def _reached_by_parts(source: SourceState, waiting: Mapping[str, int]) -> dict[str, int]:
+    """The newest tuple of each partition that is awake and has something waiting."""
+    known = {part: source.partitions.get(part, PartState()) for part, many in waiting.items() if many}
+    return {part: state.largest for part, state in known.items() if state.largest is not None and not state.idle}
 
 
 def is_stream(source: nodes.Source) -> bool:

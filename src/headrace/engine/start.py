@@ -268,7 +268,7 @@ def _aside(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None
     """By their names in the outbox, all tuples that are put aside; those of the last epoch may have to come again."""
     if late is None:
         return {}
-    found = [f"late:{source.name}" for source in physical.sources]
+    found = [f"{places.LATE}{source.name}" for source in physical.sources]
     found += [place.name for place in places.of(physical)]
     if last is not None:  # under another plan they had other names
         found += [output.result for output in last.outbox if output.result.startswith(places.FAILED)]

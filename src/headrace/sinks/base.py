@@ -9,7 +9,11 @@ receipts. A sink that drops what it has already seen has every result exactly on
 
 Of either kind, it may have these methods too, all called in the driver:
 
-    begin(result, schema)   before anything is run: what it could not store is refused here, by the column's name
+    begin(result, schema)   before anything is run: what it could not store is refused here, by the column's name; given as
+                            `late`, for everything that may be put aside
+    resume(query, result, epoch)
+                            after it, where a checkpoint goes on: the newest epoch of its state; who has later ones refuses
+                            it here: it was put back to an earlier time
     hurry()                 the run is to end: wait for nobody any more; may come from another thread
     close()                 the run has ended
 """

@@ -110,9 +110,10 @@ class Cluster:
         own = {"transactional.id": transactional_id, "batch.size": min(largest, self.setting("batch.size", largest))}
         return self._made(self.library.Producer, {**FOR_PRODUCERS, **self._settings, **own})
 
-    def consumer(self) -> Any:
-        """Of what is committed; it says where a partition ends."""
-        own = {"group.id": "headrace", "isolation.level": "read_committed", "enable.partition.eof": True}
+    def consumer(self, *, committed: bool = True) -> Any:
+        """Of what is committed, or of all; it says where a partition ends."""
+        level = "read_committed" if committed else "read_uncommitted"
+        own = {"group.id": "headrace", "isolation.level": level, "enable.partition.eof": True}
         own["enable.auto.commit"] = False
         return self._made(self.library.Consumer, {**self._for_others(), **own})
 

@@ -24,7 +24,7 @@ from headrace.sinks.databases.base import Column, Database, Session, Table, list
 from headrace.sinks.databases.duck import Duck
 from headrace.sinks.databases.postgres import Postgres
 from headrace.sinks.databases.sqlite import Sqlite
-from headrace.sinks.marks import other_results, times_of
+from headrace.sinks.marks import Noting, other_results, times_of
 from headrace.sinks.waiting import Away, Patience
 
 EPOCHS = "headrace_epochs"
@@ -33,12 +33,12 @@ _URL = re.compile(r"([a-z]+)://(.*)", re.DOTALL)
 _FILES: dict[str, type[Sqlite] | type[Duck]] = {"sqlite": Sqlite, "duckdb": Duck}
 
 
-class DatabaseTable:
+class DatabaseTable(Noting):
     """The sink. `key`: the columns that a row is found again by, to be replaced."""
 
     def __init__(self, database: Database, table: Table, key: Sequence[str], ordered: bool, seconds: float) -> None:
         self.database, self.table, self.key, self.ordered = database, table, tuple(key), ordered
-        self.patience = Patience(f"{database} (table {table})", seconds)
+        self.place, self.patience = f"table {table} of {database}", Patience(f"{database} (table {table})", seconds)
         self._ready: set[str] = set()  # results whose columns fit
 
     # --- the run ---------------------------------------------------------------------------------------------------
@@ -51,6 +51,16 @@ class DatabaseTable:
             self._prepare(result, schema)
         except Away as error:
             raise SinkError(f"{self.database} cannot be reached: {error}") from None
+
+    def _noted(self, query: str, result: str) -> int | None:
+        with self.database.transaction() as session:
+            found = session.execute(
+                f"SELECT epoch FROM {self.table.beside(EPOCHS).quoted} WHERE query = $1 AND result = $2 AND target = $3",
+                query,
+                result,
+                str(self.table),
+            )
+        return found[0][0] if found else None
 
     def hurry(self) -> None:
         self.patience.hurry()
@@ -89,7 +99,7 @@ class DatabaseTable:
             f"SELECT epoch, rows, times FROM {epochs} WHERE query = $1 AND result = $2 AND target = $3", *name
         )
         if found != [said]:
-            raise other_results(f"table {self.table} of {self.database}", delivery, found[0][0])
+            raise other_results(self.place, delivery, found[0][0])
         return False
 
     # --- tables --------------------------------------------------------------------------------------------------------

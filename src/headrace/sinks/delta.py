@@ -44,21 +44,26 @@ class DeltaTable(Lake):
         if self._has(table, delivery):
             return
         with self._in_words():
-            transaction = self._library.Transaction(_application(delivery), delivery.epoch)
+            transaction = self._library.Transaction(_application(delivery.query, delivery.result), delivery.epoch)
             said = self._library.CommitProperties({NOTE: _note(delivery)}, app_transactions=[transaction])
             rows = as_rows(delivery.table, schema)
             self._library.write_deltalake(table, rows, mode="append", commit_properties=said)
 
+    def _noted(self, query: str, result: str) -> int | None:
+        with self._in_words():
+            found = self._newest().transaction_version(_application(query, result))
+        return None if found is None else int(found)
+
     def _has(self, table: Any, delivery: Delivery) -> bool:
         """Whether the epoch is there; refuses to go on if another one is there in its place."""
         with self._in_words():
-            known = table.transaction_version(_application(delivery))
+            known = table.transaction_version(_application(delivery.query, delivery.result))
             if known is None or known < delivery.epoch:
                 return False
             notes = [note for commit in table.history(LOOK_BACK) if (note := commit.get(NOTE)) is not None]
         same_epoch = [note for note in notes if note.startswith(_note(delivery).partition(":")[0] + ":")]
         if known > delivery.epoch or (same_epoch and _note(delivery) not in same_epoch):
-            raise other_results(f"the Delta table {self.uri}", delivery, known)
+            raise other_results(self.place, delivery, known)
         return True
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
@@ -68,13 +73,17 @@ class DeltaTable(Lake):
             given = self._options or None
             if not self._library.DeltaTable.is_deltatable(self.uri, given):
                 self._library.DeltaTable.create(self.uri, wanted, mode="ignore", storage_options=given)
-            if self._table is None:
-                self._table = self._library.DeltaTable(self.uri, storage_options=given)
-            else:
-                self._table.update_incremental()
-            found = pa.schema(self._table.schema().to_arrow())
-        demand_fitting(wanted, found, f"the Delta table {self.uri}")
+            found = pa.schema(self._newest().schema().to_arrow())
+        demand_fitting(wanted, found, self.place)
         return self._table, found
+
+    def _newest(self) -> Any:
+        """The table as it is now."""
+        if self._table is None:
+            self._table = self._library.DeltaTable(self.uri, storage_options=self._options or None)
+        else:
+            self._table.update_incremental()
+        return self._table
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -99,12 +108,12 @@ class DeltaTable(Lake):
         return f"delta({self.uri!r})"
 
 
-def _application(delivery: Delivery) -> str:
-    return f"headrace {delivery.query} {label(delivery.result)}"
+def _application(query: str, result: str) -> str:
+    return f"headrace {query} {label(result)}"
 
 
 def _note(delivery: Delivery) -> str:
-    return f"{_application(delivery)} {mark_of(delivery)}"
+    return f"{_application(delivery.query, delivery.result)} {mark_of(delivery)}"
 
 
 def _held(kind: pa.DataType) -> pa.DataType | None:

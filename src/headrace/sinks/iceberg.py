@@ -40,11 +40,11 @@ class IcebergTable(Lake):
 
     def _deliver(self, delivery: Delivery) -> None:
         table, schema = self._prepare(delivery.table.schema)
-        name = f"headrace.{delivery.query}.{delivery.result}"
+        name = _property(delivery.query, delivery.result)
         known = table.properties.get(name)
         if known is not None and epoch_in(known) >= delivery.epoch:
             if known != mark_of(delivery):
-                raise other_results(f"the Iceberg table {self.table}", delivery, epoch_in(known))
+                raise other_results(self.place, delivery, epoch_in(known))
             return
         with self._in_words():
             patient = {**table.metadata.properties, **NO_RETRIES}
@@ -53,19 +53,28 @@ class IcebergTable(Lake):
                 transaction.append(as_rows(delivery.table, schema))
                 transaction.set_properties({name: mark_of(delivery)})
 
+    def _noted(self, query: str, result: str) -> int | None:
+        with self._in_words():
+            known = self._open().load_table(self.table).properties.get(_property(query, result))
+        return None if known is None else epoch_in(known)
+
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
         """The table as it is now, and its schema."""
         wanted = wanted_schema(schema, _held, "an Iceberg table")
         with self._in_words():
-            if self._catalog is None:
-                self._catalog = self._opened()
-            if not self._catalog.table_exists(self.table):
-                self._catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-                self._catalog.create_table_if_not_exists(self.table, schema=wanted)
-            table = self._catalog.load_table(self.table)
+            catalog = self._open()
+            if not catalog.table_exists(self.table):
+                catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
+                catalog.create_table_if_not_exists(self.table, schema=wanted)
+            table = catalog.load_table(self.table)
             found = table.schema().as_arrow()
-        demand_fitting(wanted, found, f"the Iceberg table {self.table}")
+        demand_fitting(wanted, found, self.place)
         return table, found
+
+    def _open(self) -> Any:
+        if self._catalog is None:
+            self._catalog = self._opened()
+        return self._catalog
 
     def _opened(self) -> Any:
         given = self._given
@@ -102,6 +111,10 @@ class IcebergTable(Lake):
 
     def __repr__(self) -> str:
         return f"iceberg({self.table!r})"
+
+
+def _property(query: str, result: str) -> str:
+    return f"headrace.{query}.{result}"
 
 
 def _held(kind: pa.DataType) -> pa.DataType | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.brokers import ANSWER, Cluster, Fenced
-from headrace.sinks.marks import epoch_in, mark_of, other_results
+from headrace.sinks.marks import Noting, epoch_in, mark_of, other_results
 from headrace.sinks.messages import Form, Messages, form_of
 from headrace.sinks.waiting import Away, Patience
 from headrace.types import TS
@@ -46,13 +46,16 @@ POLL = 1_000  # messages between two looks at what the client says
 LARGEST = 1_000_000  # bytes of a message that a client sends, unless it is set
 
 
-class KafkaTopic:
+class KafkaTopic(Noting):
     """The sink."""
+
+    kind = "topic"
 
     def __init__(self, cluster: Cluster, topic: str, form: Form, ordered: bool, seconds: float) -> None:
         self.cluster, self.topic, self.form, self.ordered = cluster, topic, form, ordered
-        self.patience = Patience(f"{cluster} (topic {topic})", seconds)
+        self.place, self.patience = f"topic {topic} of {cluster}", Patience(f"{cluster} (topic {topic})", seconds)
         self._ready: set[str] = set()  # results that have this form
+        self._sent: list[tuple[bytes, bytes]] | None = None  # of epochs, name and mark; None: nobody has looked
         self._writers: dict[str, _Writer] = {}
         self._largest = LARGEST  # bytes of a message that the topic takes
         self._kept: int | None = None  # milliseconds that it keeps one, counted from the message's own time
@@ -63,10 +66,23 @@ class KafkaTopic:
         """See that the topic is there, and make the one of the epochs."""
         self.patience.begin()
         self._ready.discard(result)
+        self._sent = None
         try:
             self._prepare(result, schema)
         except Away as error:
             raise SinkError(f"{self.cluster} cannot be reached: {error}") from None
+
+    def _noted(self, query: str, result: str) -> int | None:
+        """Also what was never committed counts: an epoch is sent when its state is committed, so the state had been there.
+        So nobody waits for a transaction that a run left open when it was killed."""
+        if self._sent is None:
+            with self.cluster.in_words():
+                self._sent = [(each.key(), each.value()) for each in marks_in(self.cluster, committed=False)]
+        name = self._name(query, result).encode()
+        return max((epoch_in(mark.decode()) for key, mark in self._sent if key == name), default=None)
+
+    def _name(self, query: str, result: str) -> str:
+        return f"{query} {result} {self.topic}"
 
     def hurry(self) -> None:
         self.patience.hurry()
@@ -85,7 +101,7 @@ class KafkaTopic:
     def _deliver(self, delivery: Delivery) -> None:
         if delivery.result not in self._ready:
             self._prepare(delivery.result, delivery.table.schema)
-        name = f"{delivery.query} {delivery.result} {self.topic}"
+        name = self._name(delivery.query, delivery.result)
         try:
             writer = self._writers.get(name) or self._begun(name)
             if not self._has(writer, delivery):
@@ -109,7 +125,7 @@ class KafkaTopic:
         if writer.mark is None or epoch_in(writer.mark) < delivery.epoch:
             return False
         if writer.mark != mark_of(delivery):
-            raise other_results(f"topic {self.topic} of {self.cluster}", delivery, epoch_in(writer.mark), "topic")
+            raise other_results(self.place, delivery, epoch_in(writer.mark), "topic")
         return True
 
     def _fenced(self, error: Fenced) -> SinkError:
@@ -201,7 +217,7 @@ class _Writer:
                 self.producer.begin_transaction()
                 for some in messages:
                     self._send(some)
-                self.producer.produce(EPOCHS, mark.encode(), self.name.encode(), 0)
+                self._with_room(partial(self.producer.produce, EPOCHS, mark.encode(), self.name.encode(), 0))
                 self._all_sent()
                 self.producer.commit_transaction(ANSWER)
         except Fenced as error:
@@ -214,14 +230,20 @@ class _Writer:
     def _send(self, messages: Messages) -> None:
         produce, poll = self.producer.produce, self.producer.poll
         for number, (value, key, moment) in enumerate(zip(*messages, strict=True)):
-            while True:
-                try:
-                    produce(self.topic, value, key, timestamp=moment)
-                    break
-                except BufferError:
-                    self._wait_for_room()
+            try:
+                produce(self.topic, value, key, timestamp=moment)
+            except BufferError:
+                self._with_room(partial(produce, self.topic, value, key, timestamp=moment))
             if number % POLL == 0:
                 poll(0)
+
+    def _with_room(self, produce: Callable[[], None]) -> None:
+        """A message, when there is room for it."""
+        while True:
+            try:
+                return produce()
+            except BufferError:
+                self._wait_for_room()
 
     def _wait_for_room(self) -> None:
         """Until some of what is on its way has arrived."""
@@ -239,38 +261,9 @@ class _Writer:
                     raise Away(f"it takes no messages{self.cluster.why()}")
 
     def _newest_mark(self) -> str | None:
-        """Reads the topic of the epochs to where it ends now."""
-        place = self.cluster.library.TopicPartition(EPOCHS, 0, self.cluster.library.OFFSET_BEGINNING)
-        end, newest = self._end_of(place), None
-        consumer = self.cluster.consumer()
-        try:
-            consumer.assign([place])
-            while True:
-                message = consumer.poll(ANSWER)
-                if message is None:
-                    raise Away(f"topic {EPOCHS} cannot be read{self.cluster.why()}")
-                error = message.error()
-                if error is None:
-                    newest = message.value().decode() if message.key() == self.name.encode() else newest
-                elif error.name() != "_PARTITION_EOF":
-                    raise self.cluster.library.KafkaException(error)
-                elif message.offset() >= end:
-                    return newest
-                else:  # a reader of what is committed ends where the first open transaction began
-                    raise Away(f"another query's transaction in topic {EPOCHS} is not ended yet")
-        finally:
-            consumer.close()
-
-    def _end_of(self, place: Any) -> int:
-        latest = self.cluster.admin_library.OffsetSpec.latest()
-        found: Mapping[Any, Any] = self.cluster.admin.list_offsets({place: latest}, request_timeout=ANSWER)
-        (future,) = found.values()
-        try:
-            return int(future.result(BEGIN).offset)
-        except self.cluster.library.KafkaException as error:
-            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # just made, or just deleted
-                raise Away(f"topic {EPOCHS} is not known everywhere yet") from None
-            raise
+        """Of what is committed."""
+        mine = [message for message in marks_in(self.cluster) if message.key() == self.name.encode()]
+        return mine[-1].value().decode() if mine else None
 
     def close(self, *, abort: bool = False) -> None:
         """Without a word: what it has not committed does not count, and the next one begins by ending it."""
@@ -279,6 +272,42 @@ class _Writer:
                 self.producer.abort_transaction(ANSWER)
         self.producer.purge()
         del self.producer  # its own close would wait, and warn of what was not sent
+
+
+def marks_in(cluster: Cluster, *, committed: bool = True) -> Iterator[Any]:
+    """The topic of the epochs to where it ends now."""
+    place = cluster.library.TopicPartition(EPOCHS, 0, cluster.library.OFFSET_BEGINNING)
+    end = _end_of(cluster, place)
+    consumer = cluster.consumer(committed=committed)
+    try:
+        consumer.assign([place])
+        while True:
+            message = consumer.poll(ANSWER)
+            if message is None:
+                raise Away(f"topic {EPOCHS} cannot be read{cluster.why()}")
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.name() != "_PARTITION_EOF":
+                raise cluster.library.KafkaException(error)
+            elif message.offset() >= end:
+                return
+            else:  # a reader of what is committed ends where the first open transaction began
+                raise Away(f"another query's transaction in topic {EPOCHS} is not ended yet")
+    finally:
+        consumer.close()
+
+
+def _end_of(cluster: Cluster, place: Any) -> int:
+    latest = cluster.admin_library.OffsetSpec.latest()
+    found: Mapping[Any, Any] = cluster.admin.list_offsets({place: latest}, request_timeout=ANSWER)
+    (future,) = found.values()
+    try:
+        return int(future.result(BEGIN).offset)
+    except cluster.library.KafkaException as error:
+        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # just made, or just deleted
+            raise Away(f"topic {EPOCHS} is not known everywhere yet") from None
+        raise
 
 
 def kafka_topic(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
+from headrace.sinks.marks import Noting
 from headrace.sinks.waiting import Away, Patience
 from headrace.types import plain_type
 
@@ -25,11 +26,11 @@ _WIDER = {
 }
 
 
-class Lake(ABC):
+class Lake(Noting):
     """A sink of such a table, which waits while the table cannot be reached, but not before the run has begun."""
 
-    def __init__(self, what: str, seconds: float) -> None:
-        self.what, self.patience = what, Patience(what, seconds)
+    def __init__(self, place: str, seconds: float) -> None:
+        self.place, self.patience = place, Patience(place, seconds)
 
     def begin(self, result: str, schema: pa.Schema) -> None:
         """Make the table, or see that what is there fits."""
@@ -37,7 +38,7 @@ class Lake(ABC):
         try:
             self._prepare(schema)
         except Away as error:
-            raise SinkError(f"{self.what} cannot be reached: {error}") from None
+            raise SinkError(f"{self.place} cannot be reached: {error}") from None
 
     def hurry(self) -> None:
         self.patience.hurry()

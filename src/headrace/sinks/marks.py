@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError
 from headrace.sinks.base import Delivery
+from headrace.sinks.waiting import Patience
 from headrace.types import TS
+
+
+class Noting(ABC):
+    """A sink that notes the newest epoch of every result beside its rows.
+
+    Rows that come are held against the note; but a state that was put back to an earlier time may have epochs without
+    rows before it comes to one that is noted, and by then has gone another way. So it is asked at the start.
+    """
+
+    kind = "table"
+    place: str  # in words
+    patience: Patience
+
+    def resume(self, query: str, result: str, epoch: int) -> None:
+        """Refuse a state whose newest epoch is older than what is noted."""
+        noted = self.patience.wait_for(partial(self._noted, query, result))
+        if noted is not None and noted > epoch:
+            raise QueryError(
+                f"{self.place} holds results of this query up to epoch {noted}, and the checkpoint ends with epoch {epoch}, as"
+                f" after it was restored from a backup; give the results another {self.kind}, or start afresh with a new"
+                " checkpoint"
+            )
+
+    @abstractmethod
+    def _noted(self, query: str, result: str) -> int | None:
+        """The newest epoch of a result, if it has one; `Away`: nobody knows now."""
 
 
 def mark_of(delivery: Delivery) -> str:

@@ -3,13 +3,19 @@
 Invariant: `rows` gives the rows of every message that can be read, in order, and says of every other where it stands and
 why; the answer for a message depends on no other. JSON is parsed many messages at a time: they are joined by newlines, and
 since each begins with `{` and ends with `}`, rows can only be as many as messages if each message is one object.
+
+Rows have the plain types that streams carry, so a value that these have no room for is a fault of its message too. What is said
+of a fault never has anything of the message in it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -22,7 +28,7 @@ import pyarrow.json as pj
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.extras import library
 from headrace.sources import same_kind
-from headrace.types import TS_TYPE
+from headrace.types import TS_TYPE, plain_type
 
 FORMATS = ("json", "avro", "arrow", "raw")
 WRITTEN = "@timestamp"  # as the name of the time: when the message was written
@@ -38,7 +44,15 @@ MESSAGE = pa.schema(
         ("timestamp", TS_TYPE),
     ]
 )
+FURTHEST_MILLIS = 2**63 // 1000
 NOTHING = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
+AVRO_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+NOT_ONE, NO_BASE64 = "it is not one JSON object", "bytes are not base64"
+NO_ROOM = "a value does not fit the type of its field"
+HARMLESS = re.compile(
+    rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|(Column \d+: In chunk \d+: Invalid: )?Invalid UTF8[ \w]*"
+    r"|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
+)
 Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
 
 
@@ -54,14 +68,15 @@ class Decoder(ABC):
         inner = pa.schema([field for field in wanted if field.name != WRITTEN])
         parts, wrong = self._decoded(messages, inner)
         if not parts:
-            return wanted.empty_table(), wrong
+            return _as_plain(wanted.empty_table()), wrong
         tables = [
             self._with_time(table, [messages[at] for at in places], counts, wanted) for table, places, counts in parts
         ]
         return pa.concat_tables(tables), wrong
 
     @abstractmethod
-    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]: ...
+    def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
+        """These fields of messages, in plain types."""
 
     def _with_time(
         self, table: pa.Table, messages: Sequence[Any], counts: Sequence[int] | None, wanted: pa.Schema
@@ -73,6 +88,15 @@ class Decoder(ABC):
                 times = times.take(pa.array(rows, pa.int64()))
             table = table.append_column(WRITTEN, times)
         return table.select(wanted.names)
+
+
+def _as_plain(table: pa.Table) -> pa.Table:
+    """In the types that streams carry; a cast that would lose something fails."""
+    kinds = [plain_type(field.type, field.name) for field in table.schema]
+    if kinds == table.schema.types:
+        return table
+    columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]
+    return pa.table(columns, names=table.column_names)
 
 
 Part = tuple[pa.Table, Sequence[int], Sequence[int] | None]  # rows, of which messages, how many of each (None: one)
@@ -102,8 +126,9 @@ def as_messages(messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
 
 
 def _times(messages: Sequence[Any]) -> pa.Array:
-    """When they were written; none where the broker does not tell."""
-    found = [when if kind else None for kind, when in (message.timestamp() for message in messages)]
+    """When they were written; none where the broker does not tell, or tells of a time that no microseconds reach."""
+    told = (message.timestamp() for message in messages)
+    found = [when if kind and abs(when) < FURTHEST_MILLIS else None for kind, when in told]
     return pc.cast(pa.array(found, pa.timestamp("ms", "UTC")), TS_TYPE)
 
 
@@ -115,7 +140,8 @@ def _bytes(value: Any) -> bytes | None:
 
 
 class Json(Decoder):
-    """One object per message. A time is text as in ISO 8601, or a number in the unit of its type."""
+    """One object per message. A time, a day or a time of day is text as in ISO 8601, or a number in the unit of its type;
+    bytes are base64."""
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         good: list[int] = []
@@ -170,38 +196,99 @@ def _no_object(value: Any) -> str:
 
 
 def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """One row per line; texts and numbers as times alike."""
+    """One row per line, in plain types. Times are all text, or all numbers, or each what it is in the first line."""
     try:
-        return _read(lines, schema, schema)
-    except pa.ArrowInvalid:
-        numbers = pa.schema([_as_number(field) for field in schema])
-        if numbers.equals(schema):
-            raise
-        return _read(lines, numbers, schema)
+        return _read(lines, schema)
+    except pa.ArrowInvalid as error:
+        fault = error
+    if times := [field.name for field in schema if _is_time(field.type)]:
+        with suppress(pa.ArrowInvalid):
+            return _read(lines, schema, times)
+        if numbers := _numbers_in(lines[0], times):
+            return _read(lines, schema, numbers)
+    raise fault
 
 
-def _as_number(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
 
 
-def _read(lines: Sequence[bytes], stored: pa.Schema, schema: pa.Schema) -> pa.Table:
+def _numbers_in(line: bytes, names: Sequence[str]) -> list[str]:
+    """Those of these fields that are numbers."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return [name for name in names if type(found.get(name)) in (int, float)]
+
+
+def _read(lines: Sequence[bytes], schema: pa.Schema, numbers: Collection[str] = ()) -> pa.Table:
+    """numbers: of times, those that are."""
     data = b"\n".join(lines)
+    stored = pa.schema([field.with_type(_stored(field.type, number=field.name in numbers)) for field in schema])
     table = pj.read_json(
         pa.BufferReader(data),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
         parse_options=pj.ParseOptions(explicit_schema=stored, unexpected_field_behavior="ignore"),
     )
     if table.num_rows != len(lines):
-        raise pa.ArrowInvalid("it is not one JSON object")
+        raise pa.ArrowInvalid(NOT_ONE)
     table.validate(full=True)
-    return table.select(schema.names).cast(schema)
+    columns = [
+        pa.chunked_array([_restored(chunk, field.type) for chunk in table.column(field.name).chunks], field.type)
+        for field in schema
+    ]
+    return _as_plain(pa.table(columns, schema=schema))
+
+
+def _stored(kind: pa.DataType, *, number: bool = False) -> pa.DataType:
+    """The type that Arrow's reader is asked for: it takes days and times of day as numbers only, and bytes as they stand."""
+    t = pa.types
+    if number:
+        return pa.int64() if t.is_timestamp(kind) else kind
+    if t.is_date(kind) or t.is_time(kind) or _is_bytes(kind):
+        return pa.string()
+    if t.is_struct(kind):
+        return pa.struct([field.with_type(_stored(field.type)) for field in kind])
+    if t.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+    return kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
+
+
+def _restored(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What was read as `_stored`."""
+    t = pa.types
+    if found.type == kind:
+        return found
+    if t.is_struct(kind):
+        parts = [_restored(found.field(place), field.type) for place, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=found.is_null())
+    if t.is_list(kind):
+        inner = _restored(found.values, kind.value_type)
+        return pa.ListArray.from_arrays(found.offsets, inner, kind, mask=found.is_null())
+    if _is_bytes(kind):
+        return pa.array([None if text is None else _from_base64(text) for text in found.to_pylist()], kind)
+    if t.is_time(kind):  # which Arrow casts from no text
+        found = pc.binary_join_element_wise("1970-01-01T", found, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
+    return found.cast(kind)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise pa.ArrowInvalid(NO_BASE64) from None
 
 
 def _kind_of_fault(error: Exception) -> str:
-    """What is wrong, without what stands in the message."""
-    text = str(error).splitlines()[0]
-    text = text.partition("couldn't parse:")[0].rstrip(", ")
-    return text.removesuffix(" in row 0") or type(error).__name__
+    """What is wrong, without what stands in the message: of Arrow's words only those that have nothing of it."""
+    known = HARMLESS.match(str(error))
+    return known.group().removesuffix(" in row 0").rpartition("Invalid: ")[2] if known else NO_ROOM
 
 
 # --- Avro --------------------------------------------------------------------------------------------------------------
@@ -215,7 +302,7 @@ class Avro(Decoder):
 
     @cached_property
     def _schema(self) -> Any:
-        return _fastavro().parse_schema(json.loads(self.written))
+        return _fastavro().parse_schema(_with_uuids_as_text(json.loads(self.written)))
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         records: list[dict[str, Any]] = []
@@ -248,7 +335,8 @@ def _gather(
         return
     try:
         made = pa.array(records, pa.struct(list(schema)))
-        parts.append((pa.Table.from_struct_array(made) if schema.names else _rows(len(records)), places, None))
+        table = _as_plain(pa.Table.from_struct_array(made)) if schema.names else _rows(len(records))
+        parts.append((table, places, None))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if len(records) == 1:
             wrong.append((places[0], f"a value does not fit the schema ({type(error).__name__})"))
@@ -261,6 +349,35 @@ def _gather(
 def _rows(count: int) -> pa.Table:
     """Rows of no column."""
     return pa.table({"_": pa.nulls(count)}).select([])
+
+
+def _with_uuids_as_text(schema: Any) -> Any:
+    """They are written as text, which Python's own kind of them would hide."""
+    if isinstance(schema, list):
+        return [_with_uuids_as_text(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string" and schema.get("logicalType") == "uuid":
+        return "string"
+    return {name: _with_uuids_as_text(each) for name, each in schema.items()}
+
+
+def _times_without_unit(kind: pa.DataType, written: Any) -> bool:
+    """Whether it has times that are, as the Avro schema has it, mere numbers or something else."""
+    told = [
+        each if isinstance(each, dict) else {"type": each}
+        for each in (written if isinstance(written, list) else [written])
+    ]
+    told = [each for each in told if each["type"] != "null"]
+    t = pa.types
+    if t.is_timestamp(kind):
+        return any(each.get("logicalType") not in AVRO_TIMES for each in told)
+    if t.is_struct(kind):
+        fields = {field["name"]: field["type"] for each in told for field in each.get("fields", ())}
+        return any(_times_without_unit(field.type, fields[field.name]) for field in kind if field.name in fields)
+    if t.is_list(kind):
+        return any(_times_without_unit(kind.value_type, each["items"]) for each in told if "items" in each)
+    return False
 
 
 def _fastavro() -> Any:
@@ -280,8 +397,10 @@ class Arrow(Decoder):
             try:
                 table = self._table(message.value(), schema)
                 parts.append((table, [place], [table.num_rows]))
-            except (pa.ArrowException, SourceError, TypeError, OSError, MemoryError, UnicodeDecodeError) as error:
-                wrong.append((place, f"it is no Arrow stream with these columns: {str(error).splitlines()[0][:200]}"))
+            except SourceError as error:
+                wrong.append((place, f"it is no Arrow stream with these columns: {error}"))
+            except (pa.ArrowException, TypeError, OSError, MemoryError, UnicodeDecodeError) as error:
+                wrong.append((place, f"it is no Arrow stream with these columns ({type(error).__name__})"))
         return parts, wrong
 
     def _table(self, value: Any, schema: pa.Schema) -> pa.Table:
@@ -296,7 +415,10 @@ class Arrow(Decoder):
             return _rows(found.num_rows)
         chosen = found.select(schema.names)
         chosen.validate(full=True)
-        return chosen.cast(schema)
+        try:
+            return _as_plain(chosen.cast(schema))
+        except pa.ArrowInvalid:
+            raise SourceError(NO_ROOM) from None
 
 
 # --- what was asked for ------------------------------------------------------------------------------------------------
@@ -336,6 +458,15 @@ def _avro(schema: pa.Schema, given: Any) -> Avro:
         raise QueryError(f"avro= is no Avro schema of a record: {error}") from None
     if missing := [name for name in schema.names if name not in names and name != WRITTEN]:
         raise QueryError(f"the Avro schema has no field {', '.join(missing)}; it has {', '.join(sorted(names))}")
+    types = {field["name"]: field["type"] for field in found._schema["fields"]}
+    for field in schema:
+        if field.name != WRITTEN and _times_without_unit(field.type, types[field.name]):
+            msg = (
+                f"field {field.name!r} has times, but the Avro schema does not say that it has them in milliseconds or"
+                f" microseconds (logicalType {', '.join(AVRO_TIMES)}); read it as what it is, such as pa.int64(), and make a"
+                " time of it in the query, or correct avro="
+            )
+            raise QueryTypeError(msg)
     return found
 
 
@@ -343,7 +474,7 @@ def _check_json(schema: pa.Schema) -> None:
     """Types that are never read from JSON are known at once."""
     for field in schema:
         try:
-            _read([b"{}"], pa.schema([field]), pa.schema([field]))
+            _read([b"{}"], pa.schema([field]))
         except pa.ArrowException as error:
             msg = f"field {field.name!r} has type {field.type}, which is not read from JSON ({error}); choose another"
             raise QueryTypeError(msg) from None

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
-FIRST = 20_000  # messages of the first epoch: how large they are is not known yet
+FIRST = 2_000  # messages of the first epoch: how large they are is not known yet
 ASSUMED = 1_000  # bytes of a message, before any was read
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that are away
 SAY_AGAIN = 30.0  # seconds
@@ -99,8 +99,8 @@ class Ledger:
 
     @property
     def must_be_noted(self) -> bool:
-        """Whether the next start would begin elsewhere: with the first epoch it stands in the manifest."""
-        return self._start != "earliest"
+        """Whether the next start would begin elsewhere: with the first epoch that has it, it stands in the manifest."""
+        return self._start != "earliest" and not self.state.topics
 
     @property
     def partitions(self) -> Collection[str]:
@@ -139,7 +139,8 @@ class Ledger:
         return end if until is None else min(end, until)
 
     def _meet(self, topics: dict[str, Topic | None]) -> None:
-        """Topics must be those that they were; partitions that are new begin where they begin."""
+        """Topics must be those that they were; partitions that were added begin at their very first message, also where it
+        is gone by now: that is a gap as any other."""
         for name in self._topics:
             topic, known = topics[name], self._ids.get(name)
             if topic is None:
@@ -152,22 +153,29 @@ class Ledger:
         if new and not self._listed:
             first = [place for place in new if place.topic not in self._ids]
             later = [place for place in new if place.topic in self._ids]
-            starts = self._client.starts(first, self._start) | self._client.beginnings(later)
+            starts = self._client.starts(first, self._start) | dict.fromkeys(later, 0)
             self._known |= {place.name: Reached(starts[place]) for place in new}
             if later:
                 _log.info("new partitions: %s", printable(", ".join(place.name for place in later)))
         self._ids |= {name: topic.id for name, topic in met.items()}
 
     def _check_ends(self, ends: dict[Place, int]) -> None:
-        """A log that ends before what was taken has lost messages; where a leader has just changed it may seem so."""
-        short = {place: end for place, end in ends.items() if end < self._known[place.name].next}
+        """A log that ends before what was taken, or was listed, has lost messages; where a leader has just changed it may
+        seem so."""
+        short = {place: end for place, end in ends.items() if end < self._must_reach(place)}
         now = time.monotonic()
         self._short = {place: self._short.get(place, now) for place in short}
         for place, end in short.items():
-            words = f"partition {place.name} ends at offset {end}, but it was read up to {self._known[place.name].next}"
+            known = self._known[place.name]
+            was = f"it was read up to {known.next}" if end < known.next else f"it had messages up to {known.until}"
+            words = f"partition {place.name} ends at offset {end}, but {was}"
             if now - self._short[place] > HARMLESS:
                 raise SourceError(f"{words}: its log was cut; restore the topic, or use a new checkpoint folder")
             raise SourceAway(words)
+
+    def _must_reach(self, place: Place) -> int:
+        known = self._known[place.name]
+        return max(known.next, known.until or 0)
 
     def _without_gaps(self, found: Sequence[Range], beginnings: dict[Place, int]) -> list[Range]:
         """What is left of ranges whose beginning retention has removed."""

@@ -76,7 +76,7 @@ class KafkaOrigin:
         pieces = [piece for taken in ledger.cuts("", ranges) for piece in taken.cut(1 << 40)]
         names = self.decoder.schema.names
         tables = [read.rows for read in ledger.reader.read(pieces, lambda *_: names, keep=False)]
-        return pa.concat_tables([self.decoder.schema.empty_table(), *tables])
+        return pa.concat_tables([self.decoder.rows([], names)[0], *tables])
 
 
 def checked_topics(topic: str | Sequence[str]) -> tuple[str, ...]:

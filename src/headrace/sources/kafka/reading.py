@@ -4,14 +4,17 @@ Invariant: a range is read from its first offset to its last, or the task fails 
 range ends when the reader's position has passed its last offset, or a later message has come: the last message of it may
 lie before its end. Only what is committed is read, and below the last stable offset that never changes: whoever reads a
 range again reads the same.
+
+How large messages are nobody knows before they come, so what was gathered of ranges is handed on whenever it is much: a range
+may come in several goes, in order, each of its messages in one of them.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from headrace.errors import SourceAway, SourceError
 from headrace.sources.driven import Read, Unread, Wanted
@@ -19,6 +22,7 @@ from headrace.sources.kafka.client import Place, Servers, confluent
 from headrace.sources.kafka.decoding import MESSAGE, Decoder, as_messages
 
 AT_ONCE = 10_000  # messages asked for at a time
+HELD = 32 << 20  # bytes of messages that are gathered before some are handed on
 GLANCE = 0.05  # seconds that are waited for them: a range may end without a message
 STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
 GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
@@ -43,22 +47,44 @@ class Piece:
         return f"partition {self.place.name}, offsets {self.start} to {self.stop - 1}"
 
 
-@dataclass
+class _Gathered(NamedTuple):
+    """Messages of a piece, all or some."""
+
+    piece: Piece
+    messages: list[Any]
+    bytes: int
+
+
 class _Reading:
     """A piece that is being read."""
 
-    piece: Piece
-    messages: list[Any] = field(default_factory=list)
-    done: bool = False
+    def __init__(self, piece: Piece) -> None:
+        self.piece, self.done = piece, False
+        self.newest = piece.start - 1  # offset of the last message that came
+        self.bytes = 0  # of those that were not handed on yet
+        self._messages: list[Any] = []
+
+    @property
+    def left(self) -> int:
+        """Offsets that may still come."""
+        return self.piece.stop - 1 - self.newest
 
     def add(self, message: Any) -> None:
-        offset, before = message.offset(), self.messages[-1].offset() if self.messages else self.piece.start - 1
-        if offset <= before:
-            raise SourceError(f"{self.piece.words}: offset {offset} came after {before}; nothing was committed")
+        offset = message.offset()
+        if offset <= self.newest:
+            raise SourceError(f"{self.piece.words}: offset {offset} came after {self.newest}; nothing was committed")
         if offset >= self.piece.stop:
             self.done = True
-        else:
-            self.messages.append(message)
+            return
+        self.newest = offset
+        self.bytes += len(message.value() or b"") + len(message.key() or b"")
+        self._messages.append(message)
+
+    def hand_on(self) -> _Gathered:
+        """What came since the last time."""
+        found = _Gathered(self.piece, self._messages, self.bytes)
+        self._messages, self.bytes = [], 0
+        return found
 
 
 @dataclass(frozen=True)
@@ -74,24 +100,23 @@ class KafkaReader:
         consumer = self.servers.consumer()
         try:
             for together in _rounds(pieces):
-                for reading in self._messages(consumer, together):
-                    yield self._rows(reading, columns, keep)
+                for gathered in self._messages(consumer, together):
+                    yield self._rows(gathered, columns, keep)
         finally:
             consumer.close()
 
-    def _rows(self, reading: _Reading, columns: Sequence[str], keep: bool) -> Read:
-        messages, place = reading.messages, reading.piece.place
+    def _rows(self, gathered: _Gathered, columns: Sequence[str], keep: bool) -> Read:
+        messages, place = gathered.messages, gathered.piece.place
         table, wrong = self.decoder.rows(messages, columns)
         unread = None
         if wrong:
             if not keep:
                 raise _unreadable(messages[wrong[0][0]], place, wrong[0][1])
             unread = Unread(as_messages([messages[at] for at, _ in wrong], MESSAGE), tuple(why for _, why in wrong))
-        size = sum(len(message.value() or b"") + len(message.key() or b"") for message in messages)
-        return Read(table, _arrived(messages), reading.piece.words, place.name, unread, size)
+        return Read(table, _arrived(messages), gathered.piece.words, place.name, unread, gathered.bytes)
 
-    def _messages(self, consumer: Any, pieces: Sequence[Piece]) -> Iterator[_Reading]:
-        """Of pieces of different partitions, side by side; each as soon as it is whole."""
+    def _messages(self, consumer: Any, pieces: Sequence[Piece]) -> Iterator[_Gathered]:
+        """Of pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
         at = confluent().TopicPartition
         open_ = {piece.place: _Reading(piece) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
@@ -99,7 +124,7 @@ class KafkaReader:
         glances, positions = 0, dict.fromkeys(open_, -1)
         while open_:
             glances += 1
-            left = sum(each.piece.stop - each.piece.start - len(each.messages) for each in open_.values())
+            left = sum(each.left for each in open_.values())
             for message in self._some(consumer, min(left, AT_ONCE)):
                 place, error = Place(message.topic(), message.partition()), message.error()
                 if error is not None:
@@ -107,13 +132,14 @@ class KafkaReader:
                 elif place in open_:
                     open_[place].add(message)
                     glances = 0
+            yield from _too_much(open_)
             for found in consumer.position([at(*place) for place in open_]):
                 place = Place(found.topic, found.partition)
                 if found.offset > positions[place]:
                     positions[place], glances = found.offset, 0
                 if open_[place].done or found.offset >= open_[place].piece.stop:
                     consumer.pause([at(*place)])
-                    yield open_.pop(place)
+                    yield open_.pop(place).hand_on()
                     glances = 0
             if glances * GLANCE > STUCK:
                 raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
@@ -144,6 +170,12 @@ def _rounds(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         by_place.setdefault(piece.place, []).append(piece)
     for together in itertools.zip_longest(*by_place.values()):
         yield [piece for piece in together if piece is not None]
+
+
+def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[_Gathered]:
+    """What must not stay in memory: the largest first, until the rest is little."""
+    while sum(each.bytes for each in readings.values()) > HELD:
+        yield max(readings.values(), key=lambda each: each.bytes).hand_on()
 
 
 def _first(readings: Mapping[Place, _Reading]) -> _Reading:

@@ -1,0 +1,136 @@
+"""Ranges of offsets in a task, without a broker: a consumer that is moved by hand has the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import SourceError
+from headrace.sources.kafka import reading
+from headrace.sources.kafka.client import Place, Servers
+from headrace.sources.kafka.decoding import decoder
+from headrace.sources.kafka.reading import KafkaReader, Piece
+from tests.unit import test_kafka_decoding as decoding
+
+
+class Message(decoding.Message):
+    def __init__(self, place: Place, offset: int, value: bytes) -> None:
+        super().__init__(value, offset)
+        self._place = place
+
+    def topic(self) -> str:
+        return self._place.topic
+
+    def partition(self) -> int:
+        return self._place.number
+
+    def error(self) -> None:
+        return None
+
+
+class Consumer:
+    """Has messages by partition and offset; gives some of each partition in turn, as many as are asked for."""
+
+    def __init__(self, messages: Sequence[Message], after: dict[Place, int]) -> None:
+        self._messages, self._after = list(messages), after  # where a partition ends
+        self._at: dict[Place, int] = {}
+        self.most = 0  # messages asked for at once
+
+    def assign(self, places: Sequence[Any]) -> None:
+        self._at = {Place(each.topic, each.partition): each.offset for each in places}
+
+    def resume(self, places: Sequence[Any]) -> None:
+        pass
+
+    def pause(self, places: Sequence[Any]) -> None:
+        for each in places:
+            self._at.pop(Place(each.topic, each.partition))
+
+    def consume(self, count: int, seconds: float) -> list[Message]:
+        self.most = max(self.most, count)
+        found = []
+        for message in self._messages:
+            place = Place(message.topic(), message.partition())
+            if place in self._at and message.offset() >= self._at[place] and len(found) < min(count, 7):
+                found.append(message)
+                self._at[place] = message.offset() + 1
+        if not found:  # behind the last message only what nobody may see
+            self._at = {place: self._after[place] for place in self._at}
+        return found
+
+    def position(self, places: Sequence[Any]) -> list[Any]:
+        found = [Place(each.topic, each.partition) for each in places]
+        return [SimpleNamespace(topic=at.topic, partition=at.number, offset=self._at[at]) for at in found]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+P, Q = Place("t", 0), Place("t", 1)
+TEXT = pa.schema([("n", pa.int64())])
+
+
+def a_reader(consumer: Consumer) -> KafkaReader:
+    class Given(Servers):
+        def consumer(self) -> Any:
+            return consumer
+
+    return KafkaReader(Given("nowhere:1"), decoder("json", TEXT, "n", None))
+
+
+def read(consumer: Consumer, *pieces: Piece, keep: bool = False) -> list[Any]:
+    return list(a_reader(consumer).read(pieces, lambda where, schema: schema.names, keep=keep))
+
+
+def numbered(place: Place, offsets: Sequence[int]) -> list[Message]:
+    return [Message(place, offset, b'{"n": %d}' % offset) for offset in offsets]
+
+
+def found(reads: Sequence[Any]) -> dict[str, list[int]]:
+    parts: dict[str, list[int]] = {}
+    for each in reads:
+        parts.setdefault(each.partition, []).extend(each.rows["n"].to_pylist())
+    return parts
+
+
+@pytest.mark.parametrize("held", [0, 30, 200, 1 << 20])
+def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_and_in_order(
+    held: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Ranges with gaps, of which the last messages may be missing, and what lies around them."""
+    monkeypatch.setattr(reading, "HELD", held)
+    p, q = range(60), [offset for offset in range(90) if offset % 3]
+    consumer = Consumer([*numbered(P, p), *numbered(Q, q)], {P: 60, Q: 99})
+    pieces = [Piece("t", 0, 10, 40, 1), Piece("t", 1, 30, 95, 1), Piece("t", 0, 40, 50, 1)]
+    reads = read(consumer, *pieces)
+    assert found(reads) == {"t/0": list(range(10, 50)), "t/1": [offset for offset in q if offset >= 30]}
+    size = len(b'{"n": 10}') + len(b"key")
+    assert sum(each.bytes for each in reads) == size * (40 + len([o for o in q if o >= 30]))
+    assert (len(reads) == 3) == (held == 1 << 20) and consumer.closed
+    assert all(each.bytes <= held + 7 * size for each in reads)
+
+
+def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "HELD", 100)
+    messages = numbered(P, range(50))
+    messages[33] = Message(P, 33, b"no")
+    with pytest.raises(SourceError, match="the message at offset 33 of partition t/0"):
+        read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1))
+    kept = read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1), keep=True)
+    assert [each.unread.tuples["offset"].to_pylist() for each in kept if each.unread] == [[33]]
+    assert found(kept) == {"t/0": [n for n in range(50) if n != 33]}
+
+
+def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "HELD", 0)
+
+    class Stuttering(Consumer):
+        def consume(self, count: int, seconds: float) -> list[Message]:
+            return self._messages[:3]
+
+    with pytest.raises(SourceError, match=r"offset 0 came after 2; nothing was committed"):
+        read(Stuttering(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
