@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.compile import plan_of
 from headrace.difference import difference, leftover
 from headrace.engine import changing
 from headrace.errors import QueryChanged, QueryError, SinkError
 from headrace.reference import reference
+from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.testing import LocalRun, table_stream
-from tests.processors import Counter
+from headrace.testing import LocalRun, arrow_table, table_stream
+from tests.processors import Counter, Sessions
 
 UTC = pa.timestamp("us", "UTC")
 SECOND = 1_000_000
@@ -281,6 +284,21 @@ def test_rows_are_not_written_twice_when_results_change_places(tmp_path: Path) -
         assert difference(wanted, pq.read_table(tmp_path / state)) is None
 
 
+def test_what_waited_is_called_as_it_was_and_what_came_since_as_it_is(tmp_path: Path) -> None:
+    """A batch that Spark repeats is delivered again: that of the run before under its names, a later one under ours."""
+    run_on(LocalRun(several("none", "panes"), tmp_path), [0, 1])
+    run = LocalRun(several("panes", "none"), tmp_path)
+    for number in (None, 2, None):
+        if number is None:
+            run.driver.deliver_again()
+        else:
+            run.epoch(rows(number))
+    run.close()
+    for place, state in enumerate(("panes", "none")):
+        wanted = emitted(STATES[state](stream()).map("x"), 1, 3)
+        assert difference(wanted, since(run, 1, f"result-{place}")) is None
+
+
 @pytest.mark.parametrize("parts", [False, True])
 def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> None:
     before, after = (TAILS[tail](counted(stream())) for tail in ("as it is", "map"))
@@ -301,16 +319,20 @@ def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> N
 # --- columns that a source has after a restart ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["count", "processor", "any join", "panes"])
-def test_columns_that_came_since_the_state_began_are_ignored(state: str, tmp_path: Path) -> None:
-    """Even where tuples go by their sequence, and though the source tells its columns in another order now."""
+@pytest.mark.parametrize(
+    ("state", "called"),
+    [*((state, "later") for state in ("count", "processor", "any join", "panes", "each")), ("count", "x")],
+)
+def test_columns_that_came_since_the_state_began_are_ignored(state: str, called: str, tmp_path: Path) -> None:
+    """Even where tuples go by their sequence, though the source tells its columns in another order now, and though something
+    else in the query is called so."""
     query = STATES[state](stream()).map("x")
     run_on(LocalRun(query, tmp_path), [0, 1])
     later = [
-        rows(number).append_column("later", pa.array([-ts.value for ts in rows(number)["ts"]]))
+        rows(number).append_column(called, pa.array([-ts.value for ts in rows(number)["ts"]]))
         for number in range(EPOCHS)
     ]
-    later = [table.select(["later", "n", "kind", "ts", "user"]) for table in later]
+    later = [table.select([called, "n", "kind", "ts", "user"]) for table in later]
     again = STATES[state](table_stream(later[0], name="s", lateness="5 seconds")).map("x")
     run = LocalRun(again, tmp_path, slots=2)
     for table in later[2:]:
@@ -318,10 +340,243 @@ def test_columns_that_came_since_the_state_began_are_ignored(state: str, tmp_pat
     run.end()
     run.close()
     assert difference(emitted(query, 2, None), since(run, 2)) is None
-    assert "later" in str(run.store.last.query["changes"])
+    (changed,) = run.store.last.query["changes"]
+    assert changed["said"][0] == f"source s: columns that came since the state began are ignored: {called}"
+
+
+def test_a_column_that_came_since_may_be_named_behind_the_last_state(tmp_path: Path) -> None:
+    def both(source: Stream) -> list[Stream]:
+        return [STATES["count"](source.map("user", "n")).map("x")]
+
+    run_on(LocalRun(both(stream()), tmp_path), [0])
+    table = rows(1).append_column("later", pa.array(range(30))).append_column("more", pa.array(range(30)))
+    source = table_stream(table, name="s", lateness="5 seconds")
+    run = LocalRun([*both(source), source.filter("later % 2 = 0").map("later")], tmp_path)
+    run.epoch(table)
+    run.close()
+    assert sorted(run.results("result-1")["later"].to_pylist()) == list(range(0, 30, 2))
+    assert "ignored: more" in str(run.store.last.query["changes"])
+
+
+def test_a_table_may_get_columns_though_whole_tuples_are_read_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    zones = pa.table({"z": [0, 1, 2], "zone": ["a", "b", "c"]})
+
+    def query(table: pa.Table) -> list[Stream]:
+        s, joined = stream(), arrow_table(table, name="zones")
+        first = s.join(joined, on="l.n % 3 = r.z").distinct(by=["zone"], within="1 second").map(x="zone")
+        inside = s.split(2, by=["user"]).each(
+            lambda t: t.join(joined, on="l.n = r.z").distinct(by=["zone"], within="1 second").map(x="zone")
+        )
+        return [first, inside]
+
+    run_on(LocalRun(query(zones), tmp_path), [0, 1])
+    more = zones.append_column("area", pa.array([3, 2, 1])).select(["area", "z", "zone"])
+    run = LocalRun(query(more), tmp_path)
+    assert "table zones: columns that came since the state began are ignored: area" in caplog.text
+    run_on(run, [2, 3], end=True)
+    for place, wanted in enumerate(query(zones)):
+        assert difference(emitted(wanted, 2, None), since(run, 2, f"result-{place}")) is None
+    assert run.store.last.tables["zones"].number == 1, "it holds what it held"
+
+
+# --- columns that are called as before, and are something else --------------------------------------------------------------------
+
+
+def test_an_aggregate_whose_names_are_swapped_makes_other_input_for_what_reads_them(tmp_path: Path) -> None:
+    def summed(**functions: str) -> Stream:
+        made = stream().aggregate(by=["user"], window="1 second", **functions)
+        return made.aggregate(window="4 seconds", t="sum(x)").map("t")
+
+    run_on(LocalRun(summed(x="sum(n)", y="sum(10 * n)"), tmp_path), [0])
+    with pytest.raises(QueryChanged) as caught:
+        LocalRun(summed(y="sum(n)", x="sum(10 * n)"), tmp_path)
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  lost: aggregate-2: column 'x' of aggregate-1 was (sum(n)), is (sum((10 * n)))",
+        "  kept: aggregate-1",
+        "  added: aggregate-2: begins empty",
+    ]
+    LocalRun(summed(x="sum(n)", z="sum(10 * n)"), tmp_path).close()  # nobody reads that one
+
+
+def test_a_column_that_a_join_holds_and_passes_on_stays_what_it_was(tmp_path: Path) -> None:
+    def joined(given: Stream) -> Stream:
+        return given.join(given, on="l.user = r.user", within="1 second").map(x="l_v")
+
+    def summed(*names: str) -> Stream:
+        functions = dict(zip(names, ("sum(n)", "sum(10 * n)"), strict=True))
+        return joined(stream().aggregate(by=["user"], window="1 second", **functions))
+
+    run_on(LocalRun(joined(stream().map("user", v="kind", w="user")), tmp_path / "map"), [0])
+    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'v' was kind, is user"):
+        LocalRun(joined(stream().map("user", v="user", w="kind")), tmp_path / "map")
+    LocalRun(joined(stream().map("user", v="kind", z="user")), tmp_path / "map").close()  # nobody holds that one
+    run_on(LocalRun(summed("v", "w"), tmp_path / "sum"), [0])
+    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'v' was \(sum.*, is \(sum"):
+        LocalRun(summed("w", "v"), tmp_path / "sum")
+
+
+def test_a_column_that_is_held_and_not_read_for_a_while_stays_what_it_was(tmp_path: Path) -> None:
+    def joined(v: str, *columns: str) -> Stream:
+        s = stream().map("user", "n", v=v, w="user" if v == "kind" else "kind")
+        return s.join(s, on="l.user = r.user", within="1 second").map(*columns)
+
+    run_on(LocalRun(joined("kind", "l_n", "l_v"), tmp_path), [0])
+    run_on(LocalRun(joined("kind", "l_n"), tmp_path), [1])
+    for columns in (["l_n", "l_v"], ["l_n"]):
+        with pytest.raises(QueryChanged, match=r"column 'v' was kind, is user"):
+            LocalRun(joined("user", *columns), tmp_path)
+    query = joined("kind", "l_n", "l_v")
+    assert difference(emitted(query, 2, None), run_on(LocalRun(query, tmp_path), [2, 3], end=True)) is None
+
+
+def test_a_column_that_a_join_holds_and_passes_on_keeps_its_type(tmp_path: Path) -> None:
+    def joined(given: pa.Table) -> Stream:
+        s = table_stream(given, name="s", lateness="5 seconds")
+        return s.join(s, on="l.user = r.user", within="10 seconds").map(x="l_n")
+
+    run_on(LocalRun(joined(rows(0)), tmp_path), [0])
+    retyped = rows(1).set_column(3, "n", rows(1)["n"].cast(pa.float64()))
+    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'n' was int64, is double"):
+        LocalRun(joined(retyped), tmp_path)
+
+
+def test_a_column_of_a_table_before_state_keeps_its_type(tmp_path: Path) -> None:
+    def query(kind: pa.DataType) -> Stream:
+        zones = arrow_table(pa.table({"z": pa.array([0, 1, 2], kind), "zone": pa.array([5, 6, 6], kind)}), name="zones")
+        return (
+            stream().join(zones, on="l.n % 3 = r.z").aggregate(by=["zone"], window="2 seconds", x="count(*)").map("x")
+        )
+
+    run_on(LocalRun(query(pa.int64()), tmp_path), [0])
+    with pytest.raises(
+        QueryChanged, match=r"'z' of table zones was int64, is double; column 'zone' of table zones was"
+    ):
+        LocalRun(query(pa.float64()), tmp_path)
+
+
+def described(*queries: Stream) -> dict[str, Any]:
+    return changing.described([node_of(query) for query in queries], [False] * len(queries), "False")
+
+
+def without(value: Any, *keys: str) -> Any:
+    """As a version wrote it that did not have them."""
+    if isinstance(value, dict):
+        return {key: without(each, *keys) for key, each in value.items() if key not in keys}
+    return [without(each, *keys) for each in value] if isinstance(value, list) else value
+
+
+def test_state_that_did_not_note_what_columns_are_goes_on_behind_the_last_state() -> None:
+    zones = arrow_table(pa.table({"z": [0, 1]}), name="zones")
+    state = counted(stream().join(zones, on="l.n = r.z")).aggregate(by=["user"], window="6 seconds", x2="sum(x)")
+    old, new = described(state.map("x2")), described(state.filter("x2 > 3"))
+    former = without(old, "computed", "types", "passes")
+    assert former != old
+    assert changing.compare(former, new).continues and changing.compare(old, new).continues
+    assert list(changing.compare(former, new).kept) == ["aggregate-1", "aggregate-2"]
+
+
+def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:
+    def query(**more: list[int]) -> Stream:
+        zones = arrow_table(pa.table({"z": [0, 1], **more}), name="zones")
+        return stream().join(zones, on="l.n = r.z").distinct(by=["z"], within="1 second")
+
+    (why,) = changing.compare(described(query()), described(query(area=[1, 2]))).lost.values()
+    assert why == (
+        "the columns that come to it were ts, user, kind, n, z of table zones,"
+        " are ts, user, kind, n, z of table zones, area of table zones"
+    )
+
+
+# --- code, and what it is called ---------------------------------------------------------------------------------------------------
+
+
+def test_results_change_places_that_only_settings_tell_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def sessions(*gaps: int) -> list[Stream]:
+        split = stream().split(4, by=["user"])
+        applied = [split.apply(Sessions(gap)) for gap in gaps]
+        return [*applied, *(each.aggregate(window="20 seconds", x="sum(tuples)") for each in applied)]
+
+    run_on(LocalRun(sessions(1, 3), tmp_path), [0, 1])
+    run = LocalRun(sessions(3, 1), tmp_path)
+    assert "other code or settings" not in caplog.text
+    run_on(run, [2, 3], end=True)
+    for place, query in enumerate(sessions(3, 1)):
+        wanted = emitted(query, 2, None)
+        assert wanted.num_rows and difference(wanted, since(run, 2, f"result-{place}")) is None, place
+
+
+def test_settings_that_change_go_on_in_their_place_and_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def sessions(*gaps: int) -> list[Stream]:
+        split = stream().split(4, by=["user"])
+        return [split.apply(Sessions(gap)) for gap in gaps]
+
+    run_on(LocalRun(sessions(1, 3), tmp_path), [0])
+    LocalRun(sessions(3, 2), tmp_path).close()
+    (said,) = [line for line in caplog.messages if "other code or settings" in line]
+    assert said.startswith("apply-2 goes on") and '"gap": 1' in said and '"gap": 2' in said
+
+
+def test_a_processor_is_the_same_whatever_its_file_was_run_as(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def query(module: str) -> Stream:
+        counter = type("Counter", (Counter,), {"__module__": module})
+        return stream().split(4, by=["user"]).apply(counter()).map(x="seen")
+
+    run_on(LocalRun(query("__main__"), tmp_path), [0, 1])
+    run_on(LocalRun(query("headrace_query_one"), tmp_path), [2])
+    again = query("headrace_query_two")
+    run = LocalRun(again, tmp_path)
+    run_on(run, [3], end=True)
+    assert difference(emitted(again, 3, None), since(run, 3)) is None
+    assert "other code" not in caplog.text
+    with pytest.raises(QueryChanged, match=r"processor was 'Counter', is 'elsewhere\.Counter'"):
+        LocalRun(query("elsewhere"), tmp_path)
+
+
+# --- a plan that is given --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_runs_on_the_columns_that_the_state_has(tmp_path: Path) -> None:
+    def joined(*columns: str) -> Stream:
+        s = stream()
+        return s.join(s, on="l.user = r.user", within="1 second").map(*columns)
+
+    run_on(LocalRun(joined("l_n", "l_user"), tmp_path), [0])
+    query = joined("l_user")
+    plan = plan_of([node_of(query)], [False], "subquery", 2)
+    found = run_on(LocalRun(query, tmp_path, slots=2, plan=plan), [1, 2])
+    assert difference(emitted(query, 1, 3), found) is None
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------------------
+
+
+class BySpark(TableOrigin):
+    """As if Spark read it, batch by batch."""
+
+    driven = "stream"
+
+
+def test_streams_that_spark_reads_keep_their_order(tmp_path: Path) -> None:
+    """Spark's log has their offsets by place: under another order each would go on where another stood."""
+
+    def streams(*names: str) -> list[Stream]:
+        found = [node_of(table_stream(rows(0), name=name, lateness="5 seconds")) for name in names]
+        return [Stream(replace(node, origin=BySpark(rows(0)))).map("n") for node in found]
+
+    a, b = streams("a", "b")
+    for folder, before, after in (("two", [a, b], [b, a]), ("one", [a.union(b)], [b.union(a)])):
+        run = LocalRun(before, tmp_path / folder)
+        run.epoch({"a": rows(0), "b": rows(1)})
+        run.close()
+        with pytest.raises(
+            QueryChanged, match=r"came in the order a, b, now b, a, .* so that they come as before: a, b"
+        ):
+            LocalRun(after, tmp_path / folder)
+    LocalRun([a.filter("n > 1"), b], tmp_path / "two").close()
 
 
 def test_a_change_of_state_is_refused_operator_by_operator(tmp_path: Path) -> None:
@@ -337,7 +592,14 @@ def test_a_change_of_state_is_refused_operator_by_operator(tmp_path: Path) -> No
         "  added: aggregate-1: begins empty",
         "  added: join-1: begins empty",
     ]
-    assert "headrace migrate CHECKPOINT FILE --to NEW" in str(caught.value)
+    last = str(caught.value).splitlines()[-1]
+    assert last.startswith(
+        "take along what is kept, into a new checkpoint folder: headrace migrate CHECKPOINT FILE --to NEW"
+    )
+    assert last.endswith("; or use a new checkpoint folder, or the query it was made for")
+    with pytest.raises(QueryChanged) as caught:
+        LocalRun([wider, STATES["count"](s).map("x"), STATES["join"](s)], tmp_path)
+    assert str(caught.value).splitlines()[-1].startswith("use a new checkpoint folder"), "nothing is kept"
 
 
 def test_a_column_that_the_state_never_kept_cannot_be_read(tmp_path: Path) -> None:

@@ -11,16 +11,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headrace.cli import explaining
 from headrace.difference import difference, leftover
 from headrace.engine import migrating
+from headrace.engine.figures import from_manifests
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
 from headrace.moments import as_datetime
+from headrace.reference import reference
+from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
@@ -72,6 +77,7 @@ def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_pa
         later = [table.filter(pa.compute.greater_equal(table["ts"], as_datetime(begins))) for table in (whole, found)]
         assert later[0].num_rows and difference(*later) is None, place
         assert leftover(whole, found)[0].num_rows, "before that something is missing, or the oracle sees nothing"
+        assert place == 1 or not leftover(whole, found)[1].num_rows, "no window was put out half filled"
     old_again = LocalRun(several("sessions", *kept), old / "state")  # which can still be gone on with
     run_on(old_again, [2])
     assert difference(emitted(STATES[kept[0]](stream()).map("x"), 2, 3), since(old_again, 2, "result-1")) is None
@@ -86,7 +92,7 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     assert list(done.lines) == [
         "kept: aggregate-1",
         "added: aggregate-2: begins empty",
-        "added: aggregate-3: begins empty",
+        f"added: aggregate-3: begins empty; windows that began before {began} are not put out",
         "source s: lateness was 5000000, is 1000000: while state goes on it can only become longer",
         "result-1 is new",
         "result-2 is new",
@@ -96,6 +102,40 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     with StateStore.open(tmp_path / "new" / "state", read_only=True) as store:
         assert store.last is not None
         assert store.last.query["changes"] == [{"epoch": 2, "said": ["migrated", *done.lines]}]
+
+
+@pytest.mark.parametrize("function", ["sum(n)", "list(n)[1]"])
+def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_when_on_they_are_complete(
+    function: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def query() -> list[Stream]:
+        s = stream()
+        return [counted(s), s.aggregate(by=["user"], window="4 seconds", every="2 seconds", x=function)]
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    run_on(LocalRun(query()[0], old / "state"), [0, 1])
+    done = migrate(old, new, query())
+    begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"])
+    iso = as_datetime(begins + 4_000_000).isoformat()
+    found = []
+    for epochs, incomplete in (([2], {"result-1": iso}), ([3, 6], {}), ([], {})):
+        caplog.clear()
+        run = LocalRun(query(), new / "state", slots=2)
+        said = f"result-1 begins with the state that is there, and is complete from {iso} on"
+        assert (said in caplog.text) == (epochs != []), "at every start while it holds"
+        assert said in done.lines
+        for number in epochs:
+            run.epoch(rows(number))
+        assert run.driver.progress.incomplete == incomplete
+        record = from_manifests(run.store.previous, run.store.last)
+        assert (f"result-1: complete from {iso} on" in explaining._newest(record)) == bool(incomplete)
+        if not epochs:
+            run.end()
+        found.append(since(run, 2 + len(found) + (len(found) > 1), "result-1"))  # without what is delivered again
+        run.close()
+    whole = reference(query()[1], epochs=[{"s": rows(number)} for number in (0, 1, 2, 3, 6)])
+    wanted = whole.filter(pa.compute.greater_equal(whole["window_start"], as_datetime(begins)))
+    assert wanted.num_rows and difference(wanted, pa.concat_tables(found)) is None
 
 
 def _later(text: str, seconds: int) -> str:
@@ -133,7 +173,66 @@ def test_sources_come_and_go(tmp_path: Path) -> None:
     run.close()
 
 
+def test_results_that_wait_in_an_order_that_is_lost_are_counted(tmp_path: Path) -> None:
+    run = LocalRun(counted(stream()), tmp_path / "old" / "state", ordered=True)
+    run_on(run, [0, 1])
+    waiting = sum(block.rows for block in run.store.last.operators["order-1"].blocks)
+    done = migrate(tmp_path / "old", tmp_path / "new", [counted(stream())])
+    assert waiting and done.lines[0] == (
+        f"lost: order-1: the query has it no more; {waiting} results wait in it for those before them, and would never be"
+        " delivered"
+    )
+
+
+def test_an_outer_join_that_is_added_is_complete_from_some_time_on_and_an_order_lacks_nothing(tmp_path: Path) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path / "old" / "state"), [0, 1])
+    s = stream()
+    outer = s.join(s.filter("n > 5"), on="l.user = r.user and l.n = r.n", within="2 seconds", how="left").map(x="r_n")
+    roots = [node_of(counted(s)), node_of(outer)]
+    done = migrating.migrate(tmp_path / "old", tmp_path / "new", roots, [True, False], "False")
+    largest = max(value.value for number in (0, 1) for value in rows(number)["ts"])
+    assert done.complete == {"result-1": largest + 1 + 2_000_000}
+
+
 # --- what is refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_folder_lies_beside_the_old_one(tmp_path: Path) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path / "old" / "state"), [0])
+    before = contents(tmp_path)
+    for to in (tmp_path / "old" / "new", tmp_path / "other" / ".." / "old" / "new", tmp_path):
+        with pytest.raises(QueryError, match=r"is there already|lie one in the other"):
+            migrate(tmp_path / "old", to, [counted(stream())])
+    assert contents(tmp_path) == before
+
+
+class Placed(TableOrigin):
+    """A source that can tell what it reads."""
+
+    bounded = False
+
+    def __init__(self, place: str) -> None:
+        super().__init__(rows(0))
+        self.place = place
+
+
+def test_a_source_that_reads_something_else_is_refused_as_a_run_would(tmp_path: Path) -> None:
+    def placed(place: str) -> Stream:
+        return counted(Stream(replace(node_of(stream()), origin=Placed(place))))
+
+    run = LocalRun(placed("here"), tmp_path / "old" / "state")
+    run.driver.places = {"s": "here"}
+    run_on(run, [0])
+    with pytest.raises(QueryChanged, match="source 's' read 'here', now it is 'there'"):
+        migrate(tmp_path / "old", tmp_path / "new", [placed("there")])
+    migrate(tmp_path / "old", tmp_path / "new", [placed("here")])
+
+
+def test_a_source_may_be_called_as_an_order_is(tmp_path: Path) -> None:
+    run_on(LocalRun(counted(stream()), tmp_path), [0])
+    other = table_stream(rows(0), name="order-eu", lateness="5 seconds")
+    with pytest.raises(QueryChanged, match="added: order-eu: a source that was not read before"):
+        LocalRun([counted(stream()), other.map("n")], tmp_path)
 
 
 def test_what_cannot_be_migrated(tmp_path: Path) -> None:

@@ -420,8 +420,24 @@ def test_a_run_goes_on_with_a_sink_that_takes_parts_from_now_on(tmp_path: Path):
     with running(tmp_path / "state", parts_sink(out)) as run:
         run.epoch(rows(3))
     assert seen(out) == [1, 2, 3]
-    with pytest.raises(StateMismatch, match=r"newest result-0 was written in parts.*start with it again"):
+
+
+def test_a_sink_that_takes_parts_can_be_left_when_its_run_ended_in_order(tmp_path: Path):
+    """It has published all that it has; of a run that was killed nobody knows."""
+    out = tmp_path / "out"
+    with running(tmp_path / "state", parts_sink(out)) as run:
+        run.epoch(rows(1))
+        run.store.delivered = None  # as if it were killed before it knew
+    with pytest.raises(StateMismatch, match=r"newest result-0 was written in parts.*start with it again and stop"):
         LocalRun(STREAM, tmp_path / "state", sink=sinks.parquet(out))
+    with running(tmp_path / "state", parts_sink(out)):
+        pass
+    for number in (2, 3):
+        with running(tmp_path / "state", sinks.parquet(out)) as run:
+            run.epoch(rows(number))
+    with running(tmp_path / "state", parts_sink(out)) as run:
+        run.epoch(rows(4))
+    assert seen(out) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

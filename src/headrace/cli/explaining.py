@@ -81,6 +81,7 @@ def _newest(record: EpochRecord) -> str:
     lines += [f"  {name}: {words}" for name, words in live.splits(record.progress, record.splits)]
     lines += [f"  {name}: {words}" for name, words in live.tables(record.progress)]
     lines += [f"  table {name}: {words}" for name, words in live.versions(record.versions)]
+    lines += [f"  {name}: {words}" for name, words in live.incomplete(record.progress)]
     return "\n".join(map(printable, lines))
 
 

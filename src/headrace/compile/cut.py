@@ -93,7 +93,7 @@ class _Cutter:
             return _step(node)
         name = self.tables[id(node.table)]
         text = nodes.table_words(name, node.on.text, node.keep)
-        return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text)
+        return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text, node.table.schema)
 
     def name(self, kind: str) -> str:
         """A name that no source has."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.compile import check_strategy, compile_query, plan_of
+from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.describe import members
 from headrace.compile.route import Routers, routed
 from headrace.compile.subqueries import Plan, Subquery
@@ -24,11 +24,16 @@ from headrace.routing import Layout
 Layouts = Callable[[Operator, int, int], Layout | None]
 
 
-def deploy(plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool]) -> tuple[p.PhysicalPlan, Layouts]:
-    """What the engine runs, and the layouts that this plan wants; refuses a plan that does not fit the query."""
+def deploy(
+    plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held | None = None
+) -> tuple[p.PhysicalPlan, Layouts]:
+    """What the engine runs, and the layouts that this plan wants; refuses a plan that does not fit the query.
+
+    held: as `compile_query` has it.
+    """
     check_strategy(plan.strategy)
     check_slots(plan.slots, "the plan: slots")
-    physical = compile_query(roots, ordered, plan.strategy)
+    physical = compile_query(roots, ordered, plan.strategy, held=held)
     own = plan_of(roots, ordered, plan.strategy, plan.slots)
     if len(plan.subqueries) != len(own.subqueries) or plan.shuffles != own.shuffles:
         msg = (

@@ -1,69 +1,234 @@
-"""The sources of a query with the columns that they had when a state began: those that came later are ignored.
+"""The sources and tables of a query with the columns that they had when a state began: those that came later are ignored.
 
 A source learns its columns from what is there when the query is built, which after a restart may have more of them, fewer,
-or in another order. An operator that needs sequence reads every column of its input, in order, so its state goes on only
-with those that it began with. Of later columns the ones stay that the query names; columns that are gone stay gone.
+or in another order; and so does a table beside streams. An operator that needs sequence reads every column of its input, in
+order, so its state goes on only with those that it began with. Of later columns only those stay without which the query
+could not be written: a name that only another source's column has, or that a result is given, keeps none. Columns that are
+gone stay gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
+from headrace import expressions
+from headrace.errors import QueryTypeError
+from headrace.expressions.tree import columns_of, parse
 from headrace.query import nodes
-from headrace.query.naming import named_in
+from headrace.query.naming import named_in, unprefixed
 from headrace.types import TS
+
+Place = nodes.Source | nodes.Table  # where columns come from
+Named = tuple[nodes.Node | nodes.Table, set[str]]  # an input, and which of its columns are named, in lower case
 
 
 def as_begun(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> tuple[list[nodes.Node], list[str]]:
     """The query over those columns, and what is to be said of it; graph: the query that the state was made by."""
-    known = {node["name"]: [name for name, _ in node["schema"]] for node in graph if node["operator"] == "source"}
-    named = named_in(roots)
-    made: dict[int, nodes.Node] = {}
-    said: list[str] = []
-    for name, source in nodes.named_sources(*roots).items():
-        kept = _kept(source, known.get(name, source.schema.names), named)
-        if ignored := [each for each in source.schema.names if each not in kept]:
-            said.append(f"source {name}: columns that came since the state began are ignored: {', '.join(ignored)}")
-        if gone := [each for each in known.get(name, ()) if each not in source.schema.names]:
-            said.append(f"source {name}: columns that it had when the state began are gone: {', '.join(gone)}")
-        made[id(source)] = source if kept == source.schema.names else _narrowed(source, kept)
-    return _over(roots, made), said
+    known = _known(roots, graph)
+    over, kept = _as_few_as_possible(roots, known)
+    said = []
+    for words, place, began in known:
+        if ignored := [name for name in place.schema.names if name not in kept[id(place)]]:
+            said.append(f"{words}: columns that came since the state began are ignored: {', '.join(ignored)}")
+        if gone := [name for name in began if name not in place.schema.names]:
+            said.append(f"{words}: columns that it had when the state began are gone: {', '.join(gone)}")
+    return over, said
 
 
-def _kept(source: nodes.Source, known: Sequence[str], named: frozenset[str]) -> list[str]:
-    there = source.schema.names
-    return [name for name in known if name in there] + [
-        name for name in there if name not in known and name.lower() in named
+def _known(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> list[tuple[str, Place, Sequence[str]]]:
+    """Sources and tables that the state knows: what they are called, and the columns that they had."""
+    began = {node["name"]: _names(node) for node in graph if node["operator"] == "source"}
+    found: list[tuple[str, Place, Sequence[str]]] = [
+        (f"source {name}", source, began[name]) for name, source in nodes.named_sources(*roots).items() if name in began
     ]
+    tables = nodes.named_tables(*roots)
+    joined: dict[str | None, list[list[str]]] = {}
+    for node in _joins(graph):
+        if _names(node) not in joined.setdefault(node["table"], []):
+            joined[node["table"]].append(_names(node))
+    nameless = [table for table in tables.values() if table.name is None]
+    for name, table in tables.items():
+        had = joined.get(table.name, [])
+        if len(had) == 1 and (table.name is not None or len(nameless) == 1):  # else nobody knows which it was
+            found.append((f"table {name}", table, had[0]))
+    return found
 
 
-def _narrowed(source: nodes.Source, names: Sequence[str]) -> nodes.Source:
-    schema = pa.schema([source.schema.field(name) for name in names])
-    raw = pa.schema([source.raw_schema.field(source.time if name == TS else name) for name in names])
-    return replace(source, schema_=schema, raw_schema=raw)
+def _names(node: Mapping[str, Any]) -> list[str]:
+    return [name for name, _ in node["schema"]]
 
 
-def _over(roots: Sequence[nodes.Node], made: dict[int, nodes.Node]) -> list[nodes.Node]:
-    """The same query over other sources; a node that was shared stays shared."""
-    for node in nodes.walk(*roots):
-        if id(node) not in made:
-            changed = {
-                field.name: found
-                for field in fields(node)
-                if (found := _made(getattr(node, field.name), made)) is not getattr(node, field.name)
+def _joins(graph: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """What a stored query says of joins with tables, those on substreams included."""
+    for node in graph:
+        yield from _joins(node.get("body", ()))
+        if node["operator"] == "table":
+            yield node
+
+
+def _as_few_as_possible(
+    roots: Sequence[nodes.Node], known: Sequence[tuple[str, Place, Sequence[str]]]
+) -> tuple[list[nodes.Node], dict[int, list[str]]]:
+    """The query over the columns that were there when the state began, and of later ones those that it cannot do without."""
+    kept = {id(place): [name for name in began if name in place.schema.names] for _, place, began in known}
+    later = {id(place): [n for n in place.schema.names if n not in kept[id(place)]] for _, place, _ in known}
+    while True:
+        try:
+            over = _Narrowing(kept).over(roots)
+        except _Lacking as lacking:
+            wanted = {
+                id(place): [
+                    n for n in later.get(id(place), ()) if n.lower() in lacking.names and n not in kept[id(place)]
+                ]
+                for place in lacking.places
             }
-            made[id(node)] = replace(node, **changed) if changed else node
-    return [made[id(root)] for root in roots]
+            if any(wanted.values()):
+                for place, names in wanted.items():
+                    kept[place] += names
+                continue
+        except QueryTypeError:  # streams that are united have one schema: what all of them have is kept
+            pass
+        else:
+            return over, kept
+        named = named_in(roots)
+        for place, names in later.items():
+            kept[place] += [name for name in names if name.lower() in named and name not in kept[place]]
+        return _Narrowing(kept).over(roots, sure=True), kept
 
 
-def _made(value: Any, made: Mapping[int, nodes.Node]) -> Any:
-    if isinstance(value, nodes.Node):
-        return made[id(value)]
-    if isinstance(value, tuple) and any(isinstance(each, nodes.Node) for each in value):
-        found = tuple(made[id(each)] for each in value)
-        return value if all(one is two for one, two in zip(found, value, strict=True)) else found
-    return value
+class _Lacking(Exception):
+    """A node names a column that its input has no more; places: where it may have come from."""
+
+    def __init__(self, names: frozenset[str], places: Sequence[Place]) -> None:
+        self.names, self.places = names, places
+
+
+@dataclass
+class _Narrowing:
+    """The same query over fewer columns; a node that was shared stays shared."""
+
+    kept: Mapping[int, Sequence[str]]  # by the id of a source or table
+    made: dict[int, Any] = field(default_factory=dict)  # nodes, tables and bodies
+    below: dict[int, nodes.Node] = field(default_factory=dict)  # by the id of the leaf of a body: what it stands for
+
+    def over(self, roots: Sequence[nodes.Node], *, sure: bool = False) -> list[nodes.Node]:
+        """sure: whoever names a column that is not there is left to say so."""
+        for node in nodes.walk(*roots):
+            self._make(node, sure)
+        return [self.made[id(root)] for root in roots]
+
+    def _make(self, node: nodes.Node, sure: bool) -> None:
+        if id(node) in self.made:
+            return
+        if isinstance(node, nodes.TableJoin):
+            self.made.setdefault(id(node.table), self._narrowed_table(node.table))
+        if not sure:
+            self._check(node)
+        if isinstance(node, nodes.Splitting):
+            self._make_body(node, sure)
+        if isinstance(node, nodes.Source):
+            self.made[id(node)] = self._narrowed(node)
+            return
+        values = {each.name: getattr(node, each.name) for each in fields(node)}
+        changed = {name: found for name, value in values.items() if (found := self._made(value)) is not value}
+        self.made[id(node)] = replace(node, **changed) if changed else node
+
+    def _make_body(self, node: nodes.Splitting, sure: bool) -> None:
+        body, schema = node.body, self.made[id(node.input)].schema
+        self.below[id(body.leaf)] = node.input
+        leaf = body.leaf if schema.equals(body.leaf.schema) else nodes.Substream(schema)
+        self.made.setdefault(id(body.leaf), leaf)
+        for inside in nodes.walk(body.root):
+            self._make(inside, sure)
+        leaf, root = self.made[id(body.leaf)], self.made[id(body.root)]
+        same = leaf is body.leaf and root is body.root
+        self.made[id(body)] = body if same else nodes.Body(leaf, root)
+
+    def _narrowed(self, source: nodes.Source) -> nodes.Source:
+        names = self.kept.get(id(source), source.schema.names)
+        if names == source.schema.names:
+            return source
+        schema = pa.schema([source.schema.field(name) for name in names])
+        raw = pa.schema([source.raw_schema.field(source.time if name == TS else name) for name in names])
+        return replace(source, schema_=schema, raw_schema=raw)
+
+    def _narrowed_table(self, table: nodes.Table) -> nodes.Table:
+        names = self.kept.get(id(table), table.schema.names)
+        if names == table.schema.names:
+            return table
+        return replace(table, schema=pa.schema([table.schema.field(name) for name in names]))
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, nodes.Node | nodes.Table | nodes.Body):
+            return self.made[id(value)]
+        if isinstance(value, tuple) and any(isinstance(each, nodes.Node) for each in value):
+            found = tuple(self.made[id(each)] for each in value)
+            return value if all(one is two for one, two in zip(found, value, strict=True)) else found
+        return value
+
+    def _check(self, node: nodes.Node) -> None:
+        for given, names in _named_by(node):
+            had, has = ({name.lower() for name in each.schema.names} for each in (given, self.made[id(given)]))
+            if missing := (names & had) - has:
+                raise _Lacking(frozenset(unprefixed(missing)), list(self._places(given)))
+
+    def _places(self, given: nodes.Node | nodes.Table) -> Iterator[Place]:
+        """The sources and tables that columns of an input come from."""
+        if isinstance(given, nodes.Table):
+            yield given
+            return
+        for node in nodes.walk(given):
+            if isinstance(node, nodes.Source):
+                yield node
+            elif isinstance(node, nodes.TableJoin):
+                yield node.table
+            elif isinstance(node, nodes.Splitting):
+                yield from self._places(node.body.root)
+            elif id(node) in self.below:
+                yield from self._places(self.below[id(node)])
+
+
+def _named_by(node: nodes.Node) -> list[Named]:
+    """What a node itself names of each of its inputs."""
+    match node:
+        case nodes.Map():
+            return [(node.input, _columns(expression.sql for _, expression in node.columns))]
+        case nodes.Filter():
+            return [(node.input, _columns([node.predicate.sql]))]
+        case nodes.Case():
+            return [(node.input, _columns(predicate.sql for predicate in node.predicates))]
+        case nodes.Join():
+            return [(node.left, _of_side(node.on.sql, "l")), (node.right, _of_side(node.on.sql, "r"))]
+        case nodes.TableJoin():
+            return [(node.input, _of_side(node.on.sql, "l")), (node.table, _of_side(node.on.sql, "r"))]
+        case nodes.AsOf():
+            return [(side, _lower(node.by)) for side in node.inputs]
+        case nodes.Aggregation():
+            return [(node.input, _columns(function.sql for _, function in node.functions) | _lower(node.by))]
+        case nodes.Distinct():
+            return [(node.input, _lower(node.by))]
+        case nodes.Splitting():
+            rules = (node.rule.route, node.rule.broadcast)
+            texts = [rule.sql for rule in rules if isinstance(rule, expressions.Expression)]
+            return [(node.input, _columns(texts) | _lower(node.rule.by or ()))]
+    return []
+
+
+def _lower(names: Sequence[str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
+def _paths(texts: Iterator[str] | Sequence[str]) -> list[list[str]]:
+    return [[part.lower() for part in path] for sql in texts for path in columns_of(parse(sql, "sql"))]
+
+
+def _columns(texts: Iterator[str] | Sequence[str]) -> set[str]:
+    return {path[0] for path in _paths(texts)}
+
+
+def _of_side(sql: str, side: str) -> set[str]:
+    return {path[1] for path in _paths([sql]) if path[0] == side and len(path) > 1}

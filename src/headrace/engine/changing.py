@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,14 +19,16 @@ from headrace import plan as p
 from headrace.compile import Held, compile_query, lacking
 from headrace.engine import identity
 from headrace.engine.begun import as_begun
+from headrace.engine.incomplete import begun_in
 from headrace.engine.lying import known
-from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning
+from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
 from headrace.operators.base import Operator
 from headrace.plan.columns import names_of
 from headrace.query import nodes
 from headrace.screen import printable
+from headrace.state.blocks import BlockReader, by_name
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
 
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 ORDER = "order"  # an operator that begins empty without losing anything: results in sequence from now on
 RATHER_NEW = "use a new checkpoint folder, or the query it was made for"
+CARRY_OVER = "take along what is kept, into a new checkpoint folder: headrace migrate CHECKPOINT FILE --to NEW"
+BY_SPARK = "stream"  # what drives a streaming DataFrame
 MOST_CHANGES = 100  # that a manifest remembers
 NOT_NOTED = (
     "this state was left by a version that did not note what each operator means: start it once with the query it was made"
@@ -53,11 +57,12 @@ class Comparison:
     shorter: list[str] = field(default_factory=list)  # sources that may be less late: only where state is carried over
     said: list[str] = field(default_factory=list)  # free changes
     altered: dict[str, bool] = field(default_factory=dict)  # results that are made otherwise: whether of other columns
+    new_sources: set[str] = field(default_factory=set)  # of those that are added
 
     @property
     def continues(self) -> bool:
         """Whether a run may simply go on with the state."""
-        added = [name for name in self.added if kind_of(name) != ORDER]
+        added = [name for name in self.added if kind_of(name) != ORDER or name in self.new_sources]
         return not (self.lost or added or self.impossible or self.shorter)
 
     @property
@@ -74,9 +79,14 @@ class Comparison:
             yield f"added: {name}: {what}"
 
 
-def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """Two sections `query` of a manifest."""
-    before, after = Meanings(old), Meanings(new)
+def compare(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    old_code: Mapping[str, str] | None = None,
+    new_code: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Two sections `query` of a manifest, and by operator the user's own code that runs in it."""
+    before, after = _both(old, new, old_code, new_code)
     kept = _matched(before, after)
     results = _matched_results(before, after)
     found = Comparison(kept, results)
@@ -93,34 +103,55 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
     return found
 
 
+def _both(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    old_code: Mapping[str, str] | None = None,
+    new_code: Mapping[str, str] | None = None,
+) -> tuple[Meanings, Meanings]:
+    """What both say, without what the old one was not asked for by its version."""
+    known = Meanings(old).noted
+    return Meanings(old, old_code, known), Meanings(new, new_code, known)
+
+
 def _matched(before: Meanings, after: Meanings) -> dict[str, str]:
-    """Operators of one meaning; of several, those with one name first."""
-    left = dict(before.digests)
-    found = {name: name for name, digest in after.digests.items() if left.get(name) == digest}
-    left = {name: digest for name, digest in left.items() if name not in found}
-    for name, digest in after.digests.items():
-        if name not in found and (same := next((n for n, d in left.items() if d == digest), None)):
-            found[name] = same
-            del left[same]
+    """Operators of one meaning; of several, those that run the same code first, and of these the ones with one name."""
+    found: dict[str, str] = {}
+    for former, mine in ((before.coded, after.coded), (before.digests, after.digests)):
+        _pair(found, former, mine)
     return {name: found[name] for name in after.operators if name in found}
 
 
-def _matched_results(before: Meanings, after: Meanings) -> dict[str, str | None]:
-    """Those that mean the same, same place first; of the others, those in the same place."""
-    known = {name: before.result_digest(name) for name in before.results}
-    mine = {name: after.result_digest(name) for name in after.results}
-    found: dict[str, str | None] = {name: name for name in mine if known.get(name) == mine[name]}
+def _pair(found: dict[str, str], known: Mapping[str, str], mine: Mapping[str, str]) -> None:
+    """More pairs, of what has one digest and is in none yet: those with one name first."""
+    taken = set(found.values())
     for name, digest in mine.items():
-        free = [n for n, d in known.items() if d == digest and n not in found.values()]
-        if name not in found and free:
-            found[name] = free[0]
-    for name in mine:
-        if name not in found:
-            found[name] = name if name in known and name not in found.values() else None
-    return {name: found[name] for name in mine}
+        if name not in found and name not in taken and known.get(name) == digest:
+            found[name] = name
+            taken.add(name)
+    for name, digest in mine.items():
+        free = next((n for n, d in known.items() if d == digest and n not in taken), None)
+        if name not in found and free is not None:
+            found[name] = free
+            taken.add(free)
+
+
+def _matched_results(before: Meanings, after: Meanings) -> dict[str, str | None]:
+    """Those that mean the same, same code and same place first; of the others, those in the same place."""
+    found: dict[str, str] = {}
+    for coded in (True, False):
+        former, mine = ({n: each.result_digest(n, coded=coded) for n in each.results} for each in (before, after))
+        _pair(found, former, mine)
+    all_of_them: dict[str, str | None] = {}
+    for name in after.results:
+        free = name in before.results and name not in found.values()
+        all_of_them[name] = found.get(name, name if free else None)
+    return all_of_them
 
 
 def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
+    if swapped := _other_order(before, after):
+        found.impossible.append(swapped)
     for name, source in before.sources.items():
         now = after.sources.get(name)
         if now is None:
@@ -141,6 +172,19 @@ def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
     for name in after.sources:
         if name not in before.sources:
             found.added[name] = "a source that was not read before"
+            found.new_sources.add(name)
+
+
+def _other_order(before: Meanings, after: Meanings) -> str:
+    """Spark's log of a query has the offsets of its streams by their places: another order would swap them."""
+    was, now = ([n for n, node in each.sources.items() if node.get("driven") == BY_SPARK] for each in (before, after))
+    former, present = [name for name in was if name in now], [name for name in now if name in was]
+    if former == present:
+        return ""
+    return (
+        f"the streams that Spark reads came in the order {', '.join(former)}, now {', '.join(present)}, and Spark knows how far"
+        f" it read each of them by its place alone; write the query, or its results, so that they come as before: {', '.join(former)}"
+    )
 
 
 def _results(found: Comparison, before: Meanings, after: Meanings) -> None:
@@ -181,12 +225,12 @@ def _difference(before: Meanings, after: Meanings, old: str, new: str) -> str:
     if different := _keys(one["does"], two["does"]):
         return different
     for was, now in zip(one["inputs"], two["inputs"], strict=True):
-        if retyped := _retyped(was, now):
+        if retyped := _retyped(was, now) or _recomputed(was, now):
             return retyped
-        if _words(was) != _words(now) or [e["steps"] for e in was] != [e["steps"] for e in now]:
+        if _words(was) != _words(now):
             return f"what comes to it was {_words(was)}, is {_words(now)}"
-        if [edge["reads"] for edge in was] != [edge["reads"] for edge in now]:
-            return f"it reads other columns: {_reads(was)}, not {_reads(now)}"
+        if _names(was) != _names(now):
+            return f"the columns that come to it were {', '.join(_names(was))}, are {', '.join(_names(now))}"
     changed = [edge["from"] for side in two["inputs"] for edge in side]
     return f"what comes to it from {', '.join(dict.fromkeys(changed))} has changed"
 
@@ -197,14 +241,33 @@ def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _retyped(old: Sequence[Json], new: Sequence[Json]) -> str:
-    known = {(edge["from"], name): kind for edge in old for name, kind in edge["reads"]}
-    found = [(edge["from"], name, kind) for edge in new for name, kind in edge["reads"]]
-    changed = [(of, name, known[of, name], kind) for of, name, kind in found if known.get((of, name), kind) != kind]
-    return "; ".join(f"column {name!r} of {of} was {was}, is {kind}" for of, name, was, kind in changed)
+    """Columns of another type, of what comes to an operator and of tables on its way."""
+    return _redefined(old, new, lambda edge: [(edge["from"], edge["reads"]), *_tables(edge)])
 
 
-def _reads(edges: Sequence[Json]) -> str:
-    return ", ".join(dict.fromkeys(name for edge in edges for name, _ in edge["reads"]))
+def _recomputed(old: Sequence[Json], new: Sequence[Json]) -> str:
+    """Columns that a producer computes otherwise."""
+    return _redefined(old, new, lambda edge: [(edge["from"], edge.get("computed", []))])
+
+
+def _redefined(old: Sequence[Json], new: Sequence[Json], listed: Callable[[Json], list[tuple[str, Any]]]) -> str:
+    known = {(of, name): what for edge in old for of, columns in listed(edge) for name, what in columns}
+    found = [(of, name, what) for edge in new for of, columns in listed(edge) for name, what in columns]
+    changed = [(of, name, known[of, name], what) for of, name, what in found if known.get((of, name), what) != what]
+    return "; ".join(dict.fromkeys(f"column {name!r} of {of} was {was}, is {what}" for of, name, was, what in changed))
+
+
+def _tables(edge: Json) -> list[tuple[str, Any]]:
+    """The tables that are joined along an edge, with the types of what is read of them."""
+    return [(f"table {step['table']}", step.get("types", [])) for step in edge["steps"] if "table" in step]
+
+
+def _names(edges: Sequence[Json]) -> list[str]:
+    """The columns that are read along edges, with those that tables add."""
+    found = [name for edge in edges for name, _ in edge["reads"]]
+    joined = [step for edge in edges for step in edge["steps"] if "table" in step]
+    found += [f"{of} of table {step['table']}" for step in joined for _, side, of in step["columns"] if side == "r"]
+    return list(dict.fromkeys(found))
 
 
 def _words(edges: Sequence[Json]) -> str:
@@ -242,9 +305,16 @@ def renamed(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Json) 
         layouts={n: layouts[o] for n, o in found.kept.items() if o in layouts},
         splits={splits[name]: largest for name, largest in last.splits.items() if name in splits},
         totals=replace(last.totals, results=results),
+        versions=_renamed_versions(last, found),
         work=work.to_json() if work else {},
         control=control,
     )
+
+
+def _renamed_versions(last: Manifest, found: Comparison) -> dict[str, str]:
+    """The code that made the state of what is kept; and of all else, such as ourselves, as it is."""
+    others = {name: version for name, version in last.versions.items() if name not in last.operators}
+    return others | {n: last.versions[o] for n, o in found.kept.items() if o in last.versions}
 
 
 def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, new: Json) -> Json:
@@ -256,7 +326,9 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
         whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
-    return {**new, **laid, "changes": old.get("changes", [])}
+    begun = begun_in(old)
+    kept = {n: begun[o] for names in (found.kept, found.results) for n, o in names.items() if o in begun}
+    return {**new, **laid, "changes": old.get("changes", []), **({"begun": kept} if kept else {})}
 
 
 def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
@@ -274,7 +346,7 @@ def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dic
         for before, after in zip(
             _splits(one), _splits(two), strict=False
         ):  # behind the last state they may come and go
-            if before["split"] == after["split"]:
+            if unloaded(before["split"]) == unloaded(after["split"]):
                 names.setdefault(before["name"], after["name"])
     return names
 
@@ -316,44 +388,77 @@ def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool
         return Begun(list(roots), {**described(roots, ordered, order), "changes": []})
     over, said = as_begun(roots, last.query["operators"])
     new = described(over, ordered, order)
-    found = held_against(last, over, ordered, new)
+    found = held_against(store, last, over, ordered, new)
     if not found.continues:
         raise QueryChanged(refused(found))
     waiting = _waiting(last, found, delivered=store.all_delivered)
-    store.adopt(renamed(last, found, compile_query(over, ordered), new))
     held = held_by(found.kept, last.query)
+    new = described(over, ordered, order, held)
+    store.adopt(renamed(last, found, compile_query(over, ordered), new))
     reshaped = tuple(name for name, differ in found.altered.items() if differ)
     return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
 
 
-def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Json:
-    """What a manifest says of a query."""
+def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, held: Held | None = None) -> Json:
+    """What a manifest says of a query; held: columns that the state of its operators has already."""
     graph = json.loads(json.dumps(nodes.fingerprint(roots, ordered, order)))
-    return section(compile_query(roots, ordered), graph)
+    holding = compile_query(roots, ordered, held=held) if held else None
+    return section(compile_query(roots, ordered), graph, holding)
 
 
-def held_against(last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json) -> Comparison:
+def held_against(
+    store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
+) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
-    if last.query["operators"] == new["operators"]:  # whatever another version made of it
+    same, code = last.query["operators"] == new["operators"], identity.code_of(compile_query(roots, ordered))
+    if same:  # whatever another version made of it
         found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
+        if "means" in last.query and any(last.versions.get(name, text) != text for name, text in code.items()):
+            moved = compare(
+                last.query, new, last.versions, code
+            )  # what tells operators apart may be their settings alone
+            found = moved if moved.continues else found
     elif "means" in last.query:
-        found = compare(last.query, new)
+        found = compare(last.query, new, last.versions, code)
     else:
         changes = "; ".join(identity.changes(last.query, new))
         raise QueryChanged(
             f"the state belongs to another query: {changes}; {NOT_NOTED}, or use a new checkpoint folder"
         )
-    while unfit := _unfit(last, roots, ordered, found.kept):
+    reader = None if same else BlockReader(store.storage)
+    while unfit := _unfit(last, roots, ordered, found.kept, reader):
         for name, why in unfit.items():
             found.lost[found.kept[name]] = why
         above = {name: Meanings(new).above(name) for name in found.kept}
         for name in [n for n in found.kept if n in unfit or above[n] & unfit.keys()]:
             found.lost.setdefault(found.kept.pop(name), "what comes to it begins anew")
             found.added[name] = "begins empty"
+    _say_what_waits(found, last)
     return found
 
 
+def _say_what_waits(found: Comparison, last: Manifest) -> None:
+    """What is lost with an order are results that were made, and that nobody will make again."""
+    for name in [name for name in found.lost if kind_of(name) == ORDER and name in last.operators]:
+        if rows := sum(block.rows for block in by_name(last.operators[name].blocks).values()):
+            found.lost[name] += f"; {rows:,} results wait in it for those before them, and would never be delivered"
+
+
 def _unfit(
+    last: Manifest,
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    kept: Mapping[str, str],
+    reader: BlockReader | None,
+) -> dict[str, str]:
+    """Operators whose state is not what would lie there now: why. reader: of blocks; None: types and origins are as they were."""
+    found = _of_other_columns(last, roots, ordered, kept)
+    if not found and reader is not None:
+        found = _of_other_types(reader, last, roots, ordered, kept) or _of_other_origin(last, roots, ordered, kept)
+    return found
+
+
+def _of_other_columns(
     last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
@@ -370,14 +475,48 @@ def _unfit(
     return found
 
 
+def _of_other_types(
+    reader: BlockReader, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
+) -> dict[str, str]:
+    """Operators whose tuples lie in the state with a column that comes in another type now, read or only passed on: why."""
+    found = {}
+    for operator in compile_query(roots, ordered, held=held_by(kept, last.query)).operators:
+        state = last.operators.get(kept.get(operator.name, ""))
+        if state is None or not operator.holds_tuples:
+            continue
+        for now, blocks in zip(operator.schemas, state.inputs, strict=False):  # a start refuses what has fewer
+            was = reader.open(blocks[-1]).table.schema if blocks else now
+            both = [name for name in now.names if name in was.names]
+            changed = [(name, was.field(name).type, now.field(name).type) for name in both]
+            if words := [f"column {name!r} was {one}, is {two}" for name, one, two in changed if one != two]:
+                found[operator.name] = f"of the tuples that its state has, {'; '.join(words)}"
+    return found
+
+
+def _of_other_origin(
+    last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
+) -> dict[str, str]:
+    """Operators whose tuples lie in the state with a column that they pass on, and that is something else now: why."""
+    new = described(roots, ordered, "", held_by(kept, last.query))
+    before, after = _both(last.query, new)
+    found = {}
+    for name, old in kept.items():
+        for side in range(len(after.operators[name]["inputs"])):
+            was, now = before.passed(old, side), after.passed(name, side)
+            if changed := [column for column in now if was.get(column, now[column]) != now[column]]:
+                words = [f"{c!r} was {', '.join(was[c])}, is {', '.join(now[c])}" for c in changed]
+                found[name] = f"of the tuples that its state has, column {'; column '.join(words)}"
+    return found
+
+
 def refused(found: Comparison) -> str:
     """What a query does to a state that it cannot simply go on with."""
     impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
     lines = "".join(f"\n  {line}" for line in (*impossible, *found.listed()))
-    return (
-        f"the state belongs to another query:{lines}\n{RATHER_NEW}; or take along what is kept, into a new checkpoint"
-        " folder: headrace migrate CHECKPOINT FILE --to NEW"
-    )
+    ways = [RATHER_NEW] if found.impossible else [RATHER_NEW, CARRY_OVER]
+    if found.kept:
+        ways.reverse()
+    return f"the state belongs to another query:{lines}\n{'; or '.join(ways)}"
 
 
 def held_by(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:

@@ -89,6 +89,8 @@ class Deliverer:
             begun = time.monotonic()
             if takes_parts(sink):
                 self._publish(reader, sink, result, name, held)
+            elif _in_parts(held) and self.store.all_delivered:  # by the sink before this one, which has published them
+                continue
             elif held:
                 table = pa.concat_tables(self._tables(reader, result, held))  # of the columns that the result has now
                 with self._careful(name):
@@ -124,10 +126,11 @@ class Deliverer:
     def _read(self, reader: BlockReader, result: str, held: Sequence[Block | Receipt]) -> list[pa.Table]:
         """All of a result; refuses blocks that are whole, but hold something else."""
         blocks = [each for each in held if isinstance(each, Block)]
-        if len(blocks) < len(held):
+        if _in_parts(held):
             msg = (
                 f"the newest {result} was written in parts, by the sink that this checkpoint was run with before; only such"
-                " a sink can publish them: start with it again, or afresh with a new checkpoint"
+                " a sink can publish them, and they may not be published yet, since the run before did not end in order: start with"
+                " it again and stop, then with this one, or afresh with a new checkpoint"
             )
             raise StateMismatch(msg)
         tables = [reader.open(block).table for block in blocks]
@@ -152,3 +155,8 @@ class Deliverer:
                 " state is committed; start again and the same results are delivered again"
             )
             raise SinkError(msg) from error
+
+
+def _in_parts(held: Sequence[Block | Receipt]) -> bool:
+    """Whether a sink that takes parts has some of it."""
+    return any(isinstance(each, Receipt) for each in held)

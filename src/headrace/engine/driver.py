@@ -13,6 +13,7 @@ clean up. The state of manifest n is computed from that of n - 1 and from nothin
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from headrace import plan as p
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
 from headrace.control.record import ControlState
-from headrace.engine import identity, stored, watermarks
+from headrace.engine import identity, incomplete, stored, watermarks
 from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
@@ -47,13 +48,16 @@ from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.limits import check_slots
 from headrace.query import nodes
+from headrace.screen import printable
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
 from headrace.sources.driven import Driven, Item, Ledger
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import Manifest, TakenState
+from headrace.state.manifest import Manifest, SourceState, TakenState
 from headrace.state.store import StateStore
 from headrace.version import __version__
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,9 @@ class Driver:
             identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.driven)
             identity.check_places(last, self.places, self.driven, self.settings.static)
+            self.plan = incomplete.since(self.plan, incomplete.begun_in(last.query))
+            for result, time_ in incomplete.results_in(last).items():
+                _log.warning("%s", printable(incomplete.in_words(result, time_)))
         self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
@@ -188,8 +195,9 @@ class Driver:
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
-        if self.store.last is not None:
-            self._deliverer.deliver(self.store.last, self.waiting)
+        last = self.store.last
+        if last is not None:  # other names count for the outbox that the run began with, and for none of its own
+            self._deliverer.deliver(last, self.waiting if last.number == self._began_with else {})
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
@@ -341,7 +349,7 @@ class Driver:
         return self.store.draft(
             versions=versions(self.plan),
             position=position.to_json(),
-            query=self.query,
+            query=self._query_after(found.sources),
             groups=epoch.groups,
             layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
             sources=found.sources,
@@ -356,6 +364,14 @@ class Driver:
             decisions=[decision.to_json() for decision in decisions],
             closed=len(epoch.ended) == len(self.plan.sources),
         )
+
+    def _query_after(self, sources: Mapping[str, SourceState]) -> dict[str, Any]:
+        """What a manifest says of the query when its sources stand there: what is incomplete may be so no longer."""
+        begun = incomplete.begun_in(self.store.last.query) if self.store.last else {}
+        left = incomplete.still(
+            self.plan, begun, {name: watermarks.Clock.of(source) for name, source in sources.items()}
+        )
+        return {**self.query, "begun": left} if left else self.query
 
 
 def _now() -> tuple[float, float]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from headrace import plan as p
+from headrace.engine.meaning import without_loader
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
 from headrace.screen import printable
@@ -45,7 +46,7 @@ def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
 
 
 def _lasting(query: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in query.items() if key != "changes"}
+    return {key: value for key, value in query.items() if key not in ("changes", "begun")}
 
 
 def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
@@ -63,7 +64,8 @@ def own_code(plan: p.PhysicalPlan) -> list[str]:
 def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Code may change its version and its settings and go on with the state that it finds."""
     for operator, code in code_of(plan).items():
-        if (known := last.versions.get(operator, code)) != code:
+        known = last.versions.get(operator, code)
+        if without_loader(known) != without_loader(code):
             _log.warning(CODE_CHANGED, operator, *map(printable, (known, code)))
 
 

@@ -5,14 +5,17 @@
     two meanings are equal  =>  state that was made under one is the state that the other would have made
 
 Steps behind the last state, sinks, the names and order of results, lateness, `idle` and `ahead` are no part of it, nor are
-columns that an operator only passes on, or the names that an aggregate gives to what it computes. All of it is JSON and stands in the manifest, so that a later query is held against it.
+columns that an operator only passes on, or the names that an aggregate gives to what it computes: whoever reads such a column
+says what it is. Of columns that lie in state and are only passed on it is noted where they come from, to be held against each
+other one by one. All of it is JSON and stands in the manifest, so that a later query is held against it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -20,45 +23,90 @@ import pyarrow as pa
 
 from headrace import form
 from headrace import plan as p
+from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Operator, State
-from headrace.plan.columns import Names, before, column_of, names_of, narrow
+from headrace.plan.columns import Names, before, column_of, names_of, narrow, side_of
 from headrace.query import nodes
-from headrace.types import SUBSTREAM, describe
+from headrace.types import SUBSTREAM, TS, describe
 
 Json = dict[str, Any]
 PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on
 NOT_MEANT = ("body", "inputs", "schema", *PLACES)
+LATER = ("computed", "types")  # that manifests of earlier versions do not have
+_LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
 
 
-def section(plan: p.PhysicalPlan, graph: Sequence[Json]) -> Json:
+def section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan | None = None) -> Json:
     """What a manifest says of a query: as a user wrote it, and what operators and results mean; JSON as it is read again.
 
     plan: under the strategy `subquery`, whatever the run has: no meaning depends on a strategy.
+    holding: the same with all columns that state has, if it has more than the query reads.
     """
     found = {
         "operators": list(graph),
-        "means": {o.name: _operator(plan, o) for o in plan.operators if o.state is not State.NONE},
+        "means": {o.name: _operator(plan, o, holding or plan) for o in plan.operators if o.state is not State.NONE},
         "results": {name: _result(plan, name) for name in plan.results},
     }
     again: Json = json.loads(json.dumps(found))
     return again
 
 
-def _operator(plan: p.PhysicalPlan, operator: Operator) -> Json:
+def _operator(plan: p.PhysicalPlan, operator: Operator, holding: p.PhysicalPlan) -> Json:
     does = {key: value for key, value in operator.does.items() if key not in NOT_MEANT}
     if "functions" in does:
         does["functions"] = [sql for _, sql in does["functions"]]
-    sides = range(len(operator.schemas))
-    return {"does": does, "inputs": [_input(plan, operator.name, s, operator.needs(s, frozenset())) for s in sides]}
+    inputs = []
+    for side in range(len(operator.schemas)):
+        needed = operator.needs(side, frozenset())
+        edges = [
+            _edge(plan, edge, needed) | _computed(plan, edge, needed) for edge in plan.entering(operator.name, side)
+        ]
+        held = passed(holding, operator.name, side, needed)
+        inputs.append([{**edge, "passes": found} if found else edge for edge, found in zip(edges, held, strict=True)])
+    return {"does": does, "inputs": inputs}
+
+
+def passed(plan: p.PhysicalPlan, name: str, side: int, needed: Names) -> list[list[list[str]]]:
+    """By edge, the columns that lie in an operator's state and are only passed on by it, each with what it is."""
+    operator = plan.by_name[name]
+    columns = operator.schemas[side].names if operator.holds_tuples else []
+    hidden = {TS, SUBSTREAM, *needed}
+    return [
+        [[column, _origin(plan, edge, column)] for column in columns if column.lower() not in hidden]
+        for edge in plan.entering(name, side)
+    ]
+
+
+def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
+    """Where a column behind the steps of an edge comes from, steps that only call it otherwise left out."""
+    name = column.lower()
+    for step in reversed(edge.steps):
+        if isinstance(step, p.TableStep):
+            side, of = next(((side, of) for out, side, of in step.columns if out.lower() == name), ("l", name))
+            if side == "r":
+                return f"{of} of table {step.table}"
+            name = of.lower()
+        elif isinstance(step, p.MapStep) and name != TS:
+            sql = next((sql for out, sql in step.columns if out.lower() == name), "")
+            if not sql:
+                break
+            if (former := column_of(sql)) is None:
+                return f"{name} = {sql}"
+            name = former
+    return next((sql for out, sql in _functions(plan, edge.producer) if out.lower() == name), name)
+
+
+def _functions(plan: p.PhysicalPlan, producer: str) -> Sequence[Sequence[str]]:
+    """What a producer computes, by the names that it gives."""
+    operator = plan.by_name.get(producer)
+    found: Sequence[Sequence[str]] = operator.does.get("functions", ()) if operator else ()
+    return found
 
 
 def _result(plan: p.PhysicalPlan, name: str) -> Json:
     edges = plan.entering(name, 0)
-    return {"inputs": _input(plan, name, 0, names_of(edges[0].schema.names)), "columns": describe(edges[0].schema)}
-
-
-def _input(plan: p.PhysicalPlan, target: str, side: int, needed: Names) -> list[Json]:
-    return [_edge(plan, edge, needed) for edge in plan.entering(target, side)]
+    needed = names_of(edges[0].schema.names)
+    return {"inputs": [_edge(plan, edge, needed) for edge in edges], "columns": describe(edges[0].schema)}
 
 
 def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
@@ -66,6 +114,13 @@ def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
     read = narrow(_put_out(plan, edge), before(steps, needed))
     found = {"from": edge.producer, "steps": _steps(steps, needed), "reads": describe(read)}
     return {**found, "output": edge.output} if edge.output else found
+
+
+def _computed(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
+    """What those columns are that are read and that a producer computes: its own meaning does not say how it calls them."""
+    names = before([step for step in edge.steps if not p.is_pushed(step)], needed)
+    functions = _functions(plan, edge.producer)
+    return {"computed": [[name, sql] for name, sql in functions if name.lower() in names]} if functions else {}
 
 
 def _put_out(plan: p.PhysicalPlan, edge: p.Edge) -> pa.Schema:
@@ -89,7 +144,10 @@ def _step(step: p.Step, needed: Names) -> Json:
         return {"filter": step.sql, "words": step.text}
     if isinstance(step, p.TableStep):
         joined = [list(column) for column in step.columns if column[0].lower() in needed]
-        return {"table": step.table, "on": step.on.sql, "keep": step.keep, "columns": joined, "words": step.text}
+        read = names_of(of for _, side, of in joined if side == "r") | side_of(step.on.sql, "r")
+        types = describe(pa.schema([field for field in step.rows if field.name.lower() in read]))
+        found = {"table": step.table, "on": step.on.sql, "keep": step.keep, "columns": joined, "words": step.text}
+        return {**found, "types": types}
     columns = [[n, sql] for n, sql in step.columns if n.lower() in needed or column_of(sql) is None]
     return {"map": columns, "words": step.text}
 
@@ -118,57 +176,112 @@ def check(query: Any) -> None:
             _SOURCE(node, f"query.operators[{place}]")
         if node["operator"] == "result":
             form.having(order=form.text)(node, f"query.operators[{place}]")
+        _tables(node, f"query.operators[{place}]")
     if all(node["operator"] != "result" for node in operators):
         raise form.refuse("query.operators", "with a result", [node["operator"] for node in operators])
     for part in ("grouped", "held"):
         _LAID(query.get(part, {}), f"query.{part}")
+    form.each(form.optional(form.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
     if "means" not in query:
         return
     found = form.having(**_SECTION)(query, "query")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]
     sides += [each["inputs"] for each in found["results"].values()]
-    for name in (edge["from"] for side in sides for edge in side):
-        if name not in known:
-            raise form.refuse("query.means", f"made of {sorted(known)}", name)
+    for edge in (edge for side in sides for edge in side):
+        if edge["from"] not in known:
+            raise form.refuse("query.means", f"made of {sorted(known)}", edge["from"])
+        for key, each in ((key, each) for each in (edge, *edge["steps"]) for key in (*LATER, "passes") if key in each):
+            _COLUMNS(each[key], f"query.means.{key}")
+
+
+def _tables(node: Json, key: str) -> None:
+    """Joins with tables, wherever they are."""
+    if node["operator"] == "table":
+        form.having(table=form.optional(form.text), schema=_COLUMNS)(node, key)
+    for place, inside in enumerate(form.items(form.having(operator=form.text))(node.get("body", []), f"{key}.body")):
+        _tables(inside, f"{key}.body[{place}]")
 
 
 class Meanings:
-    """What a section says, to be held against another."""
+    """What a section says, to be held against another.
 
-    def __init__(self, section: Mapping[str, Any]) -> None:
-        self.operators: dict[str, Json] = section["means"]
+    code: by operator, the user's own code that it runs; known: those of the keys `LATER` that both have, or None for all.
+    """
+
+    def __init__(
+        self, section: Mapping[str, Any], code: Mapping[str, str] | None = None, known: Set[str] | None = None
+    ) -> None:
+        self.operators: dict[str, Json] = {
+            name: {**each, "does": unloaded(each["does"])} for name, each in section["means"].items()
+        }
         self.results: dict[str, Json] = section["results"]
         self.sources = {node["name"]: node for node in section["operators"] if node["operator"] == "source"}
         self.order = next(node["order"] for node in section["operators"] if node["operator"] == "result")
+        self._code = {name: without_loader(text) for name, text in (code or {}).items() if name in self.operators}
+        self._ignored = frozenset() if known is None else frozenset(LATER) - known
+
+    @property
+    def noted(self) -> frozenset[str]:
+        """Which of the keys `LATER` it has anywhere."""
+        sides = [side for each in self.operators.values() for side in each["inputs"]]
+        sides += [each["inputs"] for each in self.results.values()]
+        edges = [edge for side in sides for edge in side]
+        steps = [step for edge in edges for step in edge["steps"]]
+        return frozenset(key for key in LATER for each in (*edges, *steps) if key in each)
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """By operator."""
+        return self._digests({})
+
+    @cached_property
+    def coded(self) -> dict[str, str]:
+        """The same with the code that runs in it, and in all that comes to it."""
+        return self._digests(self._code)
+
+    def _digests(self, code: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name in self.operators:
-            self._digest_of(name, found)
+            self._digest_of(name, found, code)
         return {name: found[name] for name in self.operators}
 
-    def _digest_of(self, name: str, found: dict[str, str]) -> str:
+    def _digest_of(self, name: str, found: dict[str, str], code: Mapping[str, str]) -> str:
         if name not in found:
             found[name] = ""  # no operator is made of itself
             if name in self.sources:
                 found[name] = _digest(["source", source_meaning(self.sources[name])])
             else:
                 operator = self.operators[name]
-                inputs = [self._resolved(side, found) for side in operator["inputs"]]
-                found[name] = _digest([kind_of(name), operator["does"], inputs])
+                inputs = [self._resolved(side, found, code) for side in operator["inputs"]]
+                found[name] = _digest([kind_of(name), operator["does"], inputs, code.get(name)])
         return found[name]
 
-    def _resolved(self, edges: Sequence[Json], found: dict[str, str]) -> list[str]:
+    def _resolved(self, edges: Sequence[Json], found: dict[str, str], code: Mapping[str, str]) -> list[str]:
         """Edges by what they mean, not by what their producers are called."""
-        return sorted(_canonical([self._digest_of(e["from"], found), e.get("output", 0), *_carried(e)]) for e in edges)
+        return sorted(self._edge(edge, found, code) for edge in edges)
 
-    def result_digest(self, name: str) -> str:
+    def _edge(self, edge: Json, found: dict[str, str], code: Mapping[str, str]) -> str:
+        return _canonical([self._digest_of(edge["from"], found, code), edge.get("output", 0), *self._carried(edge)])
+
+    def _carried(self, edge: Json) -> list[Any]:
+        left_out = {"words", "name", *self._ignored}
+        steps = [{k: v for k, v in _unloaded_step(step).items() if k not in left_out} for step in edge["steps"]]
+        reads = [column for column in edge["reads"] if column[0] != SUBSTREAM]
+        return [steps, reads, [] if "computed" in self._ignored else edge.get("computed", [])]
+
+    def result_digest(self, name: str, *, coded: bool = False) -> str:
         """Of all that makes a result."""
         result = self.results[name]
-        return _digest([self._resolved(result["inputs"], {}), result["columns"]])
+        return _digest([self._resolved(result["inputs"], {}, self._code if coded else {}), result["columns"]])
+
+    def passed(self, name: str, side: int) -> dict[str, dict[str, list[str]]]:
+        """By column that is only passed on, and by what it is: the edges that it comes along as that, by what they mean."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for edge in self.operators[name]["inputs"][side]:
+            for column, origin in edge.get("passes", ()):
+                found.setdefault(column, {}).setdefault(origin, []).append(self._edge(edge, {}, {}))
+        return {column: {origin: sorted(edges) for origin, edges in each.items()} for column, each in found.items()}
 
     def above(self, name: str) -> set[str]:
         """The sources and operators that an operator or a result is made of."""
@@ -194,9 +307,24 @@ def kind_of(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-def _carried(edge: Json) -> list[Any]:
-    steps = [{key: value for key, value in step.items() if key not in ("words", "name")} for step in edge["steps"]]
-    return [steps, [column for column in edge["reads"] if column[0] != SUBSTREAM]]
+# --- names of the user's own code: what its file was run as is no part of them ---------------------------------------------
+
+
+def without_loader(text: str) -> str:
+    """What a class or function is called, wherever the file that has it was run from."""
+    found = _LOADED.match(text)
+    return text[found.end() :] if found else text
+
+
+def unloaded(does: Json) -> Json:
+    """What an operator does, or a rule of a split, by such names."""
+    named = {key: without_loader(does[key]) for key in ("processor",) if isinstance(does.get(key), str)}
+    rules = {key: does[key] for key in ("route", "broadcast") if isinstance(does.get(key), list) and does[key]}
+    return {**does, **named, **{key: [without_loader(str(name)), *rest] for key, (name, *rest) in rules.items()}}
+
+
+def _unloaded_step(step: Json) -> Json:
+    return {**step, "split": unloaded(step["split"])} if isinstance(step.get("split"), dict) else step
 
 
 def _digest(value: Any) -> str:

@@ -21,14 +21,17 @@ from pathlib import Path
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.engine import changing, stored
+from headrace.engine import changing, identity, stored
 from headrace.engine.begun import as_begun
 from headrace.engine.changing import Comparison
-from headrace.engine.meaning import Json, Meanings
+from headrace.engine.incomplete import Begun, begun_in, in_words, shown
+from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
-from headrace.moments import NEVER, as_datetime
+from headrace.moments import NEVER
+from headrace.operators.aggregates import WindowAggregate
 from headrace.query import nodes
+from headrace.sources.driven import driven_by_us, is_driven
 from headrace.state.folder import WriterLock
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
@@ -56,6 +59,9 @@ def migrate(
     """Make a checkpoint at `to` with which a query goes on from another's."""
     if os.path.lexists(to):
         raise QueryError(f"{str(to)!r} is there already; give a new checkpoint folder as --to")
+    old, new = checkpoint.resolve(), to.resolve()
+    if new.is_relative_to(old) or old.is_relative_to(new):
+        raise QueryError(f"{str(to)!r} and {str(checkpoint)!r} lie one in the other; give a folder beside it as --to")
     storage = open_storage(checkpoint / "state")
     storage.require()
     with StateStore(storage, read_only=True, lease=WriterLock(checkpoint / "state")) as store:
@@ -80,20 +86,36 @@ def _carried_over(
         )
     over, said = as_begun(roots, last.query["operators"])
     new = changing.described(over, ordered, order)
-    found = changing.held_against(last, over, ordered, new)
+    found = changing.held_against(store, last, over, ordered, new)
     if impossible := [*found.impossible, *_foreign(last, found, new)]:
         refused = "".join(f"\n  impossible: {line}" for line in impossible)
         raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
-    plan = compile_query(over, ordered, held=changing.held_by(found.kept, last.query))
-    complete = _complete(last, found, plan, Meanings(new))
-    lines = [*found.listed(), *found.shorter, *said, *found.said, *map(_in_words, complete.items())]
+    _check_places(last, over)
+    held = changing.held_by(found.kept, last.query)
+    plan, new = compile_query(over, ordered, held=held), changing.described(over, ordered, order, held)
+    begun = _begun(last, found, plan, Meanings(new))
+    _withheld(found, plan, begun)
+    complete = {name: time for name, time in begun.items() if name in plan.results}
+    words = [in_words(result, time) for result, time in complete.items()]
+    lines = [*found.listed(), *found.shorter, *said, *found.said, *words]
     manifest = changing.renamed(last, found, plan, new)
     manifest = _with_sources(manifest, plan, new)
     changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
     query = {**manifest.query, "changes": changes[-changing.MOST_CHANGES :]}
+    if begun := {**begun_in(query), **begun}:  # with what was incomplete before, and still is
+        query["begun"] = begun
     manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
     stored.check(manifest)
     return Migration(last.number, tuple(lines), complete), manifest
+
+
+def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
+    """Refuse what a run would: sources that go on, and read something else."""
+    origins = {name: s.origin for name, s in nodes.named_sources(*roots).items() if name in last.sources}
+    found = {name: getattr(origin, "place", None) for name, origin in origins.items()}
+    static = [name for name, origin in origins.items() if origin.bounded and not is_driven(origin)]
+    places = {name: place for name, place in found.items() if place is not None}
+    identity.check_places(last, places, driven_by_us(origins), static)
 
 
 def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
@@ -123,23 +145,36 @@ def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manife
 # --- from when on results are complete ------------------------------------------------------------------------------------
 
 
-def _complete(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meanings) -> dict[str, int | None]:
-    """By result that is new, or made by an operator that is: the first time from which on nothing is missing; None: not by
-    time alone, since it looks back further than any time, such as over a number of tuples."""
-    begins: dict[str, int | None] = {}
+def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meanings) -> Begun:
+    """By operator that is added, from when on all of its input comes to it, and by result that is new, or made by such an
+    operator, from when on nothing is missing; None: not by time alone, since something looks back further than any time,
+    such as over a number of tuples. What is made of new sources alone lacks nothing."""
+    begins: Begun = {}
+    begun: Begun = {}
     for source in plan.sources:
         known = last.sources.get(source.name)
         largest = known.largest if known else None
         begins[source.name] = NEVER if largest is None else largest + 1
     for operator in plan.operators:
         inputs = [begins[edge.producer] for edge in plan.edges if edge.target == operator.name]
-        begins[operator.name] = _latest(inputs, 0 if operator.name in found.kept else operator.looks_back)
-    complete: dict[str, int | None] = {}
+        kept = operator.name in found.kept
+        begins[operator.name] = _latest(inputs, 0 if kept else operator.looks_back)
+        if not kept and (time := _latest(inputs, 0)) is not None:
+            begun[operator.name] = time
+    added = {o.name for o in plan.operators if o.name in found.added and kind_of(o.name) != changing.ORDER}
     for result in plan.results:
-        if found.results[result] is None or any(name in found.added for name in new.above(result)):
+        if found.results[result] is None or added & new.above(result):
             inputs = [begins[edge.producer] for edge in plan.edges if edge.target == result]
-            complete[result] = _latest(inputs, 0)
-    return {result: time for result, time in complete.items() if time != NEVER}  # all its sources are new
+            begun[result] = _latest(inputs, 0)
+    return {name: time for name, time in begun.items() if time != NEVER}
+
+
+def _withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
+    """Say which windows an added aggregate does not put out."""
+    for operator in plan.operators:
+        time = begun.get(operator.name)
+        if isinstance(operator, WindowAggregate) and time is not None:
+            found.added[operator.name] += f"; windows that began before {shown(time)} are not put out"
 
 
 def _latest(inputs: Sequence[int | None], back: int | None) -> int | None:
@@ -147,19 +182,6 @@ def _latest(inputs: Sequence[int | None], back: int | None) -> int | None:
     if back is None or len(times) < len(inputs):
         return None
     return NEVER if max(times) == NEVER else max(times) + back
-
-
-def _in_words(item: tuple[str, int | None]) -> str:
-    result, time = item
-    if time is None:
-        return (
-            f"{result} begins with the state that is there; what it looks back on was not kept, however far time goes"
-        )
-    try:
-        shown = as_datetime(time).isoformat()
-    except OverflowError:
-        shown = f"{time} microseconds"
-    return f"{result} begins with the state that is there, and is complete from {shown} on"
 
 
 # --- the new folder ---------------------------------------------------------------------------------------------------------

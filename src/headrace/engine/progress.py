@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from headrace.engine.incomplete import results_in, shown
 from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts, total
@@ -101,6 +102,9 @@ class Progress:
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
     closed: bool = False  # the input has ended, and with it the checkpoint
+    incomplete: dict[str, str | None] = field(
+        default_factory=dict
+    )  # results that lack what was before their operators were added: from when on they will not; None: no time says so
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
@@ -128,6 +132,8 @@ class Progress:
         self.late, self.rejected = totals.late, totals.rejected
         self.lost = sum(taken.lost for taken in manifest.ledgers.values())
         self.versions = versions_of(manifest)
+        missing = results_in(manifest).items()
+        self.incomplete = {name: None if time is None else shown(time) for name, time in missing}
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}

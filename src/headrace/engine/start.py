@@ -311,7 +311,7 @@ def compiled(
     if plan is not None:
         if plan.slots > slots:
             raise QueryError(f"the plan is made for {plan.slots} slots, this run has {slots}; give the run as many")
-        return *deploy(plan, roots, ordered), plan
+        return *deploy(plan, roots, ordered, held), plan
     figures = _sampled(roots, ordered, strategy, slots)
     if last is not None and figures is not None:  # ranges were chosen once: blocks are grouped by them
         figures = replace(figures, bounds={})
@@ -325,7 +325,7 @@ def compiled(
     physical = compile_query(roots, ordered, strategy, routers, held)
     shown = with_routers(shown, routers)
     if strategy == "operator" and figures is not None:  # slots by share
-        return *deploy(shown, roots, ordered), shown
+        return *deploy(shown, roots, ordered, held), shown
     return physical, None, shown
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.durations import format_duration
@@ -30,6 +30,11 @@ class WindowAggregate(GroupedOperator, Appended):
 
     window: int
     every: int
+    begins: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
+
+    def last_closed(self, before: int) -> int:
+        """A watermark by which windows ended that were put out, or never are, since they began too early."""
+        return before if self.begins is None else max(before, self.begins + self.window - 1)
 
     @property
     def arranged(self) -> Arranged:

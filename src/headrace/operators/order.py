@@ -18,6 +18,10 @@ class OrderOperator(Sequential):
         yield 0, released
 
     @property
+    def looks_back(self) -> int:
+        return 0  # a result waits, and is what it was
+
+    @property
     def relays(self) -> bool:
         return False
 

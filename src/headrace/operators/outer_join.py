@@ -206,6 +206,10 @@ class AloneOperator(Appended):
         return None  # the join has it
 
     @property
+    def looks_back(self) -> int:
+        return 0  # the join does
+
+    @property
     def trims_by_arrival(self) -> bool:
         return False
 

@@ -43,7 +43,7 @@ class PaneAggregateOperator(WindowAggregate):
 
     def run(self, slot: Slot) -> Results:
         if (held := open_windows(slot)) is not None:
-            yield 0, aggregate.close_panes(self, held, slot.before[0], slot.after[0])
+            yield 0, aggregate.close_panes(self, held, self.last_closed(slot.before[0]), slot.after[0])
 
 
 def open_windows(slot: Slot) -> pa.Table | None:

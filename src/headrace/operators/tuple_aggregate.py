@@ -43,4 +43,4 @@ class TupleAggregateOperator(WindowAggregate):
 
     def run(self, slot: Slot) -> Results:
         if (held := open_windows(slot)) is not None:
-            yield 0, aggregate.close_tuples(self, held, slot.before[0], slot.after[0])
+            yield 0, aggregate.close_tuples(self, held, self.last_closed(slot.before[0]), slot.after[0])

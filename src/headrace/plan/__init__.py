@@ -87,6 +87,7 @@ class TableStep:
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
     schema: pa.Schema
     text: str
+    rows: pa.Schema  # of the table
 
 
 Step = MapStep | FilterStep | SplitStep | TableStep

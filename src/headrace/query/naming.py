@@ -14,14 +14,14 @@ Names = frozenset[str]  # in lower case, without the prefixes that joins give
 
 def named_in(roots: Sequence[nodes.Node]) -> Names:
     """What stands in expressions, and in lists of columns."""
-    return frozenset(_unprefixed(_named(roots)))
+    return frozenset(unprefixed(_named(roots)))
 
 
 def read_by(roots: Sequence[nodes.Node]) -> Names:
     """The same, what is in results, and what processors are given: without these the answer is another. What only says in
     which order tuples come is not looked at."""
     given = [node.body.root for node in nodes.walk(*roots) if isinstance(node, nodes.Apply)]
-    return named_in(roots) | frozenset(_unprefixed(name for node in [*roots, *given] for name in node.schema.names))
+    return named_in(roots) | frozenset(unprefixed(name for node in [*roots, *given] for name in node.schema.names))
 
 
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _texts(node: nodes.Node) -> list[str]:
     return []
 
 
-def _unprefixed(names: Iterable[str]) -> Iterator[str]:
+def unprefixed(names: Iterable[str]) -> Iterator[str]:
     """However often a join gave a prefix."""
     yield TS
     for name in (name.lower() for name in names):

@@ -267,6 +267,7 @@ def _condition(progress: Progress) -> Table:
         ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
         *tables(progress),
         *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
+        *((name, Text(words, "yellow")) for name, words in incomplete(progress)),
         *(
             (name, Text(f"pairs: {how}", "yellow" if "DuckDB, one" in how else ""))
             for name, how in progress.joins.items()
@@ -314,6 +315,14 @@ def tables(progress: Progress) -> list[tuple[str, str]]:
 def versions(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
     """Which version of the tables that streams are joined with is used, and whether it could be read."""
     return [(name, _version(each)) for name, each in found.items()]
+
+
+def incomplete(progress: Progress) -> list[tuple[str, str]]:
+    """Results that begin with a state that was there, and lack something yet."""
+    return [
+        (name, "not complete, however far time goes" if time is None else f"complete from {time} on")
+        for name, time in progress.incomplete.items()
+    ]
 
 
 def _version(found: VersionFigures) -> str:

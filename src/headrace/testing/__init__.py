@@ -75,7 +75,7 @@ class LocalRun:
         if plan is None:
             self.plan = compile_query(begun.roots, sorts, strategy, held=begun.held)
         else:
-            self.plan, layouts = deploy(plan, begun.roots, sorts)
+            self.plan, layouts = deploy(plan, begun.roots, sorts, begun.held)
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
         names = [*(f"late:{s.name}" for s in self.plan.sources), *(place.name for place in places.of(self.plan))]
         self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
