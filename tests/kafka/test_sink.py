@@ -88,7 +88,7 @@ class Full:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self._room, self._held = False, 3
+        self._room, self._held = False, 100
 
     def produce(self, topic: str, *_: Any, **__: Any) -> None:
         if not self._room:
