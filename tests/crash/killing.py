@@ -281,7 +281,7 @@ class KillingParts:
         return sink
 
 
-def _write_half(table: pa.Table, path: Path) -> None:
+def _write_half(table: pa.Table, path: Path, **_: object) -> None:
     written = pa.BufferOutputStream()
     write_table(table, written)
     whole = written.getvalue().to_pybytes()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import plan as p
+from headrace.compile.together import together
 from headrace.control.controller import Controller
 from headrace.control.load import GroupLoad
 from headrace.control.record import Decision
@@ -91,6 +92,12 @@ class Adapting:
             own = leader.handed_on() if leader else self._layout(operator, groups, state.get(operator.name))
             found[operator.name] = own
         return found
+
+    def together(self, layouts: Mapping[str, Layout]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
+        """The plan of an epoch with these layouts, and its layouts: who may share slots in it does."""
+        plan = together(self.plan, lambda name: layouts[name].whole)
+        shared = {o.name: layouts[o.follows].handed_on() for o in plan.operators if o.beside and o.follows}
+        return plan, {**layouts, **shared}
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)

@@ -308,14 +308,15 @@ class Driver:
         number = last.number + 1 if last else 0
         clocks = self._clocks(idle, quiet)
         state = dict(last.operators) if last else {}
+        plan, layouts = self.adapting.together(self.adapting.layouts(groups, state))
         return Epoch(
-            plan=self.plan,
+            plan=plan,
             number=number,
             folder=self.store.storage.uri,
             slots=slots,
             groups=groups,
             clocks=clocks,
-            layouts=self.adapting.layouts(groups, state),
+            layouts=layouts,
             state=state,
             tables=self.versions.of_epoch(number),
             largest=last.splits if last else {},

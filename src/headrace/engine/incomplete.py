@@ -16,7 +16,6 @@ from typing import Any
 from headrace import plan as p
 from headrace.engine.watermarks import Clock, input_watermarks, operator_watermarks
 from headrace.moments import as_datetime
-from headrace.operators.aggregates import WindowAggregate
 from headrace.state.manifest import Manifest
 
 Begun = dict[str, int | None]
@@ -51,9 +50,7 @@ def since(plan: p.PhysicalPlan, begun: Mapping[str, int | None]) -> p.PhysicalPl
     """The plan, whose aggregates over time windows know from when on they have all of their input."""
     if not begun:
         return plan
-    windows = {o.name: o for o in plan.operators if isinstance(o, WindowAggregate)}
-    told = {name: replace(operator, begins=begun.get(name)) for name, operator in windows.items()}
-    return replace(plan, operators=tuple(told.get(operator.name, operator) for operator in plan.operators))
+    return replace(plan, operators=tuple(operator.since(begun.get(operator.name)) for operator in plan.operators))
 
 
 def shown(time: int) -> str:

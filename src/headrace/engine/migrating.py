@@ -29,7 +29,6 @@ from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.moments import NEVER
-from headrace.operators.aggregates import WindowAggregate
 from headrace.query import nodes
 from headrace.sources.driven import driven_by_us, is_driven
 from headrace.state.folder import WriterLock
@@ -173,7 +172,7 @@ def _withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
     """Say which windows an added aggregate does not put out."""
     for operator in plan.operators:
         time = begun.get(operator.name)
-        if isinstance(operator, WindowAggregate) and time is not None:
+        if time is not None and operator.since(time) is not operator:
             found.added[operator.name] += f"; windows that began before {shown(time)} are not put out"
 
 

@@ -82,7 +82,6 @@ class Progress:
     late: int = 0
     rejected: int = 0
     failed: int = 0  # with errors="keep": once for every step that a tuple failed in
-    lost: int = 0  # offsets of topics that retention removed before they were read, with gaps="count"
     accepted: int = 0
     sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
     results: dict[str, int] = field(default_factory=dict)  # results out, by result
@@ -102,6 +101,7 @@ class Progress:
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
     closed: bool = False  # the input has ended, and with it the checkpoint
+    lost: int = 0  # offsets of topics that retention removed before they were read, with gaps="count"
     incomplete: dict[str, str | None] = field(
         default_factory=dict
     )  # results that lack what was before their operators were added: from when on they will not; None: no time says so

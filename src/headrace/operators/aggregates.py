@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from headrace.durations import format_duration
 from headrace.moments import FOREVER, NEVER, minus
@@ -31,6 +31,9 @@ class WindowAggregate(GroupedOperator, Appended):
     window: int
     every: int
     begins: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
+
+    def since(self, time: int | None) -> Self:
+        return replace(self, begins=time)
 
     def last_closed(self, before: int) -> int:
         """A watermark by which windows ended that were put out, or never are, since they began too early."""

@@ -226,6 +226,15 @@ class Operator(ABC):
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
 
+    def since(self, time: int | None) -> Self:
+        """The same, to which all of its input came from a time on (None: all there is), if that makes a difference to it."""
+        return self
+
+    @property
+    def beside(self) -> str:
+        """An operator in whose slots it can run whenever all of each of its groups is in one; none: by itself."""
+        return ""
+
     @property
     def only_exact(self) -> bool:
         """Whether best effort would make results of it that are wrong, instead of fewer."""

@@ -7,7 +7,8 @@
 Invariant: a pair is met in one place, in the epoch in which its later tuple arrives, and marked there and then. The time of
 a side's marks is that of the other side less the window: in the epoch in which it passes a tuple, every pair of that tuple
 has been met, and every mark been sent to the one slot that has the tuple's group behind the join. So it does not matter
-where pairs are met, in how many slots, and under which layouts. No tuple is held longer than an inner join holds it.
+where pairs are met, in how many slots, and under which layouts; where all of a group is in one slot, that slot does both, and
+nothing is sent (`beside`). No tuple is held longer than an inner join holds it.
 """
 
 from __future__ import annotations
@@ -182,6 +183,10 @@ class AloneOperator(Appended):
     @property
     def may_follow(self) -> bool:
         return False  # a hot key of the join may be in several slots
+
+    @property
+    def beside(self) -> str:
+        return self.joined if self.by else ""
 
     @property
     def placement(self) -> Placement | None:

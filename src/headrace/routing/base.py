@@ -88,6 +88,11 @@ class Layout(ABC):
     def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         """Groups of which a slot reads a part: (group, which, of how many)."""
 
+    @property
+    @abstractmethod
+    def whole(self) -> bool:
+        """Whether all of a group, of both sides, is in one slot."""
+
     @abstractmethod
     def handed_on(self) -> Layout:
         """How results lie in these slots, for an operator that shares them."""

@@ -140,6 +140,10 @@ class Diagonal(Layout):
         """The slot of a pair of groups that is in one."""
         return self.owner[left] if left == right and left not in self.split else None
 
+    @property
+    def whole(self) -> bool:
+        return not self.splits
+
     def handed_on(self) -> Diagonal:
         """Results of a split group would lie in several slots."""
         if self.splits:

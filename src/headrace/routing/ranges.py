@@ -119,6 +119,10 @@ class Ranges(Layout):
     def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         return []
 
+    @property
+    def whole(self) -> bool:
+        return False
+
     def handed_on(self) -> Layout:
         raise QueryError("no operator can share the slots of a join by ranges")
 

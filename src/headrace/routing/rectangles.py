@@ -70,6 +70,10 @@ class Rectangles(Layout):
                 return slot
         return None
 
+    @property
+    def whole(self) -> bool:
+        return False
+
     def handed_on(self) -> Diagonal:
         """Every group where its pair with itself is met: how the results of an equality join lie in these slots."""
         owners = tuple(self.slot_of(group, group) for group in range(self.total))

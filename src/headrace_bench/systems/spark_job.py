@@ -53,8 +53,8 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
-    if task["kind"] == "session":  # which ends before a tuple that is a gap behind, where ours includes it
-        window = F.session_window("ts", f"{1000 * task['gap'] + 1} milliseconds").alias("window")
+    if task["kind"] == "session":  # a tuple that is just a gap behind is in it, as in ours
+        window = F.session_window("ts", f"{task['gap']} seconds").alias("window")
         found = streams[0].groupBy(window, "key")
         found = found.agg(F.max("ts").alias("window_end"), F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "window_end", "key", "n", "mean")

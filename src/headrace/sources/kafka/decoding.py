@@ -70,24 +70,23 @@ class Decoder(ABC):
         if not parts:
             return _as_plain(wanted.empty_table()), wrong
         tables = [
-            self._with_time(table, [messages[at] for at in places], counts, wanted) for table, places, counts in parts
+            _with_time(table, [messages[at] for at in places], counts) if WRITTEN in columns else table
+            for table, places, counts in parts
         ]
-        return pa.concat_tables(tables), wrong
+        return pa.concat_tables(table.select(wanted.names) for table in tables), wrong
 
     @abstractmethod
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         """These fields of messages, in plain types."""
 
-    def _with_time(
-        self, table: pa.Table, messages: Sequence[Any], counts: Sequence[int] | None, wanted: pa.Schema
-    ) -> pa.Table:
-        if WRITTEN in wanted.names:
-            times = _times(messages)
-            if counts is not None:
-                rows = [place for place, count in enumerate(counts) for _ in range(count)]
-                times = times.take(pa.array(rows, pa.int64()))
-            table = table.append_column(WRITTEN, times)
-        return table.select(wanted.names)
+
+def _with_time(table: pa.Table, messages: Sequence[Any], counts: Sequence[int] | None) -> pa.Table:
+    """With when they were written; counts: rows of each, if not one."""
+    times = _times(messages)
+    if counts is not None:
+        rows = [place for place, count in enumerate(counts) for _ in range(count)]
+        times = times.take(pa.array(rows, pa.int64()))
+    return table.append_column(WRITTEN, times)
 
 
 def _as_plain(table: pa.Table) -> pa.Table:
@@ -148,9 +147,11 @@ class Json(Decoder):
         lines: list[bytes] = []
         wrong: Wrong = []
         for place, message in enumerate(messages):
-            line = _line(message.value())
+            value = message.value()
+            plain = type(value) is bytes and value[:1] == b"{" and value[-1:] == b"}" and b"\n" not in value
+            line = value if plain else _line(value)
             if line is None:
-                wrong.append((place, _no_object(message.value())))
+                wrong.append((place, _no_object(value)))
             else:
                 good.append(place)
                 lines.append(line)
@@ -175,11 +176,9 @@ class Json(Decoder):
 
 def _line(value: Any) -> bytes | None:
     """A message on one line, if it can be an object at all: outside of texts a newline means nothing, within it is wrong."""
-    line = _bytes(value) or b""
+    line = (_bytes(value) or b"").strip()
     if line[:1] != b"{" or line[-1:] != b"}":
-        line = line.strip()
-        if line[:1] != b"{" or line[-1:] != b"}":
-            return None
+        return None
     return line if b"\n" not in line else line.replace(b"\n", b" ") if _is_json(line) else None
 
 

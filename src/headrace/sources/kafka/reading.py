@@ -118,7 +118,7 @@ class KafkaReader:
     def _messages(self, consumer: Any, pieces: Sequence[Piece]) -> Iterator[_Gathered]:
         """Of pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
         at = confluent().TopicPartition
-        open_ = {piece.place: _Reading(piece) for piece in pieces}
+        open_: dict[tuple[str, int], _Reading] = {piece.place: _Reading(piece) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
         consumer.resume([at(*place) for place in open_])  # a round before may have paused them
         glances, positions = 0, dict.fromkeys(open_, -1)
@@ -126,11 +126,11 @@ class KafkaReader:
             glances += 1
             left = sum(each.left for each in open_.values())
             for message in self._some(consumer, min(left, AT_ONCE)):
-                place, error = Place(message.topic(), message.partition()), message.error()
-                if error is not None:
-                    self._judge(error, open_.get(place))
-                elif place in open_:
-                    open_[place].add(message)
+                reading = open_.get((message.topic(), message.partition()))
+                if (error := message.error()) is not None:
+                    self._judge(error, reading)
+                elif reading is not None:
+                    reading.add(message)
                     glances = 0
             yield from _too_much(open_)
             for found in consumer.position([at(*place) for place in open_]):
@@ -172,13 +172,13 @@ def _rounds(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield [piece for piece in together if piece is not None]
 
 
-def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[_Gathered]:
+def _too_much(readings: Mapping[tuple[str, int], _Reading]) -> Iterator[_Gathered]:
     """What must not stay in memory: the largest first, until the rest is little."""
     while sum(each.bytes for each in readings.values()) > HELD:
         yield max(readings.values(), key=lambda each: each.bytes).hand_on()
 
 
-def _first(readings: Mapping[Place, _Reading]) -> _Reading:
+def _first(readings: Mapping[tuple[str, int], _Reading]) -> _Reading:
     return next(iter(readings.values()))
 
 

@@ -1,0 +1,39 @@
+"""Operators that may share the slots of another in this epoch, though not in every one: an exchange less.
+
+    beside   an operator whose tuples lie in the groups of another (`Operator.beside`), and that may take over its results in the
+             same slot as long as all of a group is in one: where a layout splits a hot group, it is a stage of its own
+
+Invariant: the plan is the same but for stages and for who follows whom, neither of which state depends on. So it may be another
+from one epoch to the next, as layouts may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headrace import plan as p
+from headrace.operators.base import Operator
+
+
+def together(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
+    """The plan of an epoch in which all of each group of an operator is in one slot, or not."""
+    if not any(operator.beside for operator in plan.operators):
+        return plan
+    usual = _staged(plan, lambda _: False)
+    if [operator.stage for operator in usual.operators] != [operator.stage for operator in plan.operators]:
+        return plan  # its strategy keeps operators apart
+    return _staged(plan, is_whole)
+
+
+def _staged(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
+    done: dict[str, Operator] = {}
+    for operator in plan.operators:
+        behind = [edge.producer for edge in plan.edges if edge.target == operator.name]
+        latest = max((done[name].stage for name in behind if name in done), default=0)
+        shares = bool(operator.beside) and done[operator.beside].stage == latest and is_whole(operator.beside)
+        if shares:
+            done[operator.name] = replace(operator, stage=latest, follows=operator.beside)
+        else:
+            done[operator.name] = replace(operator, stage=latest if operator.follows else latest + 1)
+    return replace(plan, operators=tuple(done.values()))

@@ -1,0 +1,54 @@
+"""Operators that share the slots of another only in epochs in which all of each group is in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.compile import compile_query
+from headrace.compile.together import together
+from headrace.plan import PhysicalPlan
+from headrace.stream import Stream, node_of
+
+from . import queries
+
+
+def plan_of(query: Stream, strategy: str = "subquery") -> PhysicalPlan:
+    return compile_query([node_of(query)], strategy=strategy)
+
+
+def stages(plan: PhysicalPlan) -> dict[str, int]:
+    return {operator.name: operator.stage for operator in plan.operators}
+
+
+def outer(on: str = "l.caller = r.phone", how: str = "left") -> Stream:
+    return queries.calls().join(queries.suspects(), on=on, within="60 seconds", how=how)
+
+
+@pytest.mark.parametrize(("how", "alone"), [("left", 1), ("right", 1), ("full", 2)])
+def test_tuples_without_a_partner_are_found_where_pairs_are_met(how: str, alone: int) -> None:
+    plan = plan_of(outer(how=how))
+    names = [f"alone-{number + 1}" for number in range(alone)]
+    assert stages(plan) == {"join-1": 1, **dict.fromkeys(names, 2)}
+    shared = together(plan, lambda name: True)
+    assert stages(shared) == {"join-1": 1, **dict.fromkeys(names, 1)}
+    assert {shared.by_name[name].follows for name in names} == {"join-1"}
+    assert stages(together(plan, lambda name: False)) == stages(plan)
+    assert plan.edges == shared.edges
+
+
+def test_what_is_behind_moves_up() -> None:
+    plan = plan_of(outer().aggregate(by=["callee"], window="1 minute", n="count(*)"))
+    assert stages(plan) == {"join-1": 1, "alone-1": 2, "aggregate-1": 3}
+    assert stages(together(plan, lambda name: True)) == {"join-1": 1, "alone-1": 1, "aggregate-1": 2}
+
+
+@pytest.mark.parametrize(
+    ("query", "strategy"),
+    [
+        (outer("l.caller <> r.phone"), "subquery"),  # without an equality pairs of a group are met everywhere
+        (queries.figure_1(), "subquery"),
+    ],
+)
+def test_others_stay_as_they_are(query: Stream, strategy: str) -> None:
+    plan = plan_of(query, strategy)
+    assert stages(together(plan, lambda name: True)) == stages(plan)
