@@ -55,6 +55,15 @@ run = stream.start(hr.sinks.memory(), checkpoint="ck", epoch="0 seconds", show=F
 wait_for(lambda: run.progress.epoch >= 1)
 """
 
+FAIL = """
+rows = spark.createDataFrame([("no number", 0)], "t string, s long").selectExpr("t", "timestamp_seconds(s) ts")
+try:
+    hr.stream(rows, time="ts", name="a").map(n="cast(t as integer)").collect(slots=1)
+    sys.exit("it did not fail")
+except hr.DataError:
+    pass
+"""
+
 
 def left_by(script: str, folder) -> str:
     """What a program writes on standard error, its JVM and Python workers included."""
@@ -67,6 +76,10 @@ def left_by(script: str, folder) -> str:
     )
     assert done.returncode == 0, done.stderr
     return "\n".join(line for line in done.stderr.splitlines() if any(word in line for word in TROUBLE))
+
+
+def test_a_tuple_that_fails_is_an_error_and_no_log_of_spark(tmp_path):
+    assert left_by(FAIL, tmp_path) == ""
 
 
 @pytest.mark.smoke
