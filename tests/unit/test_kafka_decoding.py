@@ -32,6 +32,9 @@ class Message:
     def __init__(self, value: bytes | None, offset: int = 0, when: int = 1_772_366_400_000, kind: int = 1) -> None:
         self._value, self._offset, self._when = value, offset, (kind, when)
 
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
     def value(self) -> bytes | None:
         return self._value
 
@@ -124,6 +127,12 @@ def test_poison_that_fits_together_is_still_poison():
         alone = [rows("json", value) for value in chosen]
         assert found == [row for one, _ in alone for row in one]
         assert [place for place, _ in wrong] == [place for place, (_, bad) in enumerate(alone) if bad]
+
+
+def test_halves_of_an_object_do_not_pass_as_the_message_that_another_has_too_many():
+    halves = (b'{"n": 1, "o": [{}', b", {}]}")
+    found, wrong = rows("json", *halves, b'{"n": 2} {"n": 3}')
+    assert found == [] and [place for place, _ in wrong] == [0, 1, 2]
 
 
 def test_a_reason_does_not_tell_what_stands_in_the_message():

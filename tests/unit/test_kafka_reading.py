@@ -97,12 +97,14 @@ def found(reads: Sequence[Any]) -> dict[str, list[int]]:
     return parts
 
 
+@pytest.mark.parametrize("at_once", [1, 5, 10_000])
 @pytest.mark.parametrize("held", [0, 30, 200, 1 << 20])
 def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_and_in_order(
-    held: int, monkeypatch: pytest.MonkeyPatch
+    held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Ranges with gaps, of which the last messages may be missing, and what lies around them."""
     monkeypatch.setattr(reading, "HELD", held)
+    monkeypatch.setattr(reading, "AT_ONCE", at_once)
     p, q = range(60), [offset for offset in range(90) if offset % 3]
     consumer = Consumer([*numbered(P, p), *numbered(Q, q)], {P: 60, Q: 99})
     pieces = [Piece("t", 0, 10, 40, 1), Piece("t", 1, 30, 95, 1), Piece("t", 0, 40, 50, 1)]
@@ -114,15 +116,30 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
     assert all(each.bytes <= held + 7 * size for each in reads)
 
 
-def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "HELD", 100)
+@pytest.mark.parametrize(("held", "at_once"), [(100, 10_000), (1 << 20, 3)])
+def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(
+    held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "HELD", held)
+    monkeypatch.setattr(reading, "AT_ONCE", at_once)
     messages = numbered(P, range(50))
-    messages[33] = Message(P, 33, b"no")
+    messages[33], messages[41] = Message(P, 33, b"no"), Message(P, 41, b"neither")
     with pytest.raises(SourceError, match="the message at offset 33 of partition t/0"):
         read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1))
     kept = read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1), keep=True)
-    assert [each.unread.tuples["offset"].to_pylist() for each in kept if each.unread] == [[33]]
-    assert found(kept) == {"t/0": [n for n in range(50) if n != 33]}
+    unread = [each.unread for each in kept if each.unread]
+    assert [offset for each in unread for offset in each.tuples["offset"].to_pylist()] == [33, 41]
+    assert [len(each.why) for each in unread] == [each.tuples.num_rows for each in unread]
+    assert found(kept) == {"t/0": [n for n in range(50) if n not in (33, 41)]}
+
+
+def test_an_offset_that_comes_twice_at_once_is_seen():
+    class Stammering(Consumer):
+        def consume(self, count: int, seconds: float) -> list[Message]:
+            return [self._messages[0], self._messages[0]]
+
+    with pytest.raises(SourceError, match=r"offset 0 came after 0; nothing was committed"):
+        read(Stammering(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
 
 
 def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(monkeypatch: pytest.MonkeyPatch):

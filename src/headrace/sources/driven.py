@@ -37,6 +37,10 @@ class Unread:
     def reasons(self) -> list[str]:
         return list(self.why)
 
+    @staticmethod
+    def together(parts: Sequence[Unread]) -> Unread:
+        return Unread(pa.concat_tables(each.tuples for each in parts), tuple(why for each in parts for why in each.why))
+
 
 @dataclass(frozen=True)
 class Read:

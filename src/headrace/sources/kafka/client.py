@@ -73,6 +73,7 @@ class Servers:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 10,  # what is read is there; the next range waits for an answer that is late
+                "fetch.queue.backoff.ms": 10,  # once 100,000 messages wait here, the client would ask no more for a second
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "max.poll.interval.ms": 86_400_000,  # between two windows a task may work for long
             }

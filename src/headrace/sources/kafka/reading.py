@@ -12,9 +12,14 @@ may come in several goes, in order, each of its messages in one of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from headrace.errors import SourceAway, SourceError
 from headrace.sources.driven import Read, Unread, Wanted
@@ -23,9 +28,10 @@ from headrace.sources.kafka.decoding import MESSAGE, Decoder, as_messages
 
 AT_ONCE = 10_000  # messages asked for at a time
 HELD = 32 << 20  # bytes of messages that are gathered before some are handed on
-GLANCE = 0.05  # seconds that are waited for them: a range may end without a message
+GLANCE = 0.01  # seconds that are waited for them: a range may end without a message, and then nobody comes
 STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
 GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+_ERROR, _KEY = methodcaller("error"), methodcaller("key")
 
 
 @dataclass(frozen=True)
@@ -47,44 +53,71 @@ class Piece:
         return f"partition {self.place.name}, offsets {self.start} to {self.stop - 1}"
 
 
-class _Gathered(NamedTuple):
-    """Messages of a piece, all or some."""
+class _Rows(NamedTuple):
+    """Of some messages."""
 
-    piece: Piece
-    messages: list[Any]
-    bytes: int
+    table: pa.Table
+    unread: Unread | None
+    arrived: float | None  # when the last of them was written
 
 
 class _Reading:
-    """A piece that is being read."""
+    """A piece that is being read.
 
-    def __init__(self, piece: Piece) -> None:
+    Messages become rows a few thousand at a time: a hundred thousand of them would be a hundred thousand objects, which the
+    garbage collector looks through again and again.
+    """
+
+    def __init__(self, piece: Piece, rows: Callable[[list[Any], Place], _Rows]) -> None:
         self.piece, self.done = piece, False
         self.newest = piece.start - 1  # offset of the last message that came
         self.bytes = 0  # of those that were not handed on yet
+        self._to_rows = rows
         self._messages: list[Any] = []
+        self._rows: list[_Rows] = []
 
     @property
     def left(self) -> int:
         """Offsets that may still come."""
         return self.piece.stop - 1 - self.newest
 
-    def add(self, message: Any) -> None:
-        offset = message.offset()
-        if offset <= self.newest:
-            raise SourceError(f"{self.piece.words}: offset {offset} came after {self.newest}; nothing was committed")
-        if offset >= self.piece.stop:
+    def add(self, messages: list[Any]) -> None:
+        offsets = [message.offset() for message in messages]
+        for before, offset in itertools.pairwise([self.newest, *offsets]):
+            if offset <= before:
+                raise SourceError(f"{self.piece.words}: offset {offset} came after {before}; nothing was committed")
+        if offsets[-1] >= self.piece.stop:
             self.done = True
-            return
-        self.newest = offset
-        self.bytes += len(message.value() or b"") + len(message.key() or b"")
-        self._messages.append(message)
+            del messages[bisect_left(offsets, self.piece.stop) :]
+            if not messages:
+                return
+        self.newest = messages[-1].offset()
+        self.bytes += sum(map(len, messages)) + sum(len(key) for key in map(_KEY, messages) if key)
+        self._messages += messages
+        if len(self._messages) >= AT_ONCE:
+            self._decode()
 
-    def hand_on(self) -> _Gathered:
+    def _decode(self) -> None:
+        if self._messages:
+            self._rows.append(self._to_rows(self._messages, self.piece.place))
+            self._messages = []
+
+    def hand_on(self) -> Read:
         """What came since the last time."""
-        found = _Gathered(self.piece, self._messages, self.bytes)
-        self._messages, self.bytes = [], 0
-        return found
+        self._decode()
+        found, size, piece = self._rows, self.bytes, self.piece
+        self._rows, self.bytes = [], 0
+        if not found:
+            found = [self._to_rows([], piece.place)]
+        unread = [each.unread for each in found if each.unread is not None]
+        return Read(
+            pa.concat_tables(each.table for each in found),
+            found[-1].arrived,
+            piece.words,
+            piece.place.name,
+            Unread.together(unread) if unread else None,
+            size,
+        )
 
 
 @dataclass(frozen=True)
@@ -100,37 +133,34 @@ class KafkaReader:
         consumer = self.servers.consumer()
         try:
             for together in _rounds(pieces):
-                for gathered in self._messages(consumer, together):
-                    yield self._rows(gathered, columns, keep)
+                yield from self._round(consumer, together, partial(self._rows, columns=columns, keep=keep))
         finally:
             consumer.close()
 
-    def _rows(self, gathered: _Gathered, columns: Sequence[str], keep: bool) -> Read:
-        messages, place = gathered.messages, gathered.piece.place
+    def _rows(self, messages: list[Any], place: Place, columns: Sequence[str], keep: bool) -> _Rows:
         table, wrong = self.decoder.rows(messages, columns)
         unread = None
         if wrong:
             if not keep:
                 raise _unreadable(messages[wrong[0][0]], place, wrong[0][1])
             unread = Unread(as_messages([messages[at] for at, _ in wrong], MESSAGE), tuple(why for _, why in wrong))
-        return Read(table, _arrived(messages), gathered.piece.words, place.name, unread, gathered.bytes)
+        return _Rows(table, unread, _arrived(messages))
 
-    def _messages(self, consumer: Any, pieces: Sequence[Piece]) -> Iterator[_Gathered]:
-        """Of pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
+    def _round(
+        self, consumer: Any, pieces: Sequence[Piece], rows: Callable[[list[Any], Place], _Rows]
+    ) -> Iterator[Read]:
+        """Pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
         at = confluent().TopicPartition
-        open_: dict[tuple[str, int], _Reading] = {piece.place: _Reading(piece) for piece in pieces}
+        open_: dict[Place, _Reading] = {piece.place: _Reading(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
         consumer.resume([at(*place) for place in open_])  # a round before may have paused them
         glances, positions = 0, dict.fromkeys(open_, -1)
         while open_:
             glances += 1
             left = sum(each.left for each in open_.values())
-            for message in self._some(consumer, min(left, AT_ONCE)):
-                reading = open_.get((message.topic(), message.partition()))
-                if (error := message.error()) is not None:
-                    self._judge(error, reading)
-                elif reading is not None:
-                    reading.add(message)
+            for place, messages in self._some(consumer, min(left, AT_ONCE), open_):
+                if place in open_:
+                    open_[place].add(messages)
                     glances = 0
             yield from _too_much(open_)
             for found in consumer.position([at(*place) for place in open_]):
@@ -144,12 +174,19 @@ class KafkaReader:
             if glances * GLANCE > STUCK:
                 raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
 
-    def _some(self, consumer: Any, count: int) -> list[Any]:
+    def _some(self, consumer: Any, count: int, open_: Mapping[Place, _Reading]) -> Iterator[tuple[Place, list[Any]]]:
+        """Messages that have come, by partition."""
         try:
             found: list[Any] = consumer.consume(count, GLANCE)
         except confluent().KafkaException as error:
             raise SourceError(f"Kafka cannot be read: {self.servers.words(error)}") from None
-        return found
+        if any(map(_ERROR, found)):
+            for message in found:
+                if (error := message.error()) is not None:
+                    self._judge(error, open_.get(Place(*_place(message))))
+            found = [message for message in found if message.error() is None]
+        for place, messages in itertools.groupby(found, _place):
+            yield Place(*place), list(messages)
 
     def _judge(self, error: Any, reading: _Reading | None) -> None:
         """What will pass is waited for; what will not is named."""
@@ -172,13 +209,17 @@ def _rounds(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield [piece for piece in together if piece is not None]
 
 
-def _too_much(readings: Mapping[tuple[str, int], _Reading]) -> Iterator[_Gathered]:
+def _place(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()  # no `Place`: it is asked of every message
+
+
+def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[Read]:
     """What must not stay in memory: the largest first, until the rest is little."""
     while sum(each.bytes for each in readings.values()) > HELD:
         yield max(readings.values(), key=lambda each: each.bytes).hand_on()
 
 
-def _first(readings: Mapping[tuple[str, int], _Reading]) -> _Reading:
+def _first(readings: Mapping[Place, _Reading]) -> _Reading:
     return next(iter(readings.values()))
 
 
