@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from headrace import duck
 from headrace.errors import ExpressionError
-from headrace.expressions.tree import Tree, columns_of, nested, parse, to_sql, walk
+from headrace.expressions.tree import KNOWN, Tree, columns_of, nested, parse, to_sql, walk
 from headrace.given import instead_of_text, named
 from headrace.types import plain_type
 
@@ -207,14 +207,19 @@ def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by:
 def duck_type(
     sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
 ) -> duck.Type:
-    tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes.items()}
-    group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
     try:
-        return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
+        return _bound_type(sql, tuple(scopes.items()), by)
     except duckdb.Error as error:
         reason = str(error).split("\n\n")[0].split("\tCandidate")[0].replace("\n", " ").strip()
         columns = "; ".join(f"{a + ': ' if a else ''}{_listing(s)}" for a, s in scopes.items())
         raise ExpressionError(f"{what} = {text!r} does not fit the stream: {reason}; columns: {columns}") from None
+
+
+@functools.lru_cache(maxsize=KNOWN)
+def _bound_type(sql: str, scopes: tuple[tuple[str, pa.Schema], ...], by: tuple[str, ...]) -> duck.Type:
+    tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes}
+    group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
+    return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
 
 
 def _listing(schema: pa.Schema) -> str:

@@ -16,6 +16,7 @@ Tree = dict[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+KNOWN = 1_024  # answers of DuckDB about texts that are kept: a query is built of the same ones again and again
 DEEPEST = 20_000  # calls within each other; a sum of a thousand terms is a tree of a thousand levels
 _recursing = threading.RLock()  # the limit is the interpreter's
 
@@ -42,7 +43,7 @@ def nested(check: Callable[P, R]) -> Callable[P, R]:
 
 
 def parse(text: str, what: str) -> Tree:
-    statement = json.loads(duck.rows("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"])[0][0])
+    statement = json.loads(_serialised(text))
     if statement.get("error"):
         raise ExpressionError(f"{what} = {text!r} is not an expression: {statement.get('error_message')}")
     node = statement["statements"][0]["node"]
@@ -50,6 +51,12 @@ def parse(text: str, what: str) -> Tree:
         raise ExpressionError(f"{what} = {text!r} must be exactly one expression")
     tree: Tree = node["select_list"][0]
     return tree
+
+
+@functools.lru_cache(maxsize=KNOWN)
+def _serialised(text: str) -> str:
+    found: str = duck.rows("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"])[0][0]
+    return found
 
 
 def _has_clauses(node: Tree) -> bool:
@@ -93,7 +100,11 @@ def _lambda_parameters(tree: Tree) -> frozenset[str]:
 
 
 def to_sql(tree: Tree) -> str:
-    text = json.dumps({"error": False, "statements": [{"node": _select(tree), "named_param_map": []}]})
+    return _printed(json.dumps({"error": False, "statements": [{"node": _select(tree), "named_param_map": []}]}))
+
+
+@functools.lru_cache(maxsize=KNOWN)
+def _printed(text: str) -> str:
     sql: str = duck.rows("SELECT json_deserialize_sql(?::JSON)", [text])[0][0]
     return f"({sql.removeprefix('SELECT ')})"
 

@@ -182,8 +182,8 @@ class KafkaReader:
             raise SourceError(f"Kafka cannot be read: {self.servers.words(error)}") from None
         if any(map(_ERROR, found)):
             for message in found:
-                if (error := message.error()) is not None:
-                    self._judge(error, open_.get(Place(*_place(message))))
+                if message.error() is not None:
+                    self._judge(message.error(), open_.get(Place(*_place(message))))
             found = [message for message in found if message.error() is None]
         for place, messages in itertools.groupby(found, _place):
             yield Place(*place), list(messages)
