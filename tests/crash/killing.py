@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas  # noqa: F401  # Arrow does it when it is first given a list, which every child would wait for
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq

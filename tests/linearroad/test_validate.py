@@ -148,7 +148,7 @@ def test_two_readings_of_a_town_agree(town: Town, profile: str) -> None:
 def test_two_readings_of_generated_traffic_agree(tmp_path: Path) -> None:
     """That of the application's generator: a folder of seconds, with the history that its questions need."""
     folder = tmp_path / "road"
-    options = ("--full-density", "--seconds", "240", "--shuffle")
+    options = ("--full-density", "--seconds", "180", "--shuffle")
     made = CliRunner().invoke(cli.app, ["linearroad", "generate", "--out", str(folder), *options])
     assert made.exit_code == 0, made.output
     tuples = [Tuple(*each) for file in sorted(folder.glob("*.arrow")) for each in of_arrow(file, Tuple._fields)]

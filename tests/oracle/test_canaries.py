@@ -210,12 +210,17 @@ CANARIES: list[tuple[Patch, tuple[str, ...], int | None]] = [
 ]
 
 
+# where none of the first cases sees it: one that does, which is tried first
+SEEN_BY = {hashes_negative_zero_apart: 10, drops_copies_by_name: 23, predicates_lose_their_columns: 81}
+
+
 @pytest.mark.parametrize(("canary", "operators", "disorder"), CANARIES, ids=[c[0].__name__ for c in CANARIES])
 def test_a_broken_engine_is_seen(
     canary: Patch, operators: tuple[str, ...], disorder: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary(monkeypatch)
-    seen = next((seed for seed in range(CASES) if noticed(seed, operators, disorder)), None)
+    cases = sorted(range(CASES), key=lambda seed: seed != SEEN_BY.get(canary))
+    seen = next((seed for seed in cases if noticed(seed, operators, disorder)), None)
     assert seen is not None, f"{CASES} cases did not notice {canary.__name__}"
     print(f"seen in case {seen}")
 

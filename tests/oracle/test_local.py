@@ -35,13 +35,13 @@ from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_ca
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
-QUICK, FEW = 2, 20  # seeds of each test that `make unit` takes, and below which `make test` takes all
+QUICK, FEW = 2, 8  # seeds of each test that `make unit` takes, and below which `make test` takes all
 
 
 def seeds(count: int) -> Any:
-    """`make test` takes a third of those beyond a few, `make soak` the others."""
+    """`make test` takes a quarter of those beyond a few, `make soak` the others."""
     count *= MORE
-    most = min(count, FEW + max(count - FEW, 0) // 3)
+    most = min(count, FEW + max(count - FEW, 0) // 4)
 
     def mark(seed: int) -> Any:
         return () if seed < QUICK else pytest.mark.thorough if seed < most else pytest.mark.long

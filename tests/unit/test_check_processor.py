@@ -73,7 +73,7 @@ def test_sound_processors_pass_with_a_rule(kind: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
 @pytest.mark.parametrize("kind", SOUND)
 def test_sound_processors_pass_with_other_seeds(kind: str, seed: int) -> None:
     check_processor(SOUND[kind](), tuples(seed + 10, 50), seed=seed, cases=10)

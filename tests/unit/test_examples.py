@@ -513,7 +513,10 @@ PROCESSORS = {
 }
 
 
-@pytest.mark.parametrize("seed, rows, cases", [(1, 60, 1), *(pytest.param(n, 200, 10, marks=THOROUGH) for n in (2, 3))])
+@pytest.mark.parametrize(
+    "seed, rows, cases",
+    [(1, 60, 1), pytest.param(2, 200, 10, marks=THOROUGH), pytest.param(3, 200, 10, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_their_processors_are_sound(name: str, seed: int, rows: int, cases: int):
     processor, tuples, rule = PROCESSORS[name]

@@ -278,7 +278,10 @@ def lived(kind: str, seed: int, epochs: int = 90, every: int = 3, dated: bool = 
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 6))])
+@pytest.mark.parametrize(
+    "seed",
+    [0, pytest.param(1, marks=pytest.mark.thorough), *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 6))],
+)
 def test_a_table_is_what_a_dict_is(kind: str, seed: int) -> None:
     world = lived(kind, seed)
     assert world.written <= 3 * world.changed and world.merged <= 5 * world.changed
