@@ -7,8 +7,21 @@ from importlib.metadata import version
 import pytest
 
 from tests import jvm
+from tests.choosing import few
 
 jvm.use()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--few", type=int, help="of the cases of each test take no more than so many")
+
+
+@pytest.hookimpl(trylast=True)  # of those that -m has left
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if most := config.getoption("few"):
+        taken = few(items, most, lambda item: item.nodeid.partition("[")[0])
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
 
 
 def pytest_configure(config: pytest.Config) -> None:

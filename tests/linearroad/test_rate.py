@@ -265,6 +265,7 @@ def waiting(folder: Path) -> judgement.Judgement:
     return judgement.Judgement(folder, settings, offered, result)
 
 
+@pytest.mark.thorough
 def test_a_judgement_that_is_interrupted_goes_on_with_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_maker_that_cannot_says_so(tmp_path: Path) -> None:
 # --- the feeder -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_feeder_publishes_each_second_when_it_is_due(tmp_path: Path) -> None:
     made, road = tmp_path / "made", tmp_path / "road"
     for folder in (made, road):
@@ -428,6 +430,7 @@ def a_page(tmp_path: Path, *trials: dict[str, Any]) -> str:
     return (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_the_page_says_what_more_cores_would_bring(tmp_path: Path) -> None:
     sizes = range(100_000, 1_000_000, 30_000)
     epochs = [

@@ -294,6 +294,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         yield calls
 
 
+@pytest.mark.thorough
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its own and of the attempt after it: the old one is whole, and nobody finds half a new one."""
     old, new = tmp_path / "old", tmp_path / "new"
@@ -345,6 +346,7 @@ migrate(Path(sys.argv[1]), Path(sys.argv[2]), [wider(s), STATES["join"](s).map("
 """
 
 
+@pytest.mark.thorough
 def test_a_real_kill(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     run_on(LocalRun(several("panes", "join"), old / "state"), [0, 1])

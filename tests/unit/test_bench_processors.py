@@ -74,6 +74,7 @@ def run(processor: Any, table: pa.Table, folder: Path, cuts: int, slots: int) ->
 # --- headrace's ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "processor", [RunningCount(), Sessions(GAP, dt.timedelta(seconds=4))], ids=["count", "sessions"]
 )

@@ -128,6 +128,7 @@ def test_predicted_tuples_sent_and_state_are_what_a_run_finds(
     assert counted == pytest.approx(predicted, rel=0.2)
 
 
+@pytest.mark.thorough
 def test_a_band_join_is_routed_by_ranges_where_that_reads_less(inputs: tuple[Input, Input], tmp_path: Path) -> None:
     query = band(inputs[0].stream, inputs[1].stream)
     plan = query.plan(slots=8, figures=calibrate([node_of(query)], [False], tuples=SAMPLE))

@@ -41,6 +41,7 @@ def told(folder: Path) -> str:
     return found.stdout.strip()
 
 
+@pytest.mark.thorough
 def test_a_loop_is_kept_until_what_it_is_made_of_changes(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "library.py").write_text(LIBRARY.format(factor=1, step=1))
@@ -94,6 +95,7 @@ def test_a_damaged_file_is_made_again(kept, damage, caplog):
     assert "is not used" in caplog.text
 
 
+@pytest.mark.thorough
 def test_other_processes_find_it(tmp_path):
     program = (
         "from headrace.compiled import from_text; loop = from_text('def loop(v): return v + 1', 'loop', '', {});"

@@ -299,6 +299,7 @@ def test_a_table_of_which_slots_do_not_know_what_they_replace(kind: str) -> None
         assert world.written > 1.3 * world.changed
 
 
+@pytest.mark.thorough
 def test_that_is_seen_of_every_kind() -> None:
     """The simulation comes to what it is about: bases, merges, groups that are emptied."""
     world = lived("sessions", 1, 60)
@@ -408,6 +409,7 @@ BROKEN = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_ones_are_seen(broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((AssertionError, StateError, EngineError)):
