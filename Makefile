@@ -79,7 +79,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-unit: $(READY) ## in three minutes: tests/unit and a few seeds of every property, without Spark
+unit: $(READY) ## in three minutes: a few cases of every test that needs no Spark
 	$(BIN)/python -m pytest tests/unit tests/oracle tests/golden tests/linearroad -m "not spark and not long and not thorough" --few 2 -n 2 --dist loadfile
 
 soak: setup $(ARCHIVE) ## what make test does in seconds for longer, with fresh seeds: broken files (SOAK=60 seconds of each kind), kill -9

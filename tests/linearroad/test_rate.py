@@ -328,7 +328,6 @@ def test_a_maker_that_cannot_says_so(tmp_path: Path) -> None:
 # --- the feeder -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_the_feeder_publishes_each_second_when_it_is_due(tmp_path: Path) -> None:
     made, road = tmp_path / "made", tmp_path / "road"
     for folder in (made, road):
@@ -430,7 +429,6 @@ def a_page(tmp_path: Path, *trials: dict[str, Any]) -> str:
     return (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.thorough
 def test_the_page_says_what_more_cores_would_bring(tmp_path: Path) -> None:
     sizes = range(100_000, 1_000_000, 30_000)
     epochs = [

@@ -363,7 +363,6 @@ def test_spark_that_finds_no_master_behind_the_port(tmp_path: Path) -> None:
 # --- what is shipped -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_headrace_is_importable_from_what_is_shipped(tmp_path: Path) -> None:
     """All of it, in a Python that has it from nowhere else."""
     (found,) = read_text(tmp_path, LEAST).pack(tmp_path)

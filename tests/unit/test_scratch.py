@@ -81,7 +81,6 @@ def sizes(place: Path) -> int:
     return sum(path.lstat().st_size for path in place.rglob("*") if path.is_file())
 
 
-@pytest.mark.thorough
 def test_spilled_tuples_are_unreadable_and_gone_after_the_next_start(tmp_path: Path) -> None:
     with spilling(tmp_path) as process:
         assert sizes(tmp_path) > 5_000_000, "this was meant to spill"

@@ -43,7 +43,6 @@ def headrace(*arguments: str, streams: str, **environment: str) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **environment})
 
 
-@pytest.mark.thorough
 def test_nobody_listens_on_standard_error(checkpoint: Path) -> None:
     found = headrace("explain", "--checkpoint", str(checkpoint), streams="2>&-", PYTHONIOENCODING="ascii")
     assert (found.returncode, r"filter gr\xf6\xdfer" in found.stdout) == (0, True)
@@ -68,7 +67,6 @@ def test_output_that_cannot_be_written_is_an_error_that_says_so(checkpoint: Path
     assert found.stderr == "error: [Errno 28] No space left on device; --traceback shows where\n"
 
 
-@pytest.mark.thorough
 def test_whoever_reads_our_output_may_have_seen_enough(checkpoint: Path) -> None:
     found = headrace("explain", "--checkpoint", str(checkpoint), streams="> >(exec true)")
     assert found.stderr == "" and found.returncode in (0, 1)  # 0: all was written before the reader had left

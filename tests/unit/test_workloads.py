@@ -283,7 +283,6 @@ def test_live_files_wait_for_their_end(tmp_path: Path) -> None:
     assert [(w.files, w.seconds, w.behind) for w in told] == [(n, n / 2, 0.25) for n in range(1, 5)]
 
 
-@pytest.mark.thorough
 def test_live_takes_as_long_as_the_stream(tmp_path: Path) -> None:
     began = time.monotonic()
     assert Workload(100).write(tmp_path, 1, files_per_second=4, live=True).files == 4
@@ -436,7 +435,6 @@ def test_progress_is_lines_anywhere_and_a_bar_on_a_terminal(monkeypatch: pytest.
         assert expected in capture.get()
 
 
-@pytest.mark.thorough
 def test_ctrl_c_ends_a_live_stream_cleanly(tmp_path: Path) -> None:
     arguments = ["generate", str(tmp_path), "--live", "--seconds", "600", "--files-per-second", "20"]
     command = [sys.executable, "-m", "headrace.cli", *arguments]
