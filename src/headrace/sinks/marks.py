@@ -32,7 +32,7 @@ class Noting(ABC):
             raise QueryError(
                 f"{self.place} holds results of this query up to epoch {noted}, and the checkpoint ends with epoch {epoch}, as"
                 f" after it was restored from a backup; give the results another {self.kind}, or start afresh with a new"
-                " checkpoint"
+                f" checkpoint and an empty {self.kind}"
             )
 
     @abstractmethod
@@ -60,5 +60,6 @@ def other_results(place: str, delivery: Delivery, epoch: int, kind: str = "table
     """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
     return QueryError(
         f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"
-        f" checkpoint was restored from a backup; give the results another {kind}, or start afresh with a new checkpoint"
+        f" checkpoint was restored from a backup; give the results another {kind}, or start afresh with a new checkpoint and an"
+        f" empty {kind}"
     )
