@@ -68,10 +68,16 @@ class Transactions:
         self._producer.init_transactions(60)
 
     def send(self, topic: str, messages: Sequence[tuple[int, bytes]], *, commit: bool) -> None:
+        self.begin(topic, messages)
+        self.end(commit=commit)
+
+    def begin(self, topic: str, messages: Sequence[tuple[int, bytes]]) -> None:
         self._producer.begin_transaction()
         for partition, value in messages:
             self._producer.produce(topic, value, partition=partition)
         assert self._producer.flush(60) == 0
+
+    def end(self, *, commit: bool) -> None:
         if commit:
             self._producer.commit_transaction(60)
         else:

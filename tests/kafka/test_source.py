@@ -73,6 +73,21 @@ def test_messages_in_transactions_over_partitions_are_equal_to_the_reference(
     assert difference(wanted, once(query(calls), tmp_path)) is None
 
 
+def test_a_range_that_ends_in_aborted_messages_before_an_open_transaction_has_an_end(
+    spark: Any, broker: Broker, a_topic: TOPIC, tmp_path: Path
+):
+    """Their end is marked behind the open transaction, where nobody may read yet."""
+    made, topic = sending.calls(5, 40, 1), a_topic(partitions=1)
+    sending.send(broker.servers, topic, [(0, call.text()) for call in made[:30]])
+    first, second = (sending.Transactions(broker.servers, f"{topic}-{name}") for name in ("first", "second"))
+    first.begin(topic, [(0, call.text()) for call in made[:20]])
+    second.begin(topic, [(0, call.text()) for call in made[30:]])
+    first.end(commit=False)
+    assert difference(plain(made[:30], busy), once(busy(stream(spark, broker, topic)), tmp_path / "open")) is None
+    second.end(commit=True)
+    assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path / "ended")) is None
+
+
 # --- kill -9 -----------------------------------------------------------------------------------------------------------
 
 

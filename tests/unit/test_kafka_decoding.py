@@ -339,6 +339,13 @@ def test_arrow_a_message_is_any_number_of_rows():
     assert "column 'n' is missing, or of another type" in wrong[0][1]
 
 
+def test_arrow_a_null_where_there_must_be_none_is_a_fault_of_its_message():
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    good, bad = (ipc(pa.table({"n": pa.array(values, pa.int64())})) for values in ([7], [1, None]))
+    found, wrong = rows("arrow", good, bad, schema=schema, time="n")
+    assert [row["n"] for row in found] == [7] and [place for place, _ in wrong] == [1]
+
+
 def test_the_time_of_the_message_for_every_row_of_it():
     schema = pa.schema([("n", pa.int64())])
     assert rows("json", b'{"n": 1}', schema=schema, time=WRITTEN)[0] == [{"n": 1, WRITTEN: NOON}]
@@ -455,6 +462,10 @@ def kafka(**given: Any) -> Any:
         (
             {"settings": {"isolation.level": "read_uncommitted"}},
             "must not have 'isolation.level': headrace sets it itself",
+        ),
+        (
+            {"settings": {"default.topic.config": {"isolation.level": "read_uncommitted"}}},
+            "must not have 'default.topic",
         ),
         ({"settings": {"no.such": "secret-4711"}}, "No such configuration property"),
         ({"schema": SCHEMA.append(pa.field(WRITTEN, TS))}, "give that field of the schema another name"),

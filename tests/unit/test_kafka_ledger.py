@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import SourceAway, SourceError
+from headrace.sources.driven import NO_MESSAGES, Amount
 from headrace.sources.kafka import ledger as module
 from headrace.sources.kafka.client import Place, Servers, Topic
 from headrace.sources.kafka.ledger import Ledger, Range
@@ -51,7 +52,8 @@ def take(found: Ledger) -> dict[str, tuple[int, int]]:
     """An epoch, committed: what it took."""
     chosen = found.choose(found.waiting())
     state: Any = found.record(None, 0, chosen)  # type: ignore[arg-type]
-    found.accept(state, chosen, 100 * sum(each.offsets for each in chosen))
+    messages = sum(each.offsets for each in chosen)
+    found.accept(state, chosen, Amount(100 * messages, messages))
     return {each.place.name: (each.start, each.stop) for each in chosen}
 
 
@@ -86,8 +88,19 @@ def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch:
     monkeypatch.setattr(module, "MOST_BYTES", 20_000)
     found = ledger(Brokers(p0=1000))
     assert take(found) == {"t/0": (0, 50)}, "before any was read"
-    assert take(found) == {"t/0": (50, 250)}, "of 100 bytes each"
-    assert [p.start for p in found.cuts("s", [Range(Place("t", 0), 0, 200)])[0].cut(5_000)] == [0, 50, 100, 150]
+    assert take(found) == {"t/0": (50, 216)}, "of 100 bytes each, and a few beside"
+    assert [p.start for p in found.cuts("s", [Range(Place("t", 0), 0, 200)])[0].cut(6_000)] == [0, 50, 100, 150]
+
+
+def test_what_was_aborted_says_nothing_of_how_large_messages_are(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FIRST", 50)
+    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    found = ledger(Brokers(p0=10_000))
+    take(found)
+    for _ in range(5):
+        chosen = found.choose(found.waiting())
+        assert sum(each.offsets for each in chosen) == 166
+        found.accept(found.record(None, 0, chosen), chosen, NO_MESSAGES)  # type: ignore[arg-type]
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning_whatever_the_start():

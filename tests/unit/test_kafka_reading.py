@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
-from headrace.errors import SourceError
+from headrace.errors import SourceAway, SourceError
 from headrace.sources.kafka import reading
 from headrace.sources.kafka.client import Place, Servers
 from headrace.sources.kafka.decoding import decoder
@@ -28,8 +29,18 @@ class Message(decoding.Message):
     def partition(self) -> int:
         return self._place.number
 
-    def error(self) -> None:
+    def error(self) -> Any:
         return None
+
+
+class End(Message):
+    """What the client says where a partition ends."""
+
+    def __init__(self, place: Place, offset: int) -> None:
+        super().__init__(place, offset, b"")
+
+    def error(self) -> Any:
+        return KafkaError(KafkaError._PARTITION_EOF)
 
 
 class Consumer:
@@ -58,8 +69,8 @@ class Consumer:
             if place in self._at and message.offset() >= self._at[place] and len(found) < min(count, 7):
                 found.append(message)
                 self._at[place] = message.offset() + 1
-        if not found:  # behind the last message only what nobody may see
-            self._at = {place: self._after[place] for place in self._at}
+        if not found:  # behind the last message only what nobody may see, and of which the client says nothing
+            return [End(place, self._after[place]) for place in self._at][:count]
         return found
 
     def position(self, places: Sequence[Any]) -> list[Any]:
@@ -111,9 +122,11 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
     reads = read(consumer, *pieces)
     assert found(reads) == {"t/0": list(range(10, 50)), "t/1": [offset for offset in q if offset >= 30]}
     size = len(b'{"n": 10}') + len(b"key")
-    assert sum(each.bytes for each in reads) == size * (40 + len([o for o in q if o >= 30]))
+    messages = 40 + len([o for o in q if o >= 30])
+    assert sum(each.amount.messages for each in reads) == messages
+    assert sum(each.amount.bytes for each in reads) == size * messages
     assert (len(reads) == 3) == (held == 1 << 20) and consumer.closed
-    assert all(each.bytes <= held + 7 * size for each in reads)
+    assert all(each.amount.bytes <= held + 7 * size for each in reads)
 
 
 @pytest.mark.parametrize(("held", "at_once"), [(100, 10_000), (1 << 20, 3)])
@@ -131,6 +144,61 @@ def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(
     assert [offset for each in unread for offset in each.tuples["offset"].to_pylist()] == [33, 41]
     assert [len(each.why) for each in unread] == [each.tuples.num_rows for each in unread]
     assert found(kept) == {"t/0": [n for n in range(50) if n not in (33, 41)]}
+
+
+def test_a_partition_that_ends_too_early_has_not_ended():
+    """A replica that is behind says that it ends before the range does, and has the rest a moment later."""
+
+    class Behind(Consumer):
+        said = 0
+
+        def consume(self, count: int, seconds: float) -> list[Message]:
+            self.said += 1
+            return [End(P, 5)] if self.said == 2 else super().consume(min(count, 5), seconds)
+
+    assert found(read(Behind(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))) == {"t/0": list(range(9))}
+
+
+def test_a_range_without_any_message_ends_where_the_partition_does():
+    """Aborted messages before an open transaction: the client's own position stays before them."""
+
+    class Still(Consumer):
+        def position(self, places: Sequence[Any]) -> list[Any]:
+            return [SimpleNamespace(topic=each.topic, partition=each.partition, offset=-1001) for each in places]
+
+    (only,) = read(Still([], {P: 55}), Piece("t", 0, 50, 55, 1))
+    assert only.rows.num_rows == 0 and only.amount == (0, 0)
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_what_the_client_passes_over_is_read_again_and_not_missed_in_silence(code: int):
+    class Damaged(End):
+        def error(self) -> Any:
+            return KafkaError(code)
+
+    class Skipping(Consumer):
+        def consume(self, count: int, seconds: float) -> list[Message]:
+            return [Damaged(P, 3), *self._messages[4:]]
+
+    with pytest.raises(SourceAway, match="partition t/0, offsets 0 to 8: some"):
+        read(Skipping(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
+
+
+def test_much_in_small_messages_is_handed_on_too(monkeypatch: pytest.MonkeyPatch):
+    """What lies in memory counts, not what was sent: here nothing."""
+    monkeypatch.setattr(reading, "HELD", 20 * reading.ENVELOPE)
+    messages = [Message(P, offset, b"") for offset in range(100)]
+    reads = read(Consumer(messages, {P: 100}), Piece("t", 0, 0, 100, 1), keep=True)
+    assert len(reads) > 3 and sum(each.unread.tuples.num_rows for each in reads if each.unread) == 100
+
+
+def test_a_message_for_which_there_is_no_memory_is_not_put_aside(monkeypatch: pytest.MonkeyPatch):
+    def short(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        raise pa.ArrowMemoryError("malloc")
+
+    monkeypatch.setattr(decoding.decoding, "_parsed", short)
+    with pytest.raises(SourceError, match="offset 0 of partition t/0 cannot be read: there is not enough memory"):
+        read(Consumer(numbered(P, range(3)), {P: 3}), Piece("t", 0, 0, 3, 1), keep=True)
 
 
 def test_an_offset_that_comes_twice_at_once_is_seen():

@@ -51,7 +51,7 @@ from headrace.query import nodes
 from headrace.screen import printable
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
-from headrace.sources.driven import Driven, Item, Ledger
+from headrace.sources.driven import Amount, Driven, Item, Ledger
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, SourceState, TakenState
 from headrace.state.store import StateStore
@@ -234,8 +234,9 @@ class Driver:
         reports = agreed(epoch, execute)
         watch.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
-        read = {name: self._bytes(name, items, reports) for name, items in taken.items()}
-        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, read)
+        read = {name: _messages(name, reports) for name in taken}
+        sizes = {name: amount.bytes or self._file_bytes(name, taken[name]) for name, amount in read.items()}
+        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, sizes)
         self.store.commit(manifest)
         self.versions.committed(manifest)
         used = self.kept.accept(reports)
@@ -254,10 +255,8 @@ class Driver:
         self.progress = after
         self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
 
-    def _bytes(self, source: str, items: Sequence[Item], reports: Sequence[Report]) -> int:
-        """What was read: of messages those who read them know it."""
-        counted = sum(report.sources[source].bytes for report in reports if source in report.sources)
-        return counted or sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
+    def _file_bytes(self, source: str, items: Sequence[Item]) -> int:
+        return sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
 
     def _record(
         self,
@@ -373,6 +372,12 @@ class Driver:
             self.plan, begun, {name: watermarks.Clock.of(source) for name, source in sources.items()}
         )
         return {**self.query, "begun": left} if left else self.query
+
+
+def _messages(source: str, reports: Sequence[Report]) -> Amount:
+    """Who read them knows how much it was."""
+    told = [report.sources[source] for report in reports if source in report.sources]
+    return Amount(sum(each.bytes for each in told), sum(each.messages for each in told))
 
 
 def _now() -> tuple[float, float]:

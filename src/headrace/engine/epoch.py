@@ -34,7 +34,7 @@ from headrace.operators.base import Appended
 from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
-from headrace.sources.driven import Reader, Unread
+from headrace.sources.driven import NO_MESSAGES, Amount, Reader, Unread
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState, TableVersion
@@ -111,7 +111,7 @@ class Window:
     )
     partition: str = watermarks.WHOLE
     unread: Unread | None = None  # messages that came with it and could not be read
-    bytes: int = 0  # of messages
+    amount: Amount = NO_MESSAGES
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
         source = epoch.plan.source(window.source)
-        counts[source.name].bytes += window.bytes
+        counts[source.name].read(window.amount)
         if window.unread is not None:
             outlet.aside.failed(epoch.unread[source.name], window.unread)
         for piece in arrow.cut(window.rows):
@@ -135,7 +135,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
             yield from outlet.flush_full()
     yield from outlet.flush()
     for name, each in counts.items():
-        if each.delivered or each.bytes:
+        if each.delivered or each.messages:
             report.delivered(name, each)
     seen = {name: each.heard for name, each in counts.items() if each.heard}
     yield from outlet.finish(seen, (), began)

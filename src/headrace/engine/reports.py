@@ -16,6 +16,7 @@ from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
 from headrace.kernels.split import Counts
+from headrace.sources.driven import Amount
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.caches import REASONS
@@ -35,6 +36,11 @@ class SourceCounts:
     arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
     heard: dict[str, int | None] = field(default_factory=dict)  # by partition that spoke: the largest time accepted
     bytes: int = 0  # of messages that were read
+    messages: int = 0
+
+    def read(self, amount: Amount) -> None:
+        self.bytes += amount.bytes
+        self.messages += amount.messages
 
     def deliver(self, arrived: float | None, tuples: int) -> None:
         self.delivered += tuples

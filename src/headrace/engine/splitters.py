@@ -61,7 +61,7 @@ def read_windows(epoch: Epoch, portions: Iterable[Portion]) -> Iterator[Window]:
         wanted = partial(_columns, epoch, epoch.plan.source(name))
         pieces = [portion.piece for portion in together]
         for read in reader_of(epoch, name).read(pieces, wanted, keep=epoch.keep_failed):
-            yield Window(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.bytes)
+            yield Window(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.amount)
 
 
 def reader_of(epoch: Epoch, source: str) -> Reader:

@@ -114,7 +114,7 @@ class Cluster:
         """Of what is committed, or of all; it says where a partition ends."""
         level = "read_committed" if committed else "read_uncommitted"
         own = {"group.id": "headrace", "isolation.level": level, "enable.partition.eof": True}
-        own["enable.auto.commit"] = False
+        own |= {"enable.auto.commit": False, "auto.offset.reset": "error"}
         return self._made(self.library.Consumer, {**self._for_others(), **own})
 
     @property

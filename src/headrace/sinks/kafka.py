@@ -79,7 +79,7 @@ class KafkaTopic(Noting):
             with self.cluster.in_words():
                 self._sent = [(each.key(), each.value()) for each in marks_in(self.cluster, committed=False)]
         name = self._name(query, result).encode()
-        return max((epoch_in(mark.decode()) for key, mark in self._sent if key == name), default=None)
+        return max((epoch_in(mark.decode()) for key, mark in self._sent if key == name and mark), default=None)
 
     def _name(self, query: str, result: str) -> str:
         return f"{query} {result} {self.topic}"
@@ -263,7 +263,8 @@ class _Writer:
     def _newest_mark(self) -> str | None:
         """Of what is committed."""
         mine = [message for message in marks_in(self.cluster) if message.key() == self.name.encode()]
-        return mine[-1].value().decode() if mine else None
+        newest = mine[-1].value() if mine else None
+        return newest.decode() if newest else None
 
     def close(self, *, abort: bool = False) -> None:
         """Without a word: what it has not committed does not count, and the next one begins by ending it."""

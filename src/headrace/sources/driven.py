@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -42,6 +42,16 @@ class Unread:
         return Unread(pa.concat_tables(each.tuples for each in parts), tuple(why for each in parts for why in each.why))
 
 
+class Amount(NamedTuple):
+    """Of messages that were read; files are not counted."""
+
+    bytes: int
+    messages: int
+
+
+NO_MESSAGES = Amount(0, 0)
+
+
 @dataclass(frozen=True)
 class Read:
     """The rows of a piece, or of some of it."""
@@ -51,7 +61,7 @@ class Read:
     where: str | None = None  # to name it in errors
     partition: str = ""
     unread: Unread | None = None
-    bytes: int = 0  # of messages
+    amount: Amount = NO_MESSAGES
 
 
 class Piece(Protocol):
@@ -127,8 +137,8 @@ class Ledger(Protocol):
     def record(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
         """What a manifest says of all that was taken, this included."""
 
-    def accept(self, state: TakenState, chosen: Sequence[Item], read: int) -> None:
-        """The epoch is committed; its messages had so many bytes."""
+    def accept(self, state: TakenState, chosen: Sequence[Item], read: Amount) -> None:
+        """The epoch is committed, with so much of messages."""
 
     def hurry(self) -> None:
         """The run is to end: wait for nobody."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headrace.errors import CorruptState
 from headrace.sources.cutting import FILES, FilesReader, Taken
+from headrace.sources.driven import NO_MESSAGES, Amount
 from headrace.sources.files import FilesOrigin, Spent
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
@@ -117,7 +118,7 @@ class Ledger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def accept(self, state: LedgerState, files: Sequence[File], read: int = 0) -> None:
+    def accept(self, state: LedgerState, files: Sequence[File], read: Amount = NO_MESSAGES) -> None:
         """The epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}

@@ -19,6 +19,8 @@ ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
 OURS = {  # what a user may not set: exactness rests on it
     "bootstrap.servers": "servers=",
+    "metadata.broker.list": "servers=",
+    "default.topic.config": None,  # the client would take it for more than it says
     "isolation.level": None,
     "enable.auto.commit": None,
     "enable.auto.offset.store": None,
@@ -63,7 +65,7 @@ class Servers:
 
     def consumer(self) -> Any:
         """For ranges: it is told what to read, and joins no group."""
-        return confluent().Consumer(
+        return self._made(
             {
                 **self._common(),
                 "group.id": "headrace",
@@ -78,6 +80,13 @@ class Servers:
                 "max.poll.interval.ms": 86_400_000,  # between two windows a task may work for long
             }
         )
+
+    def _made(self, settings: dict[str, Any]) -> Any:
+        try:
+            return confluent().Consumer(settings)
+        except (TypeError, ValueError, confluent().KafkaException) as error:
+            msg = f"the settings for Kafka cannot be used: {self.words(_reason(error))}"
+            raise SourceError(msg) from None
 
     def _common(self) -> dict[str, Any]:
         quiet = {"log_level": 0, "error_cb": _say_nothing, "reconnect.backoff.max.ms": 1_000}
@@ -115,8 +124,8 @@ def _try(servers: Servers) -> None:
     """A setting that does not exist, or a value that cannot be, is known before anything runs."""
     try:
         servers.consumer().close()
-    except (TypeError, ValueError, confluent().KafkaException) as error:
-        raise QueryError(f"the settings for Kafka cannot be used: {servers.words(_reason(error))}") from None
+    except SourceError as error:
+        raise QueryError(str(error)) from None
 
 
 def _reason(error: Any) -> str:

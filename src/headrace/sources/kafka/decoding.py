@@ -50,6 +50,7 @@ NOTHING = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, 
 AVRO_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 NOT_ONE, NO_BASE64 = "it is not one JSON object", "bytes are not base64"
 NO_ROOM = "a value does not fit the type of its field"
+NO_MEMORY = "there is not enough memory for it"  # no fault of the message: it is never put aside for that
 HARMLESS = re.compile(
     rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|(Column \d+: In chunk \d+: Invalid: )?Invalid UTF8[ \w]*"
     r"|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
@@ -165,7 +166,7 @@ class Json(Decoder):
             parts.append((_parsed(lines, schema if schema.names else NOTHING), places, None))
         except pa.ArrowException as error:
             if len(lines) == 1:
-                wrong.append((places[0], _kind_of_fault(error)))
+                wrong.append((places[0], NO_MEMORY if isinstance(error, MemoryError) else _kind_of_fault(error)))
                 return
             half = len(lines) // 2
             self._parse(lines[:half], places[:half], schema, parts, wrong)
@@ -322,6 +323,8 @@ class Avro(Decoder):
                 record = self._record(_bytes(message.value()) or b"")
                 records.append({name: record[name] for name in schema.names})
                 places.append(place)
+            except MemoryError:
+                wrong.append((place, NO_MEMORY))
             except Exception as error:  # whatever bytes that are no record lead to
                 wrong.append((place, f"it is no record of the Avro schema ({type(error).__name__})"))
         parts: list[Part] = []
@@ -348,7 +351,8 @@ def _gather(
         parts.append((table, places, None))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if len(records) == 1:
-            wrong.append((places[0], f"a value does not fit the schema ({type(error).__name__})"))
+            no_room = f"a value does not fit the schema ({type(error).__name__})"
+            wrong.append((places[0], NO_MEMORY if isinstance(error, MemoryError) else no_room))
             return
         half = len(records) // 2
         _gather(records[:half], places[:half], schema, parts, wrong)
@@ -408,7 +412,9 @@ class Arrow(Decoder):
                 parts.append((table, [place], [table.num_rows]))
             except SourceError as error:
                 wrong.append((place, f"it is no Arrow stream with these columns: {error}"))
-            except (pa.ArrowException, TypeError, OSError, MemoryError, UnicodeDecodeError) as error:
+            except MemoryError:
+                wrong.append((place, NO_MEMORY))
+            except (pa.ArrowException, TypeError, OSError, UnicodeDecodeError) as error:
                 wrong.append((place, f"it is no Arrow stream with these columns ({type(error).__name__})"))
         return parts, wrong
 
@@ -426,7 +432,7 @@ class Arrow(Decoder):
         chosen.validate(full=True)
         try:
             return _as_plain(chosen.cast(schema))
-        except pa.ArrowInvalid:
+        except ValueError:  # of Arrow's own kinds that of no room, or a plain one: a null where there must be none
             raise SourceError(NO_ROOM) from None
 
 

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from headrace.errors import SourceAway, SourceError
 from headrace.screen import printable
+from headrace.sources.driven import Amount
 from headrace.sources.kafka.client import Client, Place, Start, Topic
 from headrace.sources.kafka.reading import KafkaReader, Piece
 from headrace.state.manifest import Offsets, Reached
@@ -28,6 +29,7 @@ _T = TypeVar("_T")
 MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
 FIRST = 2_000  # messages of the first epoch: how large they are is not known yet
 ASSUMED = 1_000  # bytes of a message, before any was read
+LEAST = 20  # bytes that one counts for beside its value and key
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that are away
 SAY_AGAIN = 30.0  # seconds
 PATIENCE = 60.0  # seconds that who begins waits for brokers
@@ -231,10 +233,11 @@ class Ledger:
         known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
         return Offsets(dict(self._ids), known, self._listed)
 
-    def accept(self, state: Offsets, chosen: Sequence[Range], read: int) -> None:
+    def accept(self, state: Offsets, chosen: Sequence[Range], read: Amount) -> None:
+        """How large messages are is known from those that came: what was aborted says nothing of them."""
         self.state, self._known = state, dict(state.partitions)
-        if offsets := sum(each.offsets for each in chosen):
-            each = max(1.0, read / offsets)
+        if read.messages:
+            each = read.bytes / read.messages + LEAST
             self._each = each if self._each is None else (self._each + each) / 2
 
     # --- brokers that are away -----------------------------------------------------------------------------------------

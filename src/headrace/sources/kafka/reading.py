@@ -1,9 +1,10 @@
 """The messages of exact ranges of offsets, in tasks.
 
-Invariant: a range is read from its first offset to its last, or the task fails and says why. Transactions leave gaps, so a
-range ends when the reader's position has passed its last offset, or a later message has come: the last message of it may
-lie before its end. Only what is committed is read, and below the last stable offset that never changes: whoever reads a
-range again reads the same.
+Invariant: a range is read from its first offset to its last, or the task fails and says why. Transactions leave gaps, so the
+last message of a range may lie before its end: it ends with its last offset, with a later message, or where the client says
+that the partition ends, if that is no earlier. The client's own position is asked only for a sign of life: behind messages that
+were aborted it does not move, and before librdkafka 2.13 it moved too far. Only what is committed is read, and below the last
+stable offset that never changes: whoever reads a range again reads the same.
 
 How large messages are nobody knows before they come, so what was gathered of ranges is handed on whenever it is much: a range
 may come in several goes, in order, each of its messages in one of them.
@@ -22,15 +23,24 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.driven import Read, Unread, Wanted
+from headrace.sources.driven import Amount, Read, Unread, Wanted
 from headrace.sources.kafka.client import Place, Servers, confluent
-from headrace.sources.kafka.decoding import MESSAGE, Decoder, as_messages
+from headrace.sources.kafka.decoding import MESSAGE, NO_MEMORY, Decoder, as_messages
 
 AT_ONCE = 10_000  # messages asked for at a time
-HELD = 32 << 20  # bytes of messages that are gathered before some are handed on
+HELD = 32 << 20  # bytes that are gathered before some are handed on
+ENVELOPE = 100  # bytes of a message beside its value and key, in memory
 GLANCE = 0.01  # seconds that are waited for them: a range may end without a message, and then nobody comes
 STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
 GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+PASSED_OVER = (
+    "_BAD_MSG",
+    "_BAD_COMPRESSION",
+    "_NOT_IMPLEMENTED",
+    "INVALID_MSG",
+    "INVALID_MSG_SIZE",
+    "MSG_SIZE_TOO_LARGE",
+)
 _ERROR, _KEY = methodcaller("error"), methodcaller("key")
 
 
@@ -59,6 +69,8 @@ class _Rows(NamedTuple):
     table: pa.Table
     unread: Unread | None
     arrived: float | None  # when the last of them was written
+    messages: int
+    bytes: int  # of messages
 
 
 class _Reading:
@@ -68,18 +80,24 @@ class _Reading:
     garbage collector looks through again and again.
     """
 
-    def __init__(self, piece: Piece, rows: Callable[[list[Any], Place], _Rows]) -> None:
-        self.piece, self.done = piece, False
+    def __init__(self, piece: Piece, rows: Callable[[list[Any], int], _Rows]) -> None:
+        self.piece = piece
         self.newest = piece.start - 1  # offset of the last message that came
-        self.bytes = 0  # of those that were not handed on yet
+        self.held = 0  # bytes in memory, about
+        self._ended = False
         self._to_rows = rows
-        self._messages: list[Any] = []
-        self._rows: list[_Rows] = []
+        self._messages: list[Any] = []  # that came and are not rows yet
+        self._size = 0  # bytes of these
+        self._rows: list[_Rows] = []  # that were not handed on yet
 
     @property
     def left(self) -> int:
         """Offsets that may still come."""
-        return self.piece.stop - 1 - self.newest
+        return 0 if self._ended else self.piece.stop - 1 - self.newest
+
+    def ends_at(self, offset: int) -> None:
+        """So does the partition: all that lies before it has come."""
+        self._ended = self._ended or offset >= self.piece.stop
 
     def add(self, messages: list[Any]) -> None:
         offsets = [message.offset() for message in messages]
@@ -87,28 +105,30 @@ class _Reading:
             if offset <= before:
                 raise SourceError(f"{self.piece.words}: offset {offset} came after {before}; nothing was committed")
         if offsets[-1] >= self.piece.stop:
-            self.done = True
+            self._ended = True
             del messages[bisect_left(offsets, self.piece.stop) :]
             if not messages:
                 return
         self.newest = messages[-1].offset()
-        self.bytes += sum(map(len, messages)) + sum(len(key) for key in map(_KEY, messages) if key)
+        size = sum(map(len, messages)) + sum(len(key) for key in map(_KEY, messages) if key)
+        self._size += size
+        self.held += size + ENVELOPE * len(messages)
         self._messages += messages
         if len(self._messages) >= AT_ONCE:
             self._decode()
 
     def _decode(self) -> None:
         if self._messages:
-            self._rows.append(self._to_rows(self._messages, self.piece.place))
-            self._messages = []
+            rows = self._to_rows(self._messages, self._size)
+            self.held += max(0, rows.table.nbytes - self._size)  # what was compressed, or is spelled out
+            self._rows.append(rows)
+            self._messages, self._size = [], 0
 
     def hand_on(self) -> Read:
         """What came since the last time."""
         self._decode()
-        found, size, piece = self._rows, self.bytes, self.piece
-        self._rows, self.bytes = [], 0
-        if not found:
-            found = [self._to_rows([], piece.place)]
+        piece, found = self.piece, self._rows or [self._to_rows([], 0)]
+        self._rows, self.held = [], 0
         unread = [each.unread for each in found if each.unread is not None]
         return Read(
             pa.concat_tables(each.table for each in found),
@@ -116,7 +136,7 @@ class _Reading:
             piece.words,
             piece.place.name,
             Unread.together(unread) if unread else None,
-            size,
+            Amount(sum(each.bytes for each in found), sum(each.messages for each in found)),
         )
 
 
@@ -137,24 +157,24 @@ class KafkaReader:
         finally:
             consumer.close()
 
-    def _rows(self, messages: list[Any], place: Place, columns: Sequence[str], keep: bool) -> _Rows:
+    def _rows(self, messages: list[Any], size: int, columns: Sequence[str], keep: bool) -> _Rows:
         table, wrong = self.decoder.rows(messages, columns)
         unread = None
         if wrong:
-            if not keep:
-                raise _unreadable(messages[wrong[0][0]], place, wrong[0][1])
+            short = [each for each in wrong if each[1] == NO_MEMORY]  # which another attempt may have
+            if short or not keep:
+                at, why = (short or wrong)[0]
+                raise _unreadable(messages[at], why)
             unread = Unread(as_messages([messages[at] for at, _ in wrong], MESSAGE), tuple(why for _, why in wrong))
-        return _Rows(table, unread, _arrived(messages))
+        return _Rows(table, unread, _arrived(messages), len(messages), size)
 
-    def _round(
-        self, consumer: Any, pieces: Sequence[Piece], rows: Callable[[list[Any], Place], _Rows]
-    ) -> Iterator[Read]:
+    def _round(self, consumer: Any, pieces: Sequence[Piece], rows: Callable[[list[Any], int], _Rows]) -> Iterator[Read]:
         """Pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
         at = confluent().TopicPartition
         open_: dict[Place, _Reading] = {piece.place: _Reading(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
         consumer.resume([at(*place) for place in open_])  # a round before may have paused them
-        glances, positions = 0, dict.fromkeys(open_, -1)
+        glances, positions = 0, dict[Place, int]()
         while open_:
             glances += 1
             left = sum(each.left for each in open_.values())
@@ -163,14 +183,14 @@ class KafkaReader:
                     open_[place].add(messages)
                     glances = 0
             yield from _too_much(open_)
-            for found in consumer.position([at(*place) for place in open_]):
-                place = Place(found.topic, found.partition)
-                if found.offset > positions[place]:
-                    positions[place], glances = found.offset, 0
-                if open_[place].done or found.offset >= open_[place].piece.stop:
-                    consumer.pause([at(*place)])
-                    yield open_.pop(place).hand_on()
-                    glances = 0
+            for place in [place for place, reading in open_.items() if not reading.left]:
+                consumer.pause([at(*place)])
+                yield open_.pop(place).hand_on()
+                glances = 0
+            told = consumer.position([at(*place) for place in open_]) if open_ else []
+            moved = {Place(each.topic, each.partition): each.offset for each in told}
+            if moved != positions:
+                positions, glances = moved, 0
             if glances * GLANCE > STUCK:
                 raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
 
@@ -183,19 +203,23 @@ class KafkaReader:
         if any(map(_ERROR, found)):
             for message in found:
                 if message.error() is not None:
-                    self._judge(message.error(), open_.get(Place(*_place(message))))
+                    self._judge(message, open_.get(Place(*_place(message))))
             found = [message for message in found if message.error() is None]
         for place, messages in itertools.groupby(found, _place):
             yield Place(*place), list(messages)
 
-    def _judge(self, error: Any, reading: _Reading | None) -> None:
+    def _judge(self, message: Any, reading: _Reading | None) -> None:
         """What will pass is waited for; what will not is named."""
-        kafka = confluent().KafkaError
-        if error.code() == kafka._PARTITION_EOF or reading is None:
+        if reading is None:
             return
+        error = message.error()
         name = error.name()
+        if name == "_PARTITION_EOF":
+            reading.ends_at(message.offset())
         if name in GONE:
             raise SourceAway(f"{reading.piece.words}: some are gone ({self.servers.words(error.str())})")
+        if name in PASSED_OVER:  # the client goes on behind it
+            raise SourceAway(f"{reading.piece.words}: some came damaged ({self.servers.words(error.str())})")
         if error.fatal() or "AUTHORIZATION" in name or "AUTHENTICATION" in name:
             raise SourceError(f"{reading.piece.words} cannot be read: {self.servers.words(error.str())}")
 
@@ -215,8 +239,8 @@ def _place(message: Any) -> tuple[str, int]:
 
 def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[Read]:
     """What must not stay in memory: the largest first, until the rest is little."""
-    while sum(each.bytes for each in readings.values()) > HELD:
-        yield max(readings.values(), key=lambda each: each.bytes).hand_on()
+    while sum(each.held for each in readings.values()) > HELD:
+        yield max(readings.values(), key=lambda each: each.held).hand_on()
 
 
 def _first(readings: Mapping[Place, _Reading]) -> _Reading:
@@ -231,6 +255,7 @@ def _arrived(messages: Sequence[Any]) -> float | None:
     return when / 1000 if kind else None
 
 
-def _unreadable(message: Any, place: Place, why: str) -> SourceError:
-    where = f"the message at offset {message.offset()} of partition {place.name}"
-    return SourceError(f'{where} cannot be read: {why}; start with errors="keep" to put such messages aside')
+def _unreadable(message: Any, why: str) -> SourceError:
+    where = f"the message at offset {message.offset()} of partition {Place(*_place(message)).name}"
+    hint = "give tasks more" if why == NO_MEMORY else 'start with errors="keep" to put such messages aside'
+    return SourceError(f"{where} cannot be read: {why}; {hint}")
