@@ -54,9 +54,6 @@ class Consumer:
     def assign(self, places: Sequence[Any]) -> None:
         self._at = {Place(each.topic, each.partition): each.offset for each in places}
 
-    def resume(self, places: Sequence[Any]) -> None:
-        pass
-
     def pause(self, places: Sequence[Any]) -> None:
         for each in places:
             self._at.pop(Place(each.topic, each.partition))

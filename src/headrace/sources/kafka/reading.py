@@ -150,12 +150,12 @@ class KafkaReader:
 
     def read(self, pieces: Sequence[Piece], wanted: Wanted, *, keep: bool) -> Iterator[Read]:
         columns = wanted(f"topic {pieces[0].topic}", self.decoder.schema) if pieces else ()
-        consumer = self.servers.consumer()
-        try:
-            for together in _rounds(pieces):
+        for together in _rounds(pieces):
+            consumer = self.servers.consumer()  # takes 10 ms; one that is told to read elsewhere may sleep for a second
+            try:
                 yield from self._round(consumer, together, partial(self._rows, columns=columns, keep=keep))
-        finally:
-            consumer.close()
+            finally:
+                consumer.close()
 
     def _rows(self, messages: list[Any], size: int, columns: Sequence[str], keep: bool) -> _Rows:
         table, wrong = self.decoder.rows(messages, columns)
@@ -173,7 +173,6 @@ class KafkaReader:
         at = confluent().TopicPartition
         open_: dict[Place, _Reading] = {piece.place: _Reading(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
-        consumer.resume([at(*place) for place in open_])  # a round before may have paused them
         glances, positions = 0, dict[Place, int]()
         while open_:
             glances += 1
