@@ -45,7 +45,7 @@ from headrace_bench.answers import Answer
 from headrace_bench.measure import Meter, Spread, end, span
 from headrace_bench.options import Options
 from headrace_bench.running import OK, Outcome, judged
-from headrace_bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST, System, strategy
+from headrace_bench.systems import FLINK, HEADRACE, SPARK, SPARK_NEWEST, System, jobs, strategy
 from headrace_bench.systems.headrace_job import figure_8
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import CLOSING, Streams
@@ -532,3 +532,10 @@ def test_the_command_explains_itself():
     ):
         assert word in shown
     assert CliRunner().invoke(app, ["bench", "nonsense"]).exit_code == 2
+
+
+def test_of_jars_that_a_system_was_given_a_report_has_only_the_names(tmp_path: Path):
+    jobs.about(
+        {"work": tmp_path}, {}, {"spark.jars": "/a/b.jar,/c.jar", "spark.driver.extraClassPath": "/a/b.jar:/c.jar"}
+    )
+    assert "/" not in (tmp_path / "about.json").read_text()

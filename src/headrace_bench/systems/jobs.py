@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,20 @@ def load(path: str) -> dict[str, Any]:
     return task
 
 
+JARS = ("spark.jars", "spark.driver.extraClassPath")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def about(task: Mapping[str, Any], versions: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-    found = {"versions": {**versions, "python": platform.python_version()}, "settings": dict(settings)}
+    """Of files that are named in settings, only what they are called: where they lie is nobody's business."""
+    shown = {
+        name: ",".join(map(_name, re.split("[,:]", value))) if name in JARS else value
+        for name, value in settings.items()
+    }
+    found = {"versions": {**versions, "python": platform.python_version()}, "settings": shown}
     (Path(task["work"]) / "about.json").write_text(json.dumps(found))
 
 
