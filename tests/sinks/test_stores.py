@@ -392,7 +392,7 @@ def test_a_server_that_is_away_is_waited_for(
 @pytest.mark.long
 def test_a_server_that_is_away_for_a_minute(server: postgres.Server, a_store: MAKE, caplog: pytest.LogCaptureFixture):
     test_a_server_that_is_away_is_waited_for(server, a_store, caplog, 60.0)
-    assert sum("is away" in record.getMessage() for record in caplog.records) == 3, "it says so again"
+    assert sum("is away" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
 
 
 def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE):
