@@ -78,7 +78,7 @@ def test_killed_before_any_block(matrix: Matrix, survives):
 
 
 def test_killed_after_some_blocks(matrix: Matrix, survives):
-    survives("storage", "before", [k for k in matrix.writes if k not in matrix.first_writes][::3])
+    survives("storage", "before", [k for k in matrix.writes if k not in matrix.first_writes][::5])
 
 
 def test_killed_within_a_block(matrix: Matrix, survives):

@@ -254,6 +254,7 @@ def survive(given: Given, right: dict[str, Rows], moments: list[str], log: Path)
 
 
 @pytest.mark.soak
+@pytest.mark.long
 def test_a_run_survives_kills(
     traffic: Traffic,
     undisturbed: Callable[[str], dict[str, Rows]],

@@ -35,7 +35,7 @@ from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_ca
 
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
 FRESH = 25
-QUICK, FEW = 2, 8  # seeds of each test that `make unit` takes, and below which `make test` takes all
+QUICK, FEW = 2, 6  # seeds of each test that `make unit` takes, and below which `make test` takes all
 
 
 def seeds(count: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.engine import watermarks
 from headrace.engine.run import Run
 from headrace.moments import NEVER
+from headrace.sources.driven import NO_MESSAGES
 from headrace.state.manifest import PartState, SourceState
 from tests.unit.test_kafka_ledger import Brokers, ledger, take
 
@@ -130,7 +131,7 @@ def test_where_a_topic_begins_that_was_added_to_a_checkpoint_is_noted_at_once():
     run._own_position = run._newly_silent = lambda: None
     assert run._try_own_epoch() and noted == [{"s": []}]
     found = run._driver.ledgers["s"]
-    found.accept(found.record(None, 1, []), [], 0)
+    found.accept(found.record(None, 1, []), [], NO_MESSAGES)
     assert not run._try_own_epoch() and len(noted) == 1
     brokers.logs = {place: [0, 99] for place in brokers.logs}
     again = ledger(brokers, found.state, start="latest")
