@@ -3,7 +3,7 @@
 Invariant: a range is read from its first offset to its last, or the task fails and says why. Transactions leave gaps, so the
 last message of a range may lie before its end: it ends with its last offset, with a later message, or where the client says
 that the partition ends, if that is no earlier. The client's own position is asked only for a sign of life: behind messages that
-were aborted it does not move, and before librdkafka 2.13 it moved too far. Only what is committed is read, and below the last
+were aborted it does not move, and that of older clients moves too far. Only what is committed is read, and below the last
 stable offset that never changes: whoever reads a range again reads the same.
 
 How large messages are nobody knows before they come, so what was gathered of ranges is handed on whenever it is much: a range
