@@ -143,6 +143,7 @@ def random_layouts(
 ) -> Callable[[Operator, int, int], Layout | None]:
     """Another layout at every call, so at every epoch and for every operator.
 
+    Half of the joins have no split group: only then may what is downstream of an outer join share its slots.
     followed: operators whose results must stay in one slot; grids: share of keyed joins that get rectangles.
     """
     r = np.random.default_rng(seed)
@@ -155,7 +156,7 @@ def random_layouts(
         if join and (not operator.keys or r.random() < grids):
             return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
         owners = tuple(int(s) for s in r.integers(0, cells, groups))
-        can_be_split = join and operator.name not in followed
+        can_be_split = join and operator.name not in followed and r.random() < 0.5
         return Diagonal(owners, cells, random_splits(r, groups, cells) if can_be_split else ())
 
     return choose

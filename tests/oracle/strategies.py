@@ -451,6 +451,29 @@ class Maker:
         return self.small_enough(Part(found, inner[-1].inexact), part)
 
 
+class KeyedMaker(Maker):
+    """Queries whose operators mostly share one key, so that the compiler puts them into common stages."""
+
+    def key(self, part: Part) -> str | None:
+        named = [name for name in part.columns() if name == "k" or name.endswith("_k")]
+        return self.pick(named) if named and self.r.random() < 0.85 else None
+
+    def by(self, part: Part) -> list[str]:
+        key = self.key(part)
+        return super().by(part) if key is None else [key]
+
+    def predicate(self, left: Part, right: Part) -> str:
+        one, other = self.key(left), self.key(right)
+        if one is None or other is None:
+            return super().predicate(left, right)
+        more = self.pick(("", "", " and l.ts <> r.ts", " and epoch_ms(l.ts) % 3 < 2"))
+        return f"l.{quoted(one)} = r.{quoted(other)}{more}"
+
+    def map(self, part: Part, parts: list[Part]) -> Part:
+        """Columns stay, so that the key does."""
+        return Part(part.stream.map(*part.stream.columns, **{self.name(): self.pick(self.values(part))}), part.inexact)
+
+
 class Rows:
     """A vectorised route; a null goes nowhere."""
 
@@ -514,13 +537,14 @@ def make_case(
     disorder: int | None = None,
     ahead: str | None = None,
     suitable: Callable[[Case], bool] = lambda case: True,
+    maker: type[Maker] = Maker,
 ) -> Case:
     """A query of up to four operators and the rows of its sources; few have no result."""
     r = random.Random(f"{seed}")
     while True:
         tables = source_tables(r, most, disorder)
         sources = [Part(table_stream(t.rows, lateness=t.lateness, ahead=ahead, name=t.name)) for t in tables]
-        made = Maker(r, sources).query(r.choice(depth), operators)
+        made = maker(r, sources).query(r.choice(depth), operators)
         used = {s.name for s in nodes.sources(node_of(made.stream))}
         case = Case(made.stream, {t.name: t for t in tables if t.name in used}, made.inexact)
         if suitable(case) and (r.random() < 0.05 or reference(case.query).num_rows):

@@ -4,7 +4,9 @@
              same slot as long as all of a group is in one: where a layout splits a hot group, it is a stage of its own
 
 Invariant: the plan is the same but for stages and for who follows whom, neither of which state depends on. So it may be another
-from one epoch to the next, as layouts may.
+from one epoch to the next, as layouts may. An operator that follows another in the usual plan does so here only if all its
+producers in the latest stage have the leader of the operator that it follows: an operator that moved up may meet producers
+with other layouts in its new stage. Otherwise it has a stage of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ def together(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.Physica
 
 def _staged(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
     done: dict[str, Operator] = {}
+    leaders: dict[str, str] = {}
     for operator in plan.operators:
         behind = [edge.producer for edge in plan.edges if edge.target == operator.name]
-        latest = max((done[name].stage for name in behind if name in done), default=0)
-        shares = bool(operator.beside) and done[operator.beside].stage == latest and is_whole(operator.beside)
-        if shares:
-            done[operator.name] = replace(operator, stage=latest, follows=operator.beside)
+        stage = max((done[name].stage for name in behind if name in done), default=0)
+        last = {leaders[name] for name in behind if name in done and done[name].stage == stage}
+        follows = operator.beside if operator.beside and is_whole(operator.beside) else operator.follows
+        if follows and last == {leaders[follows]}:
+            done[operator.name] = replace(operator, stage=stage, follows=follows)
+            leaders[operator.name] = leaders[follows]
         else:
-            done[operator.name] = replace(operator, stage=latest if operator.follows else latest + 1)
+            done[operator.name] = replace(operator, stage=stage + 1, follows="")
+            leaders[operator.name] = operator.name
     return replace(plan, operators=tuple(done.values()))

@@ -80,24 +80,21 @@ class Adapting:
         if last is None:
             return []
         used = {name: layout_from_json(found) for name, found in last.layouts.items()}
-        return [decision.to_json() for decision in self.control.proposals(last.number, last.groups, used)]
+        plan = together(self.plan, lambda name: used[name].whole)
+        leading = {name: used[name] for name in plan.leaders.values() if name in used}
+        return [decision.to_json() for decision in self.control.proposals(last.number, last.groups, leading)]
 
     # --- epoch by epoch ----------------------------------------------------------------------------------------------
 
-    def layouts(self, groups: int, state: Mapping[str, OperatorState]) -> dict[str, Layout]:
-        """One per operator; one that follows another lies as the other's results do."""
-        found: dict[str, Layout] = {}
-        for operator in self.plan.operators:
-            leader = found.get(operator.follows)
-            own = leader.handed_on() if leader else self._layout(operator, groups, state.get(operator.name))
-            found[operator.name] = own
-        return found
-
-    def together(self, layouts: Mapping[str, Layout]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
-        """The plan of an epoch with these layouts, and its layouts: who may share slots in it does."""
-        plan = together(self.plan, lambda name: layouts[name].whole)
-        shared = {o.name: layouts[o.follows].handed_on() for o in plan.operators if o.beside and o.follows}
-        return plan, {**layouts, **shared}
+    def laid_out(
+        self, groups: int, state: Mapping[str, OperatorState]
+    ) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
+        """The plan of the next epoch, and a layout for each of its operators that follows no other."""
+        chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}
+        plan = together(self.plan, lambda name: chosen[name].whole)
+        leading = dict.fromkeys(plan.leaders.values())
+        usual = self.plan.leaders  # an operator that shares slots, but not in this epoch, has the layout that it would share
+        return plan, {n: chosen[n] if n == usual[n] else chosen[usual[n]].handed_on() for n in leading}
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)

@@ -307,7 +307,7 @@ class Driver:
         number = last.number + 1 if last else 0
         clocks = self._clocks(idle, quiet)
         state = dict(last.operators) if last else {}
-        plan, layouts = self.adapting.together(self.adapting.layouts(groups, state))
+        plan, layouts = self.adapting.laid_out(groups, state)
         return Epoch(
             plan=plan,
             number=number,
@@ -351,7 +351,7 @@ class Driver:
             position=position.to_json(),
             query=self._query_after(found.sources),
             groups=epoch.groups,
-            layouts={name: layout.to_json() for name, layout in epoch.layouts.items()},
+            layouts={name: layout.to_json() for name, layout in epoch.layout_of.items()},
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
             tables=dict(epoch.tables),

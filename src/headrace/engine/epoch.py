@@ -63,7 +63,7 @@ class Epoch:
     slots: int
     groups: int
     clocks: Mapping[str, watermarks.Clock]  # after the last epoch
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, Layout]  # of the operators that follow no other; `layout_of` knows those of all
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
     tables: Mapping[str, TableVersion] = field(default_factory=dict)  # that streams are joined with, by name
@@ -81,6 +81,12 @@ class Epoch:
     readers: Mapping[str, Reader] = field(
         default_factory=dict
     )  # by source: who reads what tasks are dealt; none: files
+
+    @cached_property
+    def layout_of(self) -> Mapping[str, Layout]:
+        """The layout of every operator; one that follows another has that of its leader's results."""
+        leaders = self.plan.leaders.items()
+        return {n: self.layouts[n] if n == leader else self.layouts[leader].handed_on() for n, leader in leaders}
 
     @cached_property
     def places(self) -> Mapping[tuple[Any, ...], Place]:

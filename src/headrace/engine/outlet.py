@@ -157,7 +157,7 @@ class Outlet:
         head = BlockHead(operator.name, edge.input, block)
         counts = written.rows
         self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
-        layout = self.epoch.layouts[operator.name]
+        layout = self.epoch.layout_of[operator.name]
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
             rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
@@ -186,7 +186,7 @@ class Outlet:
         if operator.router.adapts is not Adapts.NOTHING:
             counts = np.bincount(groups[groups >= 0], minlength=self.epoch.groups)
             self.report.loaded(operator.name, side, counts.tolist())
-        for slot, mine in self.epoch.layouts[operator.name].shares(groups, side):
+        for slot, mine in self.epoch.layout_of[operator.name].shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
 
 

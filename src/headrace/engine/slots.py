@@ -61,7 +61,7 @@ class EpochSlot:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def groups(self, side: int, reach: int = 0) -> list[int]:
-        layout = self.epoch.layouts[self.operator.name]
+        layout = self.epoch.layout_of[self.operator.name]
         return layout.groups(self.number, side, reach) if self.number < layout.slots else []
 
     def new(self, side: int) -> list[Block]:
@@ -97,7 +97,7 @@ class EpochSlot:
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
     def _parts(self, side: int) -> list[tuple[int, int, int]]:
-        layout = self.epoch.layouts[self.operator.name]
+        layout = self.epoch.layout_of[self.operator.name]
         return layout.parts(self.number, side) if self.number < layout.slots else []
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:

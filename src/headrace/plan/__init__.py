@@ -2,7 +2,10 @@
 themselves what they do (`headrace.operators`).
 
 A plan is a chain of stages. Stage 0 holds the sources (splitters); stage k holds the stateful operators whose inputs
-all come from earlier stages, or from operators of this stage whose slots they share. An edge carries the tuples of one
+all come from earlier stages, or from operators of this stage whose slots they share.
+
+Invariant: two operators that an edge connects within one stage have the same leader, and so one layout. A plan that breaks
+it cannot be made: such an edge would hand tuples to a slot that does not have their group. An edge carries the tuples of one
 producer through stateless steps to one input of an operator, or to a result. What crosses a stage is one Spark
 exchange, whatever the number of operators in it.
 """
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.errors import EngineError
 from headrace.expressions import Expression, Predicate
 from headrace.processor import Function
 from headrace.types import SUBSTREAM, TS
@@ -168,8 +172,27 @@ class PhysicalPlan:
     edges: tuple[Edge, ...]
     results: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        for edge in self.edges:
+            producer, target = self.by_name.get(edge.producer), self.by_name.get(edge.target)
+            if producer and target and producer.stage == target.stage and not self.share_slots(edge):
+                msg = f"{target.name} takes tuples of {producer.name} within stage {target.stage}, but not its layout"
+                raise EngineError(msg)
+
     def source(self, name: str) -> SourceInput:
         return next(source for source in self.sources if source.name == name)
+
+    @cached_property
+    def leaders(self) -> dict[str, str]:
+        """By operator, the one whose layout it has: itself, or the one at the end of the chain that it follows."""
+        found: dict[str, str] = {}
+        for operator in self.operators:  # an operator comes after the one that it follows
+            found[operator.name] = found[operator.follows] if operator.follows else operator.name
+        return found
+
+    def share_slots(self, edge: Edge) -> bool:
+        """Whether the two operators of an edge have one layout."""
+        return self.leaders[edge.producer] == self.leaders[edge.target]
 
     @property
     def stages(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.compile import compile_query
 from headrace.compile.together import together
+from headrace.errors import EngineError
 from headrace.plan import PhysicalPlan
 from headrace.stream import Stream, node_of
 
@@ -52,3 +55,20 @@ def test_what_is_behind_moves_up() -> None:
 def test_others_stay_as_they_are(query: Stream, strategy: str) -> None:
     plan = plan_of(query, strategy)
     assert stages(together(plan, lambda name: True)) == stages(plan)
+
+
+def test_a_producer_with_another_layout_keeps_an_exchange() -> None:
+    """When the outer join's second part moves up, the operator downstream meets a producer that has other slots."""
+    counted = queries.calls("others").aggregate(by=["caller"], window="1 minute", n="count(*)").map("caller")
+    plan = plan_of(outer().map("caller").union(counted).distinct(by=["caller"], within="1 minute"))
+    assert plan.by_name["distinct-1"].follows == "alone-1"
+    shared = together(plan, lambda name: True)
+    assert stages(shared) == {"join-1": 1, "alone-1": 1, "aggregate-1": 1, "distinct-1": 2}
+    assert not shared.by_name["distinct-1"].follows
+
+
+def test_a_plan_that_hands_tuples_to_another_layout_cannot_be_made() -> None:
+    plan = plan_of(outer().aggregate(by=["caller"], window="1 minute", n="count(*)"))
+    apart = [replace(o, stage=1, follows="" if o.name == "aggregate-1" else o.follows) for o in plan.operators]
+    with pytest.raises(EngineError, match="within stage 1, but not its layout"):
+        replace(plan, operators=tuple(apart))
