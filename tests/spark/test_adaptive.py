@@ -13,14 +13,22 @@ import headrace as hr
 from headrace.cli import deciding
 from headrace.control import controller
 from headrace.control.policy import DIFFUSION
+from headrace.engine import driver
+from headrace.engine.adapting import Adapting
 from headrace.reference import reference
-from tests.oracle.strategies import make_table
+from tests.oracle.driving import random_layouts
+from tests.oracle.strategies import make_table, transplanted
+from tests.oracle.test_layouts import keyed
+from tests.oracle.test_local import followed
+from tests.patience import PATIENCE
 
+from .test_exactness import files as case_files
 from .test_exactness import read_results, same, until, write_files
 
 pytestmark = pytest.mark.spark
 
 CASES = 20
+ADVERSE, TRIED = 30, 6  # graphs under any layouts: all of them in make soak, some in make test
 
 
 def files(spark: Any, folder: Path, seed: int, rows: int) -> tuple[hr.Stream, Any]:
@@ -130,3 +138,16 @@ def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
         until(run, lambda p: p.tuples_in >= table.num_rows)
     assert run.exception is None and asked
     assert any(d["reason"] == "asked for" for d in run.decisions)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < TRIED else pytest.mark.long) for s in range(ADVERSE)])
+def test_any_layouts_at_every_epoch(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adversary of `tests/oracle/test_layouts.py` on Spark."""
+    case = keyed(seed)
+    layouts = random_layouts(seed, followed(case.query))
+    monkeypatch.setattr(driver, "Adapting", lambda plan, control, _: Adapting(plan, control, layouts))
+    query = transplanted(case.query, {n: case_files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables})
+    sink = hr.sinks.parquet(tmp_path / "out")
+    run = query.start(sink, checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=3, once=True)
+    assert run.wait(PATIENCE)
+    same(reference(case.query), read_results(tmp_path / "out", query.schema), case)
