@@ -454,6 +454,14 @@ class Maker:
 class KeyedMaker(Maker):
     """Queries whose operators mostly share one key, so that the compiler puts them into common stages."""
 
+    def query(self, operators: int, allowed: tuple[str, ...]) -> Part:
+        return self.continued(list(self.sources), operators, allowed)
+
+    def continued(self, parts: list[Part], operators: int, allowed: tuple[str, ...]) -> Part:
+        for _ in range(operators):
+            parts.append(getattr(self, self.pick(allowed))(parts[-1], parts))
+        return parts[-1]
+
     def key(self, part: Part) -> str | None:
         named = [name for name in part.columns() if name == "k" or name.endswith("_k")]
         return self.pick(named) if named and self.r.random() < 0.85 else None
@@ -469,9 +477,43 @@ class KeyedMaker(Maker):
         more = self.pick(("", "", " and l.ts <> r.ts", " and epoch_ms(l.ts) % 3 < 2"))
         return f"l.{quoted(one)} = r.{quoted(other)}{more}"
 
+    def sides(self, part: Part, parts: list[Part]) -> tuple[Part, Part]:
+        """Half of the time with a count by the same key, which has a layout of its own."""
+        left, right = super().sides(part, parts)
+        key = self.key(parts[0])
+        if key is None or self.pick((True, False)):
+            return left, right
+        counted = parts[0].stream.aggregate(by=[key], window="2 seconds", n="count(*)")
+        return left, Part(counted.map(key, "n"))
+
+    def time_join(self, part: Part, parts: list[Part], how: str = "inner") -> Part:
+        """With the key of a kept side under its first name again."""
+        made = super().time_join(part, parts, how)
+        key = {"left": "l_k", "right": "r_k"}.get(how) or self.pick(("l_k", "r_k"))
+        if key not in made.stream.columns or "k" in made.stream.columns:
+            return made
+        others = [name for name in made.stream.columns if name not in ("ts", key)]
+        return Part(made.stream.map(*others, k=key), made.inexact)
+
+    def union(self, part: Part, parts: list[Part]) -> Part:
+        """Of keys alone, which then lie where their streams do."""
+        keyed = [each.stream.map("k") for each in (part, self.sides(part, parts)[1]) if "k" in each.stream.columns]
+        one, *others = keyed or [part.stream]
+        if not others or not one.schema.equals(others[0].schema):
+            return super().union(part, parts)
+        return self.small_enough(Part(one.union(others[0])), part)
+
     def map(self, part: Part, parts: list[Part]) -> Part:
         """Columns stay, so that the key does."""
         return Part(part.stream.map(*part.stream.columns, **{self.name(): self.pick(self.values(part))}), part.inexact)
+
+
+class OuterFirstMaker(KeyedMaker):
+    """An outer join, and then operators that can share the slots of its tuples without a match."""
+
+    def query(self, operators: int, allowed: tuple[str, ...]) -> Part:
+        joined = self.time_join(self.pick(self.sources), list(self.sources), self.pick(("left", "right")))
+        return self.continued([*self.sources, joined], operators - 1, allowed)
 
 
 class Rows:

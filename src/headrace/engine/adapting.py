@@ -86,14 +86,14 @@ class Adapting:
 
     # --- epoch by epoch ----------------------------------------------------------------------------------------------
 
-    def laid_out(
-        self, groups: int, state: Mapping[str, OperatorState]
-    ) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
+    def laid_out(self, groups: int, state: Mapping[str, OperatorState]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
         """The plan of the next epoch, and a layout for each of its operators that follows no other."""
         chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}
         plan = together(self.plan, lambda name: chosen[name].whole)
         leading = dict.fromkeys(plan.leaders.values())
-        usual = self.plan.leaders  # an operator that shares slots, but not in this epoch, has the layout that it would share
+        usual = (
+            self.plan.leaders
+        )  # an operator that shares slots, but not in this epoch, has the layout that it would share
         return plan, {n: chosen[n] if n == usual[n] else chosen[usual[n]].handed_on() for n in leading}
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
