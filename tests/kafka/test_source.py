@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ import pytest
 import headrace as hr
 from headrace.difference import difference
 from headrace.errors import SourceError
+from headrace.sources.kafka import ledger
 from headrace.state.store import StateStore
 from headrace.testing import table_stream
 from tests.kafka import sending
@@ -86,6 +88,30 @@ def test_a_range_that_ends_in_aborted_messages_before_an_open_transaction_has_an
     assert difference(plain(made[:30], busy), once(busy(stream(spark, broker, topic)), tmp_path / "open")) is None
     second.end(commit=True)
     assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path / "ended")) is None
+
+
+def test_messages_that_grow_suddenly_do_not_make_a_large_epoch(
+    spark: Any, broker: Broker, a_topic: TOPIC, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    """From some hundred bytes to 30 KB: an epoch that reads far more than it was to is begun again with fewer messages."""
+    made, topic, most, sizes = sending.calls(11, 1000, 3), a_topic(partitions=3), 200_000, []
+    padded = [
+        (c.partition, c.text()[:-1] + b', "pad": "' + b"x" * (30_000 * (n > 940)) + b'"}') for n, c in enumerate(made)
+    ]
+    sending.send(broker.servers, topic, padded)
+    monkeypatch.setattr(ledger, "MOST_BYTES", most)
+    monkeypatch.setattr(ledger, "FIRST", 100)
+    accept = ledger.Ledger.accept
+
+    def noted(self: ledger.Ledger, state: Any, chosen: Any, read: Any) -> None:
+        sizes.append(read.bytes)
+        accept(self, state, chosen, read)
+
+    monkeypatch.setattr(ledger.Ledger, "accept", noted)
+    with caplog.at_level(logging.WARNING):
+        assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path)) is None
+    assert "are far larger than those before" in caplog.text
+    assert max(sizes) <= 2 * ledger.MUCH * most and sum(sizes) == sum(len(value) for _, value in padded)
 
 
 # --- kill -9 -----------------------------------------------------------------------------------------------------------

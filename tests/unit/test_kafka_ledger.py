@@ -92,6 +92,33 @@ def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch:
     assert [p.start for p in found.cuts("s", [Range(Place("t", 0), 0, 200)])[0].cut(6_000)] == [0, 50, 100, 150]
 
 
+def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_partition(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Five attempts are made, so the last must have no limit."""
+    found, taken = ledger(Brokers(p0=10**7, p1=10**7)), []
+    take(found)
+    for _ in range(5):
+        chosen = found.choose(found.waiting())
+        taken.append(sum(each.offsets for each in chosen))
+        limits = {each.most for each in found.cuts("s", chosen)}
+    assert taken[0] > 500_000 and taken[1] == taken[0] // 16 and taken[2] == taken[0] // 16**3 and taken[3:] == [2, 2]
+    assert limits == {None}, "one message is read however large it is"
+    found.accept(found.record(None, 0, chosen), chosen, Amount(200, 2))  # type: ignore[arg-type]
+    for _ in range(60):
+        last = take(found)
+    assert sum(stop - start for start, stop in last.values()) == taken[0], "it is as large as before in the end"
+
+
+def test_only_what_was_chosen_by_its_size_is_bounded():
+    """Not what a user's number asks for, nor all that there is."""
+    every, counted, sized = ledger(Brokers(p0=100)), ledger(Brokers(p0=100), limit=50), ledger(Brokers(p0=100))
+    assert [each.most for each in every.cuts("s", every.waiting())] == [None]
+    assert [each.most for each in counted.cuts("s", counted.choose(counted.waiting()))] == [None]
+    (taken,) = sized.cuts("s", sized.choose(sized.waiting()))
+    assert {piece.most for piece in taken.cut(1000)} == {module.MUCH * module.MOST_BYTES}
+
+
 def test_what_was_aborted_says_nothing_of_how_large_messages_are(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "FIRST", 50)
     monkeypatch.setattr(module, "MOST_BYTES", 20_000)

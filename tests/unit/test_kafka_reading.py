@@ -216,3 +216,22 @@ def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(mo
 
     with pytest.raises(SourceError, match=r"offset 0 came after 2; nothing was committed"):
         read(Stuttering(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
+
+
+@pytest.mark.parametrize("at_once", [1, 10_000])
+def test_a_task_stops_if_its_pieces_are_more_than_they_may_be(at_once: int, monkeypatch: pytest.MonkeyPatch):
+    """Of all its pieces together, by what came; whether it does depends on nothing else."""
+    monkeypatch.setattr(reading, "AT_ONCE", at_once)
+    monkeypatch.setattr(reading, "HELD", 30)
+    values = [*numbered(P, range(20)), *numbered(Q, range(20))]
+    size = sum(len(message) + len(message.key()) for message in values)
+    for most in (size, size - 1):
+        pieces = [Piece("t", 0, 0, 20, 1, most), Piece("t", 1, 0, 20, 1, most)]
+        consumer = Consumer(values, {P: 20, Q: 20})
+        if most == size:
+            assert found(read(consumer, *pieces)) == {"t/0": list(range(20)), "t/1": list(range(20))}
+        else:
+            with pytest.raises(
+                SourceAway, match=rf"far larger than those before: {size} bytes came, .* at most {most}"
+            ):
+                read(consumer, *pieces)

@@ -15,7 +15,6 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -55,6 +54,7 @@ HARMLESS = re.compile(
     rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|(Column \d+: In chunk \d+: Invalid: )?Invalid UTF8[ \w]*"
     r"|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
 )
+IS_NUMBER = re.compile(r"JSON parse error: Column\(/(.*)\) changed from string to number in row ", re.DOTALL)
 Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
 
 
@@ -206,30 +206,25 @@ def _no_object(value: Any) -> str:
 
 
 def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """One row per line, in plain types. Times are all text, or all numbers, or each what it is in the first line."""
-    try:
-        return _read(lines, schema)
-    except pa.ArrowInvalid as error:
-        fault = error
-    if times := [field.name for field in schema if _is_time(field.type)]:
-        with suppress(pa.ArrowInvalid):
-            return _read(lines, schema, times)
-        if numbers := _numbers_in(lines[0], times):
+    """Return one row per line, in plain types. Each time field is text in all lines, or a number in all lines.
+
+    Arrow's reader stops at the first time that is a number and names its field. The lines are then read again with that
+    field as a number, so the error that is left over is the real fault of the lines.
+    """
+    times = {field.name for field in schema if _is_time(field.type)}
+    numbers: set[str] = set()
+    while True:
+        try:
             return _read(lines, schema, numbers)
-    raise fault
+        except pa.ArrowInvalid as error:
+            found = IS_NUMBER.match(str(error))
+            if found is None or found[1] not in times - numbers:
+                raise
+            numbers.add(found[1])
 
 
 def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
-
-
-def _numbers_in(line: bytes, names: Sequence[str]) -> list[str]:
-    """Those of these fields that are numbers."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return []
-    return [name for name in names if type(found.get(name)) in (int, float)]
 
 
 def _read(lines: Sequence[bytes], schema: pa.Schema, numbers: Collection[str] = ()) -> pa.Table:

@@ -4,6 +4,9 @@ Invariant: an epoch takes of a partition the offsets [next, stop), where stop is
 of the manifest is `stop` of the epoch before. What retention removed in between stops the run, or is passed over and
 counted, never in silence. A topic is known by the broker's own name of it: one that was deleted, or made again, stops the
 run as well.
+
+How large messages are is known when they have been read, so how many an epoch takes is an estimate. A task that reads far more
+than that stops; the epoch, of which nothing is committed, is then begun again with fewer messages.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
+MUCH = 2  # times that, and a task stops reading: messages are larger than those before
+FEWER = 16  # times fewer messages in an epoch that is begun again; the next time, the square of that, and so on
 FIRST = 2_000  # messages of the first epoch: how large they are is not known yet
 ASSUMED = 1_000  # bytes of a message, before any was read
 LEAST = 20  # bytes that one counts for beside its value and key
@@ -55,6 +60,7 @@ class Taken:
     source: str
     range: Range
     each: float
+    most: int | None = None  # bytes that a task may read
 
     @property
     def bytes(self) -> int:
@@ -66,7 +72,7 @@ class Taken:
         starts = range(self.range.start, self.range.stop, step)
         stops = [min(start + step, self.range.stop) for start in starts]
         return [
-            Piece(topic, number, start, stop, int((stop - start) * self.each) or 1)
+            Piece(topic, number, start, stop, int((stop - start) * self.each) or 1, self.most)
             for start, stop in zip(starts, stops, strict=True)
         ]
 
@@ -94,6 +100,7 @@ class Ledger:
         self._ids = dict(state.topics)
         self._listed = False  # nothing is taken but what was there
         self._each: float | None = None  # bytes of a message, lately
+        self._attempts = 0  # epochs that were chosen since the last one was committed
         self._hurry = threading.Event()
         self._reached = False  # brokers have answered
         self._short: dict[Place, float] = {}  # partitions that end too early: since when
@@ -203,13 +210,19 @@ class Ledger:
     # --- what an epoch takes -------------------------------------------------------------------------------------------
 
     def choose(self, waiting: Sequence[Range], ahead: Collection[str] = ()) -> list[Range]:
-        """An equal share of the epoch for every partition; what one does not need is for the others."""
+        """Give every partition an equal share of the epoch; what one does not need is for the others.
+
+        What was chosen before and not committed may have been too large, so less is chosen.
+        """
+        if self._attempts:
+            self._each = (self._each or MOST_BYTES / FIRST) * FEWER**self._attempts
         open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
         left, found = self._most(), []
         for number, each in enumerate(open_):
             share = min(each.offsets, max(1, left // (len(open_) - number)))
             found.append(each._replace(stop=each.start + share))
             left -= share
+        self._attempts += bool(found)
         return sorted(found)
 
     def _most(self) -> int:
@@ -224,7 +237,10 @@ class Ledger:
         return found
 
     def cuts(self, source: str, chosen: Sequence[Range]) -> list[Taken]:
-        return [Taken(source, each, self._each or ASSUMED) for each in chosen]
+        """Only what was chosen by its size is bounded, as far as it could be less."""
+        bounded = self._attempts and self._limit is None and any(each.offsets > 1 for each in chosen)
+        most = MUCH * MOST_BYTES if bounded else None
+        return [Taken(source, each, self._each or ASSUMED, most) for each in chosen]
 
     # --- what was taken ------------------------------------------------------------------------------------------------
 
@@ -234,8 +250,8 @@ class Ledger:
         return Offsets(dict(self._ids), known, self._listed)
 
     def accept(self, state: Offsets, chosen: Sequence[Range], read: Amount) -> None:
-        """How large messages are is known from those that came: what was aborted says nothing of them."""
-        self.state, self._known = state, dict(state.partitions)
+        """Estimate the size of messages by those that came: what was aborted says nothing of them."""
+        self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + LEAST
             self._each = each if self._each is None else (self._each + each) / 2

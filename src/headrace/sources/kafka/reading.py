@@ -53,6 +53,7 @@ class Piece:
     start: int
     stop: int
     size: int  # bytes, about
+    most: int | None = None  # bytes that a task may read of all its pieces
 
     @property
     def place(self) -> Place:
@@ -150,10 +151,14 @@ class KafkaReader:
 
     def read(self, pieces: Sequence[Piece], wanted: Wanted, *, keep: bool) -> Iterator[Read]:
         columns = wanted(f"topic {pieces[0].topic}", self.decoder.schema) if pieces else ()
+        total = 0
         for together in _rounds(pieces):
             consumer = self.servers.consumer()  # takes 10 ms; one that is told to read elsewhere may sleep for a second
             try:
-                yield from self._round(consumer, together, partial(self._rows, columns=columns, keep=keep))
+                for read in self._round(consumer, together, partial(self._rows, columns=columns, keep=keep)):
+                    total += read.amount.bytes
+                    _demand_not_much(total, pieces[0])
+                    yield read
             finally:
                 consumer.close()
 
@@ -240,6 +245,13 @@ def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[Read]:
     """What must not stay in memory: the largest first, until the rest is little."""
     while sum(each.held for each in readings.values()) > HELD:
         yield max(readings.values(), key=lambda each: each.held).hand_on()
+
+
+def _demand_not_much(total: int, piece: Piece) -> None:
+    """Whether it is too much depends on the pieces alone, so every attempt to read them says the same."""
+    if piece.most is not None and total > piece.most:
+        msg = f"messages of topic {piece.topic} are far larger than those before: {total} bytes came, and they were to be at most {piece.most}; fewer are taken"
+        raise SourceAway(msg)
 
 
 def _first(readings: Mapping[Place, _Reading]) -> _Reading:
