@@ -161,6 +161,9 @@ class KillingStorage:
         self.inner, self.moment = inner, moment
         self.root, self.uri = inner.root, inner.uri
 
+    def require(self) -> None:
+        self.inner.require()
+
     def write(self, name: str, *data: Any) -> None:
         now = self._begin(f"write {name}")
         if now("torn"):

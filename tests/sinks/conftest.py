@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.conftest import broker  # noqa: F401  # a fixture here too
+from tests.kafka.conftest import a_topic, broker  # noqa: F401  # fixtures here too
 from tests.sinks import postgres
 from tests.sinks.stores import Store
 

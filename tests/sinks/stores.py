@@ -25,10 +25,15 @@ class Store:
 
     def __init__(self, kind: str, place: str, name: str = "results") -> None:
         self.kind, self.place, self.name = kind, place, name
+        self.parameters = ""  # of the URL of a server, for the sink
 
     @property
     def url(self) -> str:
-        return self.place if self.kind == "postgres" else f"{self.kind}:///{self.place}/file.{self.kind}"
+        return (
+            f"{self.place}{self.parameters}"
+            if self.kind == "postgres"
+            else f"{self.kind}:///{self.place}/file.{self.kind}"
+        )
 
     @property
     def file(self) -> Path:
@@ -62,11 +67,12 @@ class Store:
         with closing(load_catalog("default", **self.catalog)) as catalog:
             return catalog.load_table(f"tests.{self.name}").scan().to_arrow()
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """By a driver's own connection, committed."""
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        """By a driver's own connection, committed; what the last one finds."""
         with self._connection() as connection:
             cursor = connection.cursor()
-            cursor.execute(statement)
+            for statement in statements:
+                cursor.execute(statement)
             found = cursor.fetchall() if self.kind != "sqlite" or cursor.description else []
             connection.commit()
             if hasattr(cursor, "adbc_ingest"):

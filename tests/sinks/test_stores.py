@@ -9,11 +9,14 @@ import shutil
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -414,6 +417,34 @@ def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE
     assert store.values() == [1]
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_duckdb_file_that_this_process_reads_is_waited_for(
+    attached: bool, a_store: MAKE, caplog: pytest.LogCaptureFixture
+):
+    """As docs/SINKS.md shows it, and by another database that has the file attached."""
+    store = a_store("duckdb")
+    sink = begun(store, patience="1 minute")
+    deliver(sink, 0, 1)
+    reader = duckdb.connect() if attached else duckdb.connect(store.file, read_only=True)
+    if attached:
+        reader.execute(f"ATTACH '{store.file}' AS mine (READ_ONLY)")
+
+    def leave() -> None:
+        wait_until(lambda: "is away, the run waits" in caplog.text)
+        reader.close()
+
+    leaving = threading.Thread(target=leave, daemon=True)
+    leaving.start()
+    deliver(sink, 1, 2)
+    leaving.join()
+    assert store.values() == [1, 2]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(0.02)
+
+
 def test_a_file_that_another_writes_to(a_store: MAKE, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite, "BUSY", 0.0)
     store = a_store("sqlite")
@@ -454,8 +485,58 @@ def test_a_password_is_nowhere(server: postgres.Server, tmp_path: Path, caplog: 
         assert not secrets_in(str(refused.value)) and "8888" not in str(refused.value)
 
 
+ODD = "2024#7913?[x]&y=z;é"  # characters that a URL may hold as they are, as far as libpq is concerned
+
+
 @pytest.mark.parametrize(
-    "url", ["postgresql://anna:7913%zz@h/d", "postgresql://anna:7913@h:port/d", 7913, "7913", "my://7913"]
+    "form",
+    [
+        "postgresql://odd:{odd}@127.0.0.1:{port}/postgres",
+        "postgres://odd:{quoted}@127.0.0.1:{port}/postgres?",
+        "postgresql:///postgres?host=127.0.0.1&port={port}&user=odd&password={quoted}",
+        "postgresql://odd:{odd}@/postgres?host={folder}&port={port}&",
+        "postgresql://odd:{quoted}@127.0.0.1:1,127.0.0.1:{port}/postgres?target_session_attrs=read-write",
+        "postgresql://odd@127.0.0.1:{port}/postgres?passwor%64={quoted}&connect_timeout=5",
+    ],
+)
+def test_urls_that_libpq_takes(form: str, server: postgres.Server, a_store: MAKE, caplog: pytest.LogCaptureFixture):
+    """The same login, whatever the URL looks like; and no text shows its password."""
+    anna = a_store("postgres")
+    if not anna.execute("SELECT FROM pg_roles WHERE rolname = 'odd'"):
+        anna.execute(f"CREATE ROLE odd LOGIN SUPERUSER PASSWORD '{ODD}'")
+    url = form.format(odd=ODD, quoted=quote(ODD, safe=""), port=server.port, folder=quote(str(server.folder), safe=""))
+    sink: Any = sinks.database(url, anna.name, patience="0 seconds")
+    sink.begin("result-0", rows().schema)
+    deliver(sink, 0, 1)
+    anna.execute(f"ALTER TABLE {anna.name} DROP COLUMN k")
+    with caplog.at_level(logging.DEBUG), pytest.raises(QueryError) as caught:
+        deliver(sink, 1, 2)
+    sink.close()
+    assert anna.values() == [1] and "odd@" in repr(sink)
+    assert "7913" not in f"{sink!r} {sink.__dict__} {sink.database!r} {caught.value} {caplog.text}"
+
+
+def test_an_error_of_the_driver_holds_no_secret_either(server: postgres.Server):
+    """Whoever logs an error may log what led to it."""
+    sink: Any = sinks.database(f"{server.url}?7913=x", "t")
+    with pytest.raises(SinkError, match=r'invalid URI query parameter: "\*\*\*"') as caught:
+        sink.begin("result-0", rows().schema)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert not secrets_in(f"{error!r} {error.__dict__}")
+        error = error.__context__
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://anna:7913%zz@h/d",
+        "postgresql://anna:7913@h:port/d",
+        7913,
+        "7913",
+        "my://7913",
+        "host=h password=7913",
+    ],
 )
 def test_urls_that_are_none(url: Any):
     with pytest.raises(QueryError) as caught:

@@ -122,3 +122,31 @@ def test_a_sink_that_cannot_be_sent_is_refused_before_anything_is_made(spark: An
     with pytest.raises(QueryTypeError, match="cannot be pickled"):
         bench.start(sink=Locked(bench.out))
     assert not bench.checkpoint.exists()
+
+
+class Staging(Deadly):
+    """Fails when a part is written, and before anybody has the receipt."""
+
+    def write(self, part: Part) -> Any:
+        self.inner.write(part)
+        raise OSError(28, "No space left on device")
+
+    def discard(self, query: str, result: str) -> None:
+        assert list(self.note.parent.glob("late/_staging*/*.part"))
+        self.inner.discard(query, result)  # type: ignore[attr-defined]
+
+
+def test_a_collect_that_fails_leaves_no_parts(spark: Any, tmp_path: Path):
+    """Tuples without a time are put aside. What another query stages in the same folder stays."""
+    (tmp_path / "in").mkdir()
+    times = pa.array([1, None], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"ts": times, "x": [1, 2]}), tmp_path / "in" / "1.parquet")
+    query, late = hr.files(spark, tmp_path / "in", time="ts", name="s"), tmp_path / "late"
+    other = late / "_staging-late-s-another" / "000000000.one.part"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    with pytest.raises(SinkError, match="No space left on device"):
+        query.collect(slots=2, late=Staging(late, tmp_path / "note"))
+    assert [path for path in late.rglob("*") if path.is_file()] == [other]
+    assert query.collect(slots=2, late=sinks.parquet(late, parts=True)).num_rows == 1
+    assert read(late)["x"].to_pylist() == [2]

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,13 +26,14 @@ from headrace.engine import local
 from headrace.engine import spark as engine
 from headrace.engine.epoch import split
 from headrace.engine.reports import Report
-from headrace.engine.writing import LONGEST_RECEIPT, Task
+from headrace.engine.writing import LONGEST_RECEIPT, Task, write_part
 from headrace.errors import QueryError, QueryTypeError, SinkError, StateMismatch
 from headrace.sinks import Delivery, Part, PartSink, Publication
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.sources import files
 from headrace.sources.files import FilesOrigin
 from headrace.state import BlockReader, StateStore
+from headrace.state.storage import LocalStorage
 from headrace.testing import LocalRun, table_stream
 
 QUERY, OTHER = "a" * 32, "b" * 32
@@ -234,7 +236,7 @@ def test_a_part_that_cannot_be_synced_is_taken_back(tmp_path: Path, monkeypatch:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(SinkError, match=r"the folder .* cannot be written to .*Input/output error"):
         write(parts_sink(tmp_path), "one", 1)
     assert left(tmp_path) == []
 
@@ -403,6 +405,17 @@ def test_what_a_kill_in_the_first_epoch_leaves_is_known_to_be_ours(tmp_path: Pat
         run.epoch(rows(1))
         assert run.store.storage.list("blocks") == ["blocks/begun"], "the note of the name is gone"
     assert seen(tmp_path / "out") == [1] and left(tmp_path / "out") == []
+
+
+def test_a_task_that_outlives_its_collect_leaves_no_part(tmp_path: Path):
+    """The state of a collect that failed is removed, then its parts are discarded; a part may come after that."""
+    sink, storage = parts_sink(tmp_path / "out"), LocalStorage(tmp_path / "gone")
+    task = Task(0, 0, 0, storage, BlockReader(storage))
+    other = write(sink, "other", 1, query=OTHER)
+    epoch: Any = SimpleNamespace(query=QUERY, number=0)
+    with pytest.raises(SinkError, match="holds no state"):
+        write_part(epoch, task, sink, "result-0", rows(1))
+    assert left(tmp_path / "out") == [f"_staging-result-0-{OTHER}/000000003.{other['name']}.part"]
 
 
 def test_a_run_goes_on_with_a_sink_that_takes_parts_from_now_on(tmp_path: Path):
@@ -595,3 +608,59 @@ def test_a_file_sink_knows_results_that_came_as_parts(tmp_path: Path):
     assert seen(tmp_path) == [1]
     with pytest.raises(QueryError, match="holds other results"):
         plain.deliver(Delivery(QUERY, 3, "result-0", rows(1, 2)))
+    with pytest.raises(QueryError, match="holds other results"):
+        plain.deliver(Delivery(QUERY, 3, "result-0", rows(2)))
+
+
+def test_a_part_sink_knows_results_that_came_as_a_file(tmp_path: Path):
+    sink, plain = parts_sink(tmp_path), sinks.parquet(tmp_path)
+    plain.deliver(Delivery(QUERY, 3, "result-0", rows(1, 2)))
+    sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
+    assert seen(tmp_path) == [1, 2] and left(tmp_path) == []
+    with pytest.raises(QueryError, match="holds other results"):
+        sink.publish(publication(write(sink, "one", 1), write(sink, "three", 3)))
+
+
+# --- what comes again --------------------------------------------------------------------------------------------------
+
+NAN = float("nan")
+NESTED: dict[str, tuple[pa.DataType, Any, list[Any]]] = {  # type, value, other values
+    "float": (pa.float64(), NAN, [1.0, None]),
+    "list": (pa.list_(pa.int64()), [1, 2, 3], [[7, 8, 9], [1, 2], [1, 2, 3, 4], [1, None, 3], [], None]),
+    "floats": (pa.list_(pa.float64()), [NAN, 0.0], [[NAN, -0.0], [0.0, NAN], [NAN, None]]),
+    "struct": (
+        pa.struct([("a", pa.float32()), ("b", pa.string())]),
+        {"a": NAN, "b": "x"},
+        [{"a": NAN, "b": "y"}, None],
+    ),
+    "map": (pa.map_(pa.string(), pa.float64()), [("k", NAN)], [[("l", NAN)], [("k", 1.0)], [], None]),
+    "deep": (
+        pa.list_(pa.struct([("a", pa.list_(pa.map_(pa.int64(), pa.list_(pa.float64()))))])),
+        [{"a": [[(1, [NAN, None])]]}, None],
+        [[{"a": [[(1, [None, NAN])]]}, None], [{"a": [[(2, [NAN, None])]]}, None], [None, {"a": [[(1, [NAN, None])]]}]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_delivery_that_is_repeated_is_compared_with_what_is_there_at_every_depth(name: str, tmp_path: Path):
+    kind, value, others = NESTED[name]
+    sink = sinks.parquet(tmp_path)
+
+    def deliver(*values: Any) -> None:
+        times = pa.array([0] * len(values), pa.timestamp("us", "UTC"))
+        sink.deliver(Delivery(QUERY, 3, "result-0", pa.table({"ts": times, "x": pa.array(values, kind)})))
+
+    for _ in range(2):
+        deliver(value, None, value)
+    for other in others:
+        with pytest.raises(QueryError, match="holds other results"):
+            deliver(value, None, other)
+
+
+def test_a_file_that_is_not_what_was_delivered_is_named(tmp_path: Path):
+    sink = sinks.parquet(tmp_path)
+    sink.deliver(Delivery(QUERY, 3, "result-0", rows(1)))
+    (tmp_path / f"{EPOCH}.parquet").write_text("something else")
+    with pytest.raises(SinkError, match=rf"{EPOCH}.parquet' cannot be read, .*; remove it, and start again"):
+        sink.deliver(Delivery(QUERY, 3, "result-0", rows(1)))

@@ -84,25 +84,34 @@ def collect(
         _check_late(physical, keep_failed)
     engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
     aside = _aside(physical, late, None)
-    with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as store:
-        result = sinks.memory()
-        driver = Driver(
-            physical,
-            changing.begin(store, [root], [False], "transparent").query,
-            store,
-            {"result-0": result, **aside},
-            Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
-            driven_by_us({name: source.origin for name, source in sources.items()}),
-            tables=nodes.named_tables(root),
-        )
-        sc = spark.sparkContext
-        if not sc.master.startswith("local["):
-            engine.check_reach(sc, folder / "state")
-        cluster = SparkCluster(spark, driver.columns)
-        rows = _all_there(cluster, sources, driver.ledgers, count)
-        driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
-        _say_what_was_left_out(store.last)
-        table = result.table()
+    state: StateStore | None = None
+    try:
+        with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as state:
+            result = sinks.memory()
+            driver = Driver(
+                physical,
+                changing.begin(state, [root], [False], "transparent").query,
+                state,
+                {"result-0": result, **aside},
+                Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
+                driven_by_us({name: source.origin for name, source in sources.items()}),
+                tables=nodes.named_tables(root),
+            )
+            sc = spark.sparkContext
+            if not sc.master.startswith("local["):
+                engine.check_reach(sc, folder / "state")
+            cluster = SparkCluster(spark, driver.columns)
+            rows = _all_there(cluster, sources, driver.ledgers, count)
+            driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
+            _say_what_was_left_out(state.last)
+            table = result.table()
+    except BaseException:
+        if (
+            state is not None
+        ):  # its folder is removed by now, so a task that still runs discards its part (`write_part`)
+            for name, sink in aside.items():
+                sinks.discard(sink, state.state_id, name)
+        raise
     return query.schema.empty_table() if table is None else table
 
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from headrace import arrow, loops
 from headrace.engine.messages import Attempt
-from headrace.errors import CorruptState, EngineError, SinkError
+from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.marks import LOW_BITS
 from headrace.operators.base import Appended, Arranged, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes
-from headrace.sinks import Part, PartSink
+from headrace.sinks import Part, PartSink, discard
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
@@ -97,10 +97,19 @@ def write_out(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block |
 
 
 def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.Table) -> Receipt:
-    """Rows that their sink takes here; its receipt stands in the outbox instead of a block."""
+    """Hand rows to their sink; the outbox has its receipt instead of a block.
+
+    If the state is gone by then, a `collect` has failed and has discarded its parts, so this part is discarded here.
+    """
     name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
     try:
-        return Receipt(table.num_rows, plain(sink.write(Part(epoch.query, epoch.number, result, name, table))))
+        receipt = plain(sink.write(Part(epoch.query, epoch.number, result, name, table)))
+        try:
+            task.storage.require()
+        except StateError:
+            discard(sink, epoch.query, result)
+            raise
+        return Receipt(table.num_rows, receipt)
     except Exception as error:
         msg = (
             f"the sink {sink!r} of {result} failed to write a part in epoch {epoch.number}:"

@@ -7,13 +7,15 @@
 `(query, epoch, result)` names a delivery and a publication: the same name always comes with the same rows, or the same
 receipts. A sink that drops what it has already seen has every result exactly once.
 
-Of either kind, it may have these methods too, all called in the driver:
+A sink of either kind may have these methods too, which are called in the driver:
 
     begin(result, schema)   before anything is run: what it could not store is refused here, by the column's name; given as
                             `late`, for everything that may be put aside
     resume(query, result, epoch)
                             after it, where a checkpoint goes on: the newest epoch of its state; who has later ones refuses
                             it here: it was put back to an earlier time
+    discard(query, result)  a part sink only: the query will never be started again, so remove the parts that were written and
+                            not published; also called in tasks, and more than once
     hurry()                 the run is to end: wait for nobody any more; may come from another thread
     close()                 the run has ended
 """
@@ -97,6 +99,12 @@ def wants_order(sink: AnySink) -> bool:
 def is_sink(thing: Any) -> bool:
     """Of either kind."""
     return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)
+
+
+def discard(sink: AnySink, query: str, result: str) -> None:
+    """Remove what was written for a query that will never be started again, if the sink knows how."""
+    if (method := getattr(sink, "discard", None)) is not None:
+        method(query, result)
 
 
 def tell(sinks: Iterable[AnySink], what: Literal["hurry", "close"]) -> None:

@@ -46,12 +46,10 @@ _OF_PRODUCERS = re.compile(
 )
 _MORE_SECRETS = re.compile(r"sasl\.(oauthbearer\.)?(config|assertion.*)|.*\.pem")
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-LASTING = (  # all else may pass
+LASTING = (  # all else may pass; of a topic that is not known, a new look says whether it is gone or was just made
     "_AUTHENTICATION",
     "_INVALID_ARG",
     "_SSL",
-    "_UNKNOWN_PARTITION",
-    "_UNKNOWN_TOPIC",
     "_UNSUPPORTED_FEATURE",
     "CLUSTER_AUTHORIZATION_FAILED",
     "INVALID_CONFIG",
@@ -66,17 +64,20 @@ LASTING = (  # all else may pass
     "TOPIC_AUTHORIZATION_FAILED",
     "TOPIC_EXCEPTION",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    "UNKNOWN_TOPIC_OR_PART",
     "UNSUPPORTED_COMPRESSION_TYPE",
     "UNSUPPORTED_SASL_MECHANISM",
     "UNSUPPORTED_VERSION",
 )
 
+_RIGHTS = "grant the user the rights to describe and write the topic, and to its transactional id, and start again"
 HINTS = {
+    **dict.fromkeys((name for name in LASTING if name.endswith("AUTHORIZATION_FAILED")), _RIGHTS),
+    "INVALID_RECORD": "a topic that is compacted takes messages with a key only: give key=..., or set the topic's"
+    " cleanup.policy to delete, and start again",
     "INVALID_TRANSACTION_TIMEOUT": "give settings={'transaction.timeout.ms': ...} that is not above the cluster's own limit,"
     " transaction.max.timeout.ms",
     "MSG_SIZE_TOO_LARGE": "make the result smaller in the query, or raise both the topic's max.message.bytes and"
-    " settings={'message.max.bytes': ...}",
+    " settings={'message.max.bytes': ...}; if the topic's limit was lowered while the run was live, start again",
     "INVALID_TIMESTAMP": "the cluster refuses messages whose time, ts, is so far ahead or behind: look at the topic's"
     " message.timestamp.after.max.ms and before, or set its message.timestamp.type to LogAppendTime",
 }

@@ -9,6 +9,7 @@ Files of a commit that failed are named in no log, and are removed by `vacuum`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from headrace.sinks.secrets import hidden_in, without
 from headrace.sinks.waiting import Away
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
+OF_A_STORE = re.compile("Generic (?!DeltaTable|delta)")  # such as "Generic S3 error": a store that is away
 LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
 
 
@@ -37,7 +39,6 @@ class DeltaTable(Lake):
         self.uri, self.ordered = uri, ordered
         self._options, self._secrets = dict(options or {}), hidden_in(options or {})
         super().__init__(f"the Delta table {uri}", seconds)
-        self._table: Any = None
 
     def _deliver(self, delivery: Delivery) -> None:
         table, schema = self._prepare(delivery.table.schema)
@@ -51,7 +52,7 @@ class DeltaTable(Lake):
 
     def _noted(self, query: str, result: str) -> int | None:
         with self._in_words():
-            found = self._newest().transaction_version(_application(query, result))
+            found = self._open().transaction_version(_application(query, result))
         return None if found is None else int(found)
 
     def _has(self, table: Any, delivery: Delivery) -> bool:
@@ -67,23 +68,23 @@ class DeltaTable(Lake):
         return True
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
-        """The table as it is now, and its schema."""
         wanted = wanted_schema(schema, _held, "a Delta table")
         with self._in_words():
-            given = self._options or None
-            if not self._library.DeltaTable.is_deltatable(self.uri, given):
-                self._library.DeltaTable.create(self.uri, wanted, mode="ignore", storage_options=given)
-            found = pa.schema(self._newest().schema().to_arrow())
+            try:
+                table = self._open()
+            except self._errors.TableNotFoundError:
+                self._may_make()
+                given = self._options or None
+                table = self._library.DeltaTable.create(self.uri, wanted, mode="ignore", storage_options=given)
+            found = pa.schema(table.schema().to_arrow())
         demand_fitting(wanted, found, self.place)
-        return self._table, found
+        self._was_there = True
+        return table, found
 
-    def _newest(self) -> Any:
-        """The table as it is now."""
-        if self._table is None:
-            self._table = self._library.DeltaTable(self.uri, storage_options=self._options or None)
-        else:
-            self._table.update_incremental()
-        return self._table
+    def _open(self) -> Any:
+        """Read the log from its last checkpoint. An update of a table that is known would lay the log of another table, which
+        was made in its place, over the old one."""
+        return self._library.DeltaTable(self.uri, storage_options=self._options or None)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -92,17 +93,16 @@ class DeltaTable(Lake):
         except (SinkError, QueryError):
             raise
         except Exception as error:
-            self._table = None  # what it knows may be old
             text = without(
-                self._secrets, f"{type(error).__name__}: {str(error).partition('   0: <unknown>')[0].strip()}"
+                self._secrets, f"{type(error).__name__}: {' '.join(str(error).partition('   0: <unknown>')[0].split())}"
             )
-            passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or "Generic " in text
+            passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or OF_A_STORE.search(text)
             if passing:  # a disk, a network or another writer
                 raise Away(text) from None
-            raise SinkError(f"the Delta table {self.uri}: {text}") from None
+            raise self._refused(text) from None
 
     def close(self) -> None:
-        self._table = None
+        """Nothing stays open between two deliveries."""
 
     def __repr__(self) -> str:
         return f"delta({self.uri!r})"

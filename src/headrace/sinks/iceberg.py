@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, SinkError
+from headrace.errors import HeadraceError
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
@@ -33,6 +33,7 @@ class IcebergTable(Lake):
     def __init__(self, table: str, catalog: Any, ordered: bool, seconds: float) -> None:
         self._errors = library("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
         self._load = library("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
+        self._updates = library("pyiceberg.table.update", "iceberg", "hr.sinks.iceberg")
         self.table, self.ordered, self._given = table, ordered, catalog
         self._secrets = hidden_in(catalog) if isinstance(catalog, Mapping) else []
         super().__init__(f"the Iceberg table {table}", seconds)
@@ -49,7 +50,10 @@ class IcebergTable(Lake):
         with self._in_words():
             patient = {**table.metadata.properties, **NO_RETRIES}
             table.metadata = table.metadata.model_copy(update={"properties": patient})
-            with table.transaction() as transaction:
+            with table.transaction() as transaction:  # which fails if the table is another by now, or its columns are
+                transaction._requirements += (
+                    self._updates.AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
+                )
                 transaction.append(as_rows(delivery.table, schema))
                 transaction.set_properties({name: mark_of(delivery)})
 
@@ -59,16 +63,17 @@ class IcebergTable(Lake):
         return None if known is None else epoch_in(known)
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
-        """The table as it is now, and its schema."""
         wanted = wanted_schema(schema, _held, "an Iceberg table")
         with self._in_words():
             catalog = self._open()
             if not catalog.table_exists(self.table):
+                self._may_make()
                 catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
                 catalog.create_table_if_not_exists(self.table, schema=wanted)
             table = catalog.load_table(self.table)
             found = table.schema().as_arrow()
         demand_fitting(wanted, found, self.place)
+        self._was_there = True
         return table, found
 
     def _open(self) -> Any:
@@ -92,7 +97,7 @@ class IcebergTable(Lake):
             text = without(self._secrets, f"{type(error).__name__}: {error}")
             if self._may_pass(error):
                 raise Away(text) from None
-            raise SinkError(f"the Iceberg table {self.table}: {text}") from None
+            raise self._refused(text) from None
 
     def _may_pass(self, error: Exception) -> bool:
         """Another writer, a catalog or a store that is away; a connection's errors are the operating system's."""

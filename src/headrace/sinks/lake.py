@@ -1,4 +1,4 @@
-"""What tables of files have in common, whoever keeps them: waiting, types, and how results become rows of a table that is there."""
+"""What Delta and Iceberg tables have in common: waiting, types, and how results become rows of an existing table."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ _WIDER = {
 
 
 class Lake(Noting):
-    """A sink of such a table, which waits while the table cannot be reached, but not before the run has begun."""
+    """A sink of a table of files. It waits while the table cannot be reached, but not before the run has begun."""
 
     def __init__(self, place: str, seconds: float) -> None:
         self.place, self.patience = place, Patience(place, seconds)
+        self._was_there = False  # the table was found or made
 
     def begin(self, result: str, schema: pa.Schema) -> None:
-        """Make the table, or see that what is there fits."""
+        """Make the table, or check that an existing one fits."""
         self.patience.begin()
+        self._was_there = False
         try:
             self._prepare(schema)
         except Away as error:
@@ -46,13 +48,26 @@ class Lake(Noting):
     def deliver(self, delivery: Delivery) -> None:
         self.patience.wait_for(functools.partial(self._deliver, delivery))
 
+    def _may_make(self) -> None:
+        """Refuse to make a table in place of one that was there."""
+        if self._was_there:
+            raise SinkError(
+                f"{self.place} is gone: it was dropped or renamed since the run was started; put it back, or start again: the"
+                " table is then made again, and gets the results that were not delivered yet"
+            )
+
+    def _refused(self, why: str) -> SinkError:
+        return SinkError(
+            f"{self.place}: {why}; correct the table, its constraints or rights, or the query, and start again"
+        )
+
     @abstractmethod
     def _prepare(self, schema: pa.Schema) -> Any:
-        """The table as it is now."""
+        """Return the table as it is now; make it, or check that it fits."""
 
     @abstractmethod
     def _deliver(self, delivery: Delivery) -> None:
-        """Rows and epoch in one commit, unless the epoch is there."""
+        """Add rows and epoch in one commit, unless the epoch is there."""
 
 
 def held_as(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:

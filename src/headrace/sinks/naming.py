@@ -1,16 +1,18 @@
-"""Folders of results: names in them, what makes them last, and what must not be there already."""
+"""Folders of results: the names in them, what makes them durable, and what must not be there already."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from headrace.errors import QueryError
+from headrace.errors import QueryError, SinkError
 from headrace.types import describe
 
 
@@ -33,6 +35,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def written_to(folder: Path) -> Iterator[None]:
+    """Name the folder if it cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"the folder {str(folder)!r} cannot be written to ({error}); see that it is a folder, with room, that this user may write to, and start again"
+        raise SinkError(msg) from error
+
+
 def write_file(table: pa.Table, path: Path) -> None:
     """Synced. A dictionary is for texts: of numbers, which seldom repeat, it takes three times as long as all the rest."""
     texts = [f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
@@ -49,8 +61,43 @@ def demand_columns(folder: Path, columns: list[list[str]]) -> None:
         raise QueryError(msg)
 
 
+def rows_in(files: Sequence[Path]) -> pa.Table:
+    """Return the rows of files that this sink has written."""
+    try:
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in files] or [pa.table({})])
+    except (pa.ArrowException, OSError) as error:
+        where = ", ".join(repr(str(file)) for file in files[:3])
+        msg = f"{where} cannot be read, so it is not what was written there ({error}); remove it, and start again"
+        raise SinkError(msg) from None
+
+
+def demand_the_same(path: Path, known: pa.Table, given: pa.Table) -> None:
+    """Refuse rows that differ from those known under the name `path`: a repeated delivery has the same rows."""
+    if known.schema != given.schema or not all(map(_equal, known.columns, given.columns)):
+        raise other_results(path)
+
+
+def _equal(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
+    """Compare floating-point numbers by their bits at any depth, because NaN does not equal itself."""
+    bits = _as_bits(given.type)
+    known, given = (pa.chunked_array([chunk.view(bits) for chunk in each.chunks], bits) for each in (known, given))
+    return bool(known.equals(given))
+
+
+def _as_bits(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type of the same layout, with integers in place of floating-point numbers."""
+    t = pa.types
+    if t.is_struct(kind):
+        return pa.struct([field.with_type(_as_bits(field.type)) for field in kind])
+    if t.is_map(kind):
+        return pa.map_(_as_bits(kind.key_type), _as_bits(kind.item_type))
+    if t.is_list(kind):
+        return pa.list_(_as_bits(kind.value_type))
+    return {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(kind, kind)
+
+
 def other_results(path: Path) -> QueryError:
-    """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
+    """Return the error for a repeated delivery with other rows, which come from a state that was restored from a backup."""
     return QueryError(
         f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the"
         " results a new folder, or remove what was written since"

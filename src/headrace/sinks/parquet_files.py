@@ -6,11 +6,8 @@ import os
 import uuid
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from headrace.sinks.base import Delivery
-from headrace.sinks.naming import demand_columns, epoch_name, other_results, sync, write_file
+from headrace.sinks.naming import demand_columns, demand_the_same, epoch_name, rows_in, sync, write_file, written_to
 
 
 class ParquetFiles:
@@ -18,14 +15,18 @@ class ParquetFiles:
         self.path, self.ordered = path, ordered
 
     def deliver(self, delivery: Delivery) -> None:
+        with written_to(self.path):
+            self._deliver(delivery)
+
+    def _deliver(self, delivery: Delivery) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         name = epoch_name(delivery.query, delivery.epoch, delivery.result)
         final = self.path / f"{name}.parquet"
         if final.exists():
-            _demand_the_same(final, delivery.table)
+            demand_the_same(final, rows_in([final]), delivery.table)
             return
-        if (self.path / name).exists():  # as parts, by the sink that this checkpoint was started with in between
-            _demand_as_many(self.path / name, delivery.table.num_rows)
+        if (parts := self.path / name).exists():  # a part sink that the checkpoint had in between has delivered them
+            demand_the_same(parts, rows_in(sorted(parts.glob("part-*"))), delivery.table)
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
         try:
@@ -36,30 +37,8 @@ class ParquetFiles:
             temporary.unlink(missing_ok=True)
 
     def demand_columns(self, columns: list[list[str]]) -> None:
-        """Of a result that changed while its state goes on."""
+        """Raise if existing files have other columns than the changed result."""
         demand_columns(self.path, columns)
 
     def __repr__(self) -> str:
         return f"parquet({str(self.path)!r})"
-
-
-def _demand_the_same(path: Path, table: pa.Table) -> None:
-    """A delivery comes again with the same rows; other ones are of a state that was put back to an earlier time."""
-    known = pq.ParquetFile(path).read()
-    same = known.num_rows == table.num_rows and known.column_names == table.column_names
-    if not same or not all(map(_same, known.columns, table.columns)):
-        raise other_results(path)
-
-
-def _demand_as_many(folder: Path, rows: int) -> None:
-    if sum(pq.read_metadata(path).num_rows for path in folder.iterdir()) != rows:
-        raise other_results(folder)
-
-
-def _same(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
-    if pa.types.is_nested(given.type):  # a NaN inside is not equal to itself
-        return len(known) == len(given)
-    if pa.types.is_floating(given.type):
-        bits = {32: pa.int32(), 64: pa.int64()}[given.type.bit_width]
-        return bool(known.combine_chunks().view(bits).equals(given.combine_chunks().view(bits)))
-    return bool(known.equals(given))

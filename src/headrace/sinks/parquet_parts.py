@@ -24,13 +24,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import xxhash
 
 from headrace import form
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
-from headrace.sinks.naming import demand_columns, epoch_name, label, other_results, sync, write_file
+from headrace.sinks.naming import (
+    demand_columns,
+    demand_the_same,
+    epoch_name,
+    label,
+    other_results,
+    rows_in,
+    sync,
+    write_file,
+    written_to,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9-]{1,200}")
 _STAGED = re.compile(r"([0-9]+)\.[A-Za-z0-9-]+\.part")
@@ -55,12 +64,16 @@ class ParquetParts:
         self.path = path.absolute()  # a task may have another working directory
 
     def demand_columns(self, columns: list[list[str]]) -> None:
-        """Of a result that changed while its state goes on."""
+        """Raise if existing files have other columns than the changed result."""
         demand_columns(self.path, columns)
 
     # --- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, part: Part) -> dict[str, Any]:
+        with written_to(self.path):
+            return self._write(part)
+
+    def _write(self, part: Part) -> dict[str, Any]:
         staging = _staging(self.path, part.query, part.result)
         _make(staging)
         path = _staged(staging, part.epoch, part.name)
@@ -76,6 +89,10 @@ class ParquetParts:
     # --- in the driver -----------------------------------------------------------------------------------------------
 
     def publish(self, publication: Publication) -> None:
+        with written_to(self.path):
+            self._publish(publication)
+
+    def _publish(self, publication: Publication) -> None:
         receipts = [_Written(**_RECEIPT(given, "the receipt")) for given in publication.receipts]
         if receipts:
             place = self._place(publication, receipts)
@@ -83,6 +100,9 @@ class ParquetParts:
                 _publish(place, publication, receipts)
             _sweep(place, publication)
         _sweep(self.path, publication)
+
+    def discard(self, query: str, result: str) -> None:
+        shutil.rmtree(_staging(self.path, query, result), ignore_errors=True)
 
     def _place(self, publication: Publication, receipts: Sequence[_Written]) -> Path:
         """This folder; or that which the sink had when the parts were written, if it was given another since."""
@@ -113,12 +133,14 @@ def _make(folder: Path) -> None:
 
 def _publish(place: Path, publication: Publication, receipts: Sequence[_Written]) -> None:
     final = place / _name(publication)
+    staging = _staging(place, publication.query, publication.result)
     if final.exists():
         _demand_the_same(final, receipts)
-    elif _delivered_as_a_file(final, receipts):
+    elif (file := final.with_name(f"{final.name}.parquet")).exists():  # by a sink that took no parts, before this one
+        parts = [_staged(staging, publication.epoch, receipt.name) for receipt in receipts]
+        demand_the_same(file, rows_in([file]), rows_in(parts))
         return
     else:
-        staging = _staging(place, publication.query, publication.result)
         gathered = _gather(staging, publication, receipts)
         gathered.rename(final)
     sync(place)
@@ -155,8 +177,8 @@ def _demand_whole(folder: Path, wanted: dict[str, _Written]) -> None:
 
 
 def _demand_the_same(final: Path, receipts: Sequence[_Written]) -> None:
-    """A publication comes again with the same parts; others are of a state that was put back to an earlier time."""
-    found = {name for name in os.listdir(final) if name.startswith("part-")}
+    """Refuse other parts than those that are there: a repeated publication has the same parts."""
+    found = {path.name for path in final.glob("part-*")}
     if found != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
         raise other_results(final)
 
@@ -185,16 +207,6 @@ def _note_of(publication: Publication, receipts: Sequence[_Written]) -> str:
 
 def _noted(place: Path, publication: Publication) -> Path:
     return place / f"_published-{label(publication.result)}-{publication.query}"
-
-
-def _delivered_as_a_file(final: Path, receipts: Sequence[_Written]) -> bool:
-    """Whether these results came before the sink was told to take parts."""
-    file = final.with_name(f"{final.name}.parquet")
-    if not file.exists():
-        return False
-    if pq.read_metadata(file).num_rows != sum(receipt.rows for receipt in receipts):
-        raise other_results(file)
-    return True
 
 
 def _sweep(place: Path, publication: Publication) -> None:

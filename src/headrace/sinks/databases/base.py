@@ -1,6 +1,6 @@
-"""What a sink asks of a database: columns of a table, statements, rows in, and that all of it counts at once or not at all.
+"""The interface between the database sink and a database: the columns of a table, statements, rows, and one transaction.
 
-Every failure is one of two: `Away`, which may pass, or a `HeadraceError` that says what is wrong. Neither holds a secret.
+Every failure is `Away`, which may pass, or a `HeadraceError` that says what is wrong. Neither holds a secret.
 """
 
 from __future__ import annotations
@@ -12,28 +12,35 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headrace.errors import QueryTypeError
+from headrace.errors import QueryTypeError, SinkError
 
 Rows = list[tuple[Any, ...]]
 
 
+TABLE = "table"  # what `Session.hold` returns if rows that are added to it stay what they are
+
+
 @dataclass(frozen=True)
 class Column:
-    """Of a table that is there."""
+    """A column of an existing table."""
 
     name: str
     type: str  # in the database's words
     needed: bool = False  # every row must give a value
+    generated: bool = False  # no row may give a value
 
 
 class Session(Protocol):
     """One transaction."""
 
+    def hold(self, *tables: Table) -> list[str | None]:
+        """Return for each name what it stands for, such as a table or a view, or None. It stays so until the transaction ends."""
+
     def columns(self, table: Table) -> list[Column]:
-        """None if there is no such table."""
+        """Return the columns of a table that is there."""
 
     def keys(self, table: Table) -> list[frozenset[str]]:
-        """The sets of columns that are unique."""
+        """Return the sets of columns that are unique."""
 
     def execute(self, statement: str, *values: str | int) -> Rows:
         """Values stand in the statement as $1, $2 ..."""
@@ -85,11 +92,33 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def upsert(table: Table, source: str, names: Sequence[str], key: Sequence[str]) -> str:
-    """Rows of a query in place of those that have their key; three databases agree on how to say so."""
-    others = [name for name in names if name not in key]
+def insertion(table: Table, source: str, names: Sequence[str]) -> str:
+    """Return the statement that adds the rows of `source`."""
+    return f"INSERT INTO {table.quoted} ({listed(names)}) {source}"
+
+
+def upsert(table: Table, source: str, names: Sequence[str], key: Sequence[str], *, touch: bool = False) -> str:
+    """Return the statement that adds the rows of `source` and replaces those with the same key; all three databases take it.
+
+    touch: where a row is its key, write the key again, so that the row counts as stored.
+    """
+    others = [name for name in names if name not in key] or (list(key[:1]) if touch else [])
     action = f"UPDATE SET {', '.join(f'{quoted(n)} = excluded.{quoted(n)}' for n in others)}" if others else "NOTHING"
-    return f"INSERT INTO {table.quoted} ({listed(names)}) {source} ON CONFLICT ({listed(key)}) DO {action}"
+    return f"{insertion(table, source, names)} ON CONFLICT ({listed(key)}) DO {action}"
+
+
+def refused(place: object, why: str) -> SinkError:
+    """Return the error for a statement that a database will refuse again."""
+    return SinkError(
+        f"{place}: {why}; correct the table, its constraints, triggers or rights, or the query, and start again"
+    )
+
+
+def altered(table: Table, stored: int, given: int) -> SinkError:
+    return SinkError(
+        f"table {table} does not keep rows as they come: {given - stored} of {given} rows were changed or left out, such as by a"
+        " trigger; let triggers leave the columns of the results alone, or give another table, and start again"
+    )
 
 
 def wanted_types(database: Database, schema: pa.Schema) -> dict[str, str]:

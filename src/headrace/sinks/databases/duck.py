@@ -1,5 +1,7 @@
-"""A DuckDB file. It is opened for each epoch and closed again, so that others can read it in between; while another
-process has it open, it is away."""
+"""A DuckDB file. The sink opens it for each epoch and closes it again, so that others can read it in between.
+
+While another process has the file open, or a connection of this process that does not write, the file is away.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,17 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from headrace.errors import SinkError
-from headrace.sinks.databases.base import Column, Rows, Table, listed, upsert
+from headrace.sinks.databases.base import TABLE, Column, Rows, Table, insertion, listed, refused, upsert
 from headrace.sinks.waiting import Away
 
 GIVEN = "headrace_rows"  # rows on their way in
 _one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there
+AWAY = (
+    *(duckdb.IOException, duckdb.TransactionException),
+    *(duckdb.ConnectionException, duckdb.ResourceInUseException),  # a connection of this process has the file open
+)
+_NAMES = "SELECT {}, schema_name FROM {}() WHERE database_name = current_database()"
+NO_DATABASE = "not a valid DuckDB database file"
 WIDER = {
     "TINYINT": {"SMALLINT", "INTEGER", "BIGINT", "HUGEINT"},
     "SMALLINT": {"INTEGER", "BIGINT", "HUGEINT"},
@@ -60,10 +67,11 @@ class Duck:
     def _in_words(self) -> Iterator[None]:
         try:
             yield
-        except (duckdb.IOException, duckdb.TransactionException) as error:
-            raise Away(f"{self.path}: {error}") from None
         except duckdb.Error as error:
-            raise SinkError(f"{self.path}: {error}") from None
+            text = f"{self.path}: {error}"
+            if isinstance(error, AWAY) and NO_DATABASE not in text:
+                raise Away(text) from None
+            raise refused(self.path, str(error)) from None
 
     def close(self) -> None:
         pass
@@ -89,11 +97,17 @@ class _Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
 
+    def hold(self, *tables: Table) -> list[str | None]:
+        """The transaction sees one state of the file, and fails at its end if another has changed a table since."""
+        known = set(self.execute(_NAMES.format("table_name", "duckdb_tables")))
+        if all(_name(table) in known for table in tables):  # a look at the catalog takes longer than all else
+            return [TABLE] * len(tables)
+        views = set(self.execute(_NAMES.format("view_name", "duckdb_views")))
+        return [TABLE if _name(t) in known else "view" if _name(t) in views else None for t in tables]
+
     def columns(self, table: Table) -> list[Column]:
         found = self.execute(
-            "SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns()"
-            " WHERE database_name = current_database() AND table_name = $1 AND schema_name = $2 ORDER BY column_index",
-            *_name(table),
+            'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info($1)', table.quoted
         )
         return [Column(*row) for row in found]
 
@@ -111,9 +125,7 @@ class _Session:
     def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
         names = rows.column_names
         source = f"SELECT {listed(names)} FROM {GIVEN}"
-        statement = (
-            upsert(table, source, names, key) if key else f"INSERT INTO {table.quoted} ({listed(names)}) {source}"
-        )
+        statement = upsert(table, source, names, key) if key else insertion(table, source, names)
         self.connection.register(GIVEN, rows)
         self.connection.execute(statement)
         self.connection.unregister(GIVEN)

@@ -1,7 +1,10 @@
 """PostgreSQL through ADBC: tables of Arrow go in by COPY.
 
-The URL is libpq's, and may hold a password: it is handed to the driver and to nobody else. Errors of the driver are told
-in its words without it, and never carried along.
+The URL is libpq's, and may hold a password: it is handed to the driver and to nobody else (`addresses`). Errors of the driver
+are quoted without what may be secret.
+
+Types are compared with every delivery, under a lock: COPY writes the bytes of a value as they are, so into a column that was
+given another type since the run was started it would write another value.
 """
 
 from __future__ import annotations
@@ -9,13 +12,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.errors import QueryError, SinkError
-from headrace.sinks.databases.base import Column, Rows, Table, listed, upsert
+from headrace.sinks.databases.addresses import address
+from headrace.sinks.databases.base import (
+    TABLE,
+    Column,
+    Rows,
+    Table,
+    altered,
+    insertion,
+    listed,
+    refused,
+    upsert,
+)
 from headrace.sinks.extras import library
 from headrace.sinks.secrets import longest_first, without
 from headrace.sinks.waiting import Away
@@ -28,15 +40,14 @@ WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds 
     "tcp_user_timeout": "30000",
 }
 SETTINGS = (
-    "SET LOCAL lock_timeout = '30s'",
-    "SET LOCAL statement_timeout = 0",
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # what is read under a lock is what the lock keeps
     # what is told to be committed must not be lost by a crash of the server: nobody would deliver it again
-    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
+    "SELECT set_config('lock_timeout', '30s', true), set_config('statement_timeout', '0', true), set_config("
+    "'synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
 )
 AWAY = re.compile(
     r"08...|53...|57P0[1-5]|55P03|40001|40P01|25006"
 )  # gone, full, shut down, locked, a conflict, a standby
-SECRET = {"password", "sslpassword", "passfile"}
 GIVEN = "headrace_rows"  # rows on their way to a table with a key
 
 _TYPES: list[tuple[Any, str]] = [
@@ -62,8 +73,14 @@ _WIDER = {  # types that hold it too, and as what it is sent to them
     "real": {"double precision": pa.float64()},
     "text": {"character varying": pa.string()},
 }
+_KINDS = {  # the server of a foreign table commits by itself, so rows and epoch would not be one transaction
+    "r": TABLE,
+    "p": TABLE,
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+}
 _SENT = {"integer": pa.int32(), "bigint": pa.int64(), "double precision": pa.float64()}
-_BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2})|[\s\x00-\x1f]")  # what libpq would name in an error
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _VARYING = re.compile(r"character varying\(\d+\)")
 
@@ -73,7 +90,9 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self._driver = library("adbc_driver_postgresql.dbapi", "postgres", "hr.sinks.database('postgresql://...')")
-        self._url, self._shown, self._secrets = _taken_apart(url)
+        found = address(url)
+        self._url, self._shown = found.with_parameters(WITHOUT_END), found.shown
+        self._secrets = longest_first(found.secrets)
         self._connection: Any = None
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -111,10 +130,11 @@ class Postgres:
             yield
         except self._driver.Error as error:
             answers = self._rolled_back()
-            text = without(self._secrets, f"{self._shown}: {str(error).strip()}")
+            text = without(self._secrets, " ".join(str(error).split()))
+            error.args, error.details = (text,), []  # it stays reachable as the context of the one that is raised
             if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                raise Away(text) from None
-            raise SinkError(text) from None
+                raise Away(f"{self._shown}: {text}") from None
+            raise refused(self._shown, text) from None
         except BaseException:
             self._rolled_back()
             raise
@@ -147,17 +167,42 @@ class Postgres:
         return f"Postgres({self._shown!r})"
 
 
+class _Held(NamedTuple):
+    """What is known of a table that is locked."""
+
+    schema: str
+    has_triggers: bool  # that may change or drop rows before they are stored
+    columns: list[Column]
+
+
 class _Session:
     def __init__(self, cursor: Any) -> None:
         self.cursor = cursor
 
+    def hold(self, *tables: Table) -> list[str | None]:
+        """The lock is that of an insert, which keeps those out who would change a table."""
+        kind = "(SELECT relkind::text FROM pg_class WHERE oid = to_regclass(${}))"
+        asked = ", ".join(kind.format(place) for place in range(1, len(tables) + 1))
+        (found,) = self.execute(f"SELECT {asked}", *(table.quoted for table in tables))
+        kinds = [each and _KINDS.get(each, "relation of another kind") for each in found]
+        if locked := [f"ONLY {table.quoted}" for table, each in zip(tables, kinds, strict=True) if each == TABLE]:
+            self.execute(f"LOCK TABLE {', '.join(locked)} IN ROW EXCLUSIVE MODE")
+        return kinds
+
     def columns(self, table: Table) -> list[Column]:
+        return self._described(table).columns
+
+    def _described(self, table: Table) -> _Held:
         found = self.execute(
-            "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''"
-            " FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            "SELECT n.nspname::text, EXISTS (SELECT FROM pg_trigger t WHERE (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid"
+            " FROM pg_partition_tree(c.oid))) AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3),"
+            " attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', attgenerated"
+            " <> '' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid"
+            " WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             table.quoted,
         )
-        return [Column(*row) for row in found]
+        schema, has_triggers = found[0][:2] if found else ("", False)
+        return _Held(schema, has_triggers, [Column(*row[2:]) for row in found])
 
     def keys(self, table: Table) -> list[frozenset[str]]:
         found = self.execute(
@@ -176,51 +221,42 @@ class _Session:
         return list(self.cursor.fetchall()) if self.cursor.description else []
 
     def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
-        rows, table = self._as_held(table, rows), self._found(table)
-        if not key:
+        """COPY looks in the first schema of the search path only, and SQL in all, so the schema is named."""
+        held = self._described(table)
+        rows, table = _as_held(held.columns, rows), Table(table.name, held.schema)
+        if key or held.has_triggers:
+            self._insert(table, rows, key, check=held.has_triggers)
+        else:
             self._copy(table, rows)
-            return
+
+    def _insert(self, table: Table, rows: pa.Table, key: Sequence[str], *, check: bool) -> None:
+        """Insert through a temporary table; check: compare what was stored with what was given."""
         given, names = Table(GIVEN, "pg_temp"), rows.column_names
         self.execute(
             f"CREATE TEMPORARY TABLE {given.quoted} ON COMMIT DROP AS SELECT {listed(names)} FROM {table.quoted} WITH NO DATA"
         )
         self._copy(given, rows)
-        self.execute(upsert(table, f"SELECT {listed(names)} FROM {given.quoted}", names, key))
-
-    def _as_held(self, table: Table, rows: pa.Table) -> pa.Table:
-        """COPY takes exactly the type of the column."""
-        known = {column.name: _SENT.get(column.type) for column in self.columns(table)}
-        for place, field in enumerate(rows.schema):
-            sent = known.get(field.name)
-            if sent is not None and sent != field.type:
-                rows = rows.set_column(place, field.name, rows.column(place).cast(sent))
-        return rows
-
-    def _found(self, table: Table) -> Table:
-        """With the schema it is in: COPY looks in the first of the search path, SQL in all."""
-        schema = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)"
-        return Table(table.name, self.execute(schema, table.quoted)[0][0])
+        source = f"OVERRIDING SYSTEM VALUE SELECT {listed(names)} FROM {given.quoted}"
+        statement = upsert(table, source, names, key, touch=check) if key else insertion(table, source, names)
+        if not check:
+            self.execute(statement)
+            return
+        ((missing,),) = self.execute(
+            f"WITH stored AS ({statement} RETURNING {listed(names)})"
+            f" SELECT count(*) FROM (SELECT {listed(names)} FROM {given.quoted} EXCEPT ALL SELECT {listed(names)} FROM stored) AS x"
+        )
+        if missing:
+            raise altered(table, rows.num_rows - missing, rows.num_rows)
 
     def _copy(self, table: Table, rows: pa.Table) -> None:
         self.cursor.adbc_ingest(table.name, rows, mode="append", db_schema_name=table.schema)
 
 
-def _taken_apart(url: str) -> tuple[str, str, list[str]]:
-    """The URL with time limits, the one for people, and what nobody may see."""
-    try:
-        parts = urlsplit(url)
-        sound = not _BROKEN.search(url) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        sound = False
-    if not sound:  # without any of its words, nor the driver's: they may be a part of a password
-        msg = "the URL of the database is not one, such as postgresql://user:password@host:5432/name; write % as %25, and @, : and / in a password as %40, %3A and %2F"
-        raise QueryError(msg)
-    login, _, host = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    given = [each.partition("=")[::2] for each in parts.query.split("&") if each]
-    hidden = {password, *(value for name, value in given if name in SECRET)}
-    secrets = longest_first(hidden)
-    limits = {name: value for name, value in WITHOUT_END.items() if name not in dict(given)}
-    whole = urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, urlencode(limits)]))))
-    shown = urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host, query=""))
-    return whole, shown, secrets
+def _as_held(columns: Sequence[Column], rows: pa.Table) -> pa.Table:
+    """COPY takes exactly the type of the column."""
+    known = {column.name: _SENT.get(column.type) for column in columns}
+    for place, field in enumerate(rows.schema):
+        sent = known.get(field.name)
+        if sent is not None and sent != field.type:
+            rows = rows.set_column(place, field.name, rows.column(place).cast(sent))
+    return rows

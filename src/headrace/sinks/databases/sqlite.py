@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
-from headrace.sinks.databases.base import Column, Rows, Table, listed, quoted, upsert
+from headrace.sinks.databases.base import Column, Rows, Table, altered, insertion, quoted, refused, upsert
 from headrace.sinks.waiting import Away
 
 BUSY = 5.0  # seconds that SQLite itself waits for others
@@ -75,7 +75,7 @@ class Sqlite:
         except sqlite3.Error as error:
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in AWAY:
                 raise Away(f"{self.path}: {error}") from None
-            raise SinkError(f"{self.path}: {error}") from None
+            raise refused(self.path, str(error)) from None
 
     def close(self) -> None:
         pass
@@ -88,10 +88,24 @@ class _Session:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
+    def hold(self, *tables: Table) -> list[str | None]:
+        """The transaction is the only one that writes to the file."""
+        return [self._kind(table) for table in tables]
+
+    def _kind(self, table: Table) -> str | None:
+        master = f"{_of(table)}sqlite_master"
+        found = self.execute(f"SELECT type FROM {master} WHERE type IN ('table', 'view') AND name = $1", table.name)
+        return found[0][0] if found else None
+
     def columns(self, table: Table) -> list[Column]:
         found = self.connection.execute(f"PRAGMA {_of(table)}table_xinfo({quoted(table.name)})").fetchall()
         return [
-            Column(name, kind, bool(needed and default is None and not hidden and not (key and kind == "INTEGER")))
+            Column(
+                name,
+                kind,
+                bool(needed and default is None and not hidden and not (key and kind == "INTEGER")),
+                generated=bool(hidden),
+            )
             for _, name, kind, needed, default, key, hidden in found
         ]
 
@@ -109,12 +123,15 @@ class _Session:
     def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
         names = rows.column_names
         values = f"VALUES ({', '.join('?' * len(names))})"
-        plain = f"INSERT INTO {table.quoted} ({listed(names)}) {values}"
-        statement = upsert(table, values, names, key) if key else plain
+        statement = upsert(table, values, names, key) if key else insertion(table, values, names)
+        statement = statement.replace("INSERT", "INSERT OR ABORT", 1)  # whatever the table says to do about a conflict
+        stored = 0
         for first in range(0, rows.num_rows, AT_ONCE):
             some = rows.slice(first, AT_ONCE)
             columns = [as_python(some.column(name), name) for name in names]
-            self.connection.executemany(statement, zip(*columns, strict=True))
+            stored += self.connection.executemany(statement, zip(*columns, strict=True)).rowcount
+        if stored != rows.num_rows and set(names) != set(key):  # of keys alone, those that are there are not counted
+            raise altered(table, stored, rows.num_rows)
 
 
 def _of(table: Table) -> str:
