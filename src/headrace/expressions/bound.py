@@ -2,6 +2,9 @@
 
 What belongs to one side alone is taken out first: DuckDB computes it once for each tuple (`Given`), and what is left is
 about pairs.
+
+Invariant: a `Node` says everything that DuckDB's plan says. Syntax, types and attributes that are not listed here raise
+`Unbound`, so that nothing in a plan is ignored.
 """
 
 from __future__ import annotations
@@ -74,21 +77,31 @@ def bound(
     taking = _Taking(schemas, kinds)
     left = taking.out_of(tree)
     for node in walk(left):
+        if node["class"] not in _SYNTAX:
+            raise Unbound(_words(node["class"]))
         if node["class"] == "FUNCTION" and node["function_name"].lower() not in functions:
             raise Unbound(node["function_name"])
     columns = [(side, name, kind) for side in "lr" for name, kind in taking.columns[side].items()]
     blank = {side: ", ".join(f"NULL::{k} AS {duck.quote(n)}" for s, n, k in columns if s == side) for side in "lr"}
     rows = ", ".join(f"(SELECT {blank[side] or '1'}) {side}" for side in "lr")
-    text = duck.rows(
-        "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)",
-        [f"SELECT {to_sql(left)} AS c FROM {rows}"],
-    )[0][0]
-    plan = json.loads(text)
-    if plan.get("error"):
-        raise Unbound(str(plan.get("error_message", "an expression that DuckDB does not show")).split("\n")[0])
     ones = 0 if blank["l"] else 1  # a side without columns has one of its own
     refs = [("", "")] * ones + [(side, name) for side, name, _ in columns]
-    return _node(plan["plans"][0]["expressions"][0], refs), tuple(taking.given)
+    return _node(_planned(f"SELECT {to_sql(left)} AS c FROM {rows}"), refs), tuple(taking.given)
+
+
+def _planned(sql: str) -> Mapping[str, Any]:
+    """The one expression of a SELECT in DuckDB's plan."""
+    text = duck.rows("SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)", [sql])[
+        0
+    ][0]
+    try:
+        plan = json.loads(text)
+    except json.JSONDecodeError:  # DuckDB writes some constants, such as -NaN and bits, as something that is not JSON
+        raise Unbound("a constant that DuckDB does not show") from None
+    if plan.get("error"):
+        raise Unbound(str(plan.get("error_message", "an expression that DuckDB does not show")).split("\n")[0])
+    expression: Mapping[str, Any] = plan["plans"][0]["expressions"][0]
+    return expression
 
 
 class _Taking:
@@ -118,7 +131,7 @@ class _Taking:
         else:
             sql = to_sql(tree)
             kind = str(duck.type_of(f"SELECT {sql} AS c FROM {side}", {side: schema.empty_table()}))
-            if kind.partition("(")[0] not in self.kinds:
+            if kind.partition("(")[0] not in self.kinds or (kind == "VARCHAR" and _is_collated(tree)):
                 return None
             name = self._as_given(sql, side)
         self.columns[side][name] = kind
@@ -147,6 +160,15 @@ def _side(tree: Tree) -> str:
     return sides.pop() if len(sides) == 1 else ""
 
 
+def _is_collated(tree: Tree) -> bool:
+    """Whether a text may have a collation, which its type does not show: every function hands on that of its arguments."""
+    return any(node["class"] == "COLLATE" for node in walk(tree))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").lower()
+
+
 def _blank_column(tree: Tree) -> Tree:
     location = {name: value for name, value in tree.items() if name.startswith("query_location")}
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", **location}
@@ -155,6 +177,17 @@ def _blank_column(tree: Tree) -> Tree:
 # --- DuckDB's plan ---------------------------------------------------------------------------------------------------
 
 
+_SYNTAX = frozenset(
+    ["BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR", "TYPE"]
+)
+_PLACE = frozenset(["alias", "query_location", "query_location_length"])  # of no meaning
+_ATTRIBUTES = _PLACE | frozenset(
+    [
+        *("expression_class", "type", "return_type", "children", "index", "value", "case_checks", "else_expr"),
+        *("qname", "arguments", "function_data", "has_serialize", "is_operator"),
+    ]
+)
+_OF_FUNCTIONS = frozenset(["try_cast", "is_default_cast", "check_overflow", "return_type", "arguments"])
 _OPERATORS = {
     "OPERATOR_NOT": "not",
     "OPERATOR_IS_NULL": "is null",
@@ -168,7 +201,9 @@ _OPERATORS = {
 
 
 def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
-    kind = _kind(json_.get("return_type"))
+    _refuse_unknown(json_, _ATTRIBUTES)
+    _refuse_unknown(json_.get("function_data", {}), _OF_FUNCTIONS)
+    kind = _kind(json_.get("return_type", {"id": ""}))  # a plan leaves out that of constants and conjunctions
     children = tuple(_node(child, refs) for child in json_.get("children", ()))
     match json_["expression_class"]:
         case "BOUND_CONSTANT":
@@ -187,14 +222,19 @@ def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
         case "BOUND_CASE":
             checks = [_node(check[part], refs) for check in json_["case_checks"] for part in ("when_expr", "then_expr")]
             return Node("case", kind, (*checks, _node(json_["else_expr"], refs)))
-    raise Unbound(str(json_.get("type", json_["expression_class"])).replace("_", " ").lower())
+    raise Unbound(_words(str(json_.get("type", json_["expression_class"]))))
 
 
-def _kind(json_: Mapping[str, Any] | None) -> Kind:
-    if json_ is None:
-        return Kind("BOOLEAN")
-    info = json_.get("type_info") or {}
+def _kind(json_: Mapping[str, Any]) -> Kind:
+    _refuse_unknown(json_, frozenset(["id", "type_info"]))
+    info = json_.get("type_info", {})
+    _refuse_unknown(info, frozenset(["type", "width", "scale"]))  # not a collation, for one
     return Kind(json_["id"], info.get("width", 0), info.get("scale", 0))
+
+
+def _refuse_unknown(json_: Mapping[str, Any], known: frozenset[str]) -> None:
+    if not known.issuperset(json_):
+        raise Unbound(", ".join(map(_words, sorted(json_.keys() - known))))
 
 
 def _frozen(value: Any) -> Any:

@@ -28,7 +28,7 @@ def cast(n: Numbers, a: Value, kind: Kind, *, lenient: bool) -> Value:
 
 
 def _to_double(n: Numbers, a: Value, kind: Kind) -> Value:
-    return replace(a, kind=kind, value=n.s.let(f"f64({a.value})"))
+    return replace(a, kind=kind, value=n.s.let(f"f64({a.value})"), top=float(a.top))
 
 
 def _to_single(n: Numbers, a: Value, kind: Kind) -> Value:
@@ -48,7 +48,7 @@ def _double_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
         a = n.s.doubted(a, n.s.let(f"({same}) ^ True"))
     n.s.fail(n.s.negated(inside), a)
     whole = n.s.let(f"i64(where({inside}, {value}, 0.0))")
-    return Value(kind, whole, None, a.null, a.doubt, min(a.top + 1.0, float(high)), a.positive)
+    return Value(kind, whole, None, a.null, a.doubt, min(a.top + 1.0, high), a.positive)
 
 
 def _whole_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
@@ -56,7 +56,7 @@ def _whole_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
     own_low, own_high = WHOLE.get(a.kind.name, (0, 1))
     if own_low < low or own_high > high:
         n.s.fail(f"(({a.value} >= {low}) & ({a.value} <= {high})) ^ True", a)
-    return replace(a, kind=kind, top=min(a.top, float(high + 1)))
+    return replace(a, kind=kind, top=min(a.top, high + 1))
 
 
 def _flag_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
@@ -69,7 +69,7 @@ def _whole_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:
         error = f"where(abs({source}) < {EXACT!r}, 0.0, abs({source}) * {2.0**-52!r}) * {10.0**kind.scale!r}"
     else:
         error = None
-    return n.wide((a,), f"{source} * {10.0**kind.scale!r}", error, a.top * 10.0**kind.scale, kind)
+    return n.wide((a,), f"{source} * {10.0**kind.scale!r}", error, a.top * 10**kind.scale, kind)
 
 
 def _wide_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:
@@ -103,7 +103,7 @@ def _wide_to_whole(n: Numbers, a: Value, kind: Kind) -> Value:
         inside = n.s.let(f"{inside} & ({found.value} >= 0.0)")
     n.s.fail(n.s.negated(inside), found)
     whole = n.s.let(f"i64(where({inside}, {found.value}, 0.0))")
-    return Value(kind, whole, None, found.null, found.doubt, min(found.top, float(high)))
+    return Value(kind, whole, None, found.null, found.doubt, min(found.top, high))
 
 
 def _double_to_wide(n: Numbers, a: Value, kind: Kind) -> Value:

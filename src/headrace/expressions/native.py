@@ -23,9 +23,9 @@ from headrace import duck
 from headrace.expressions import bound as b
 from headrace.expressions.bound import Given, Kind, Node, Unbound
 from headrace.expressions.casts import cast
-from headrace.expressions.numbers import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported
+from headrace.expressions.numbers import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported, wide_ends
 from headrace.expressions.tree import Tree, to_sql
-from headrace.expressions.values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, WIDE, Statements, Value, form
+from headrace.expressions.values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, Statements, Value, form
 
 LARGEST = 1e30  # plain doubles are not beyond
 LARGEST_WHOLE = 2**46  # nor plain whole numbers
@@ -173,10 +173,10 @@ class _Translator:
             case "double" | "single":
                 return LARGEST if self.plain else UNKNOWN
             case "whole":
-                high = float(WHOLE[kind.name][1] + 1)
-                return min(high, float(LARGEST_WHOLE)) if self.plain else high
+                high = WHOLE[kind.name][1] + 1
+                return min(high, LARGEST_WHOLE) if self.plain else high
             case "wide":
-                return 10.0**kind.width if kind.name == "DECIMAL" else float(WIDE[kind.name][1])
+                return -wide_ends(kind)[0] or wide_ends(kind)[1]
             case "time":
                 return float(LARGEST_TIME) if self.plain else 2.0**63
             case "date":
@@ -207,11 +207,9 @@ class _Translator:
                 repr(float(whole)),
                 None if exact else repr(abs(float(whole)) * 2.0**-52),
                 null,
-                top=float(abs(whole)),
+                top=abs(whole),
             )
-        return Value(
-            kind, f"({whole})" if whole < 0 else str(whole), null=null, top=float(abs(whole)), positive=whole >= 0
-        )
+        return Value(kind, f"({whole})" if whole < 0 else str(whole), null=null, top=abs(whole), positive=whole >= 0)
 
     # --- conditions --------------------------------------------------------------------------------------------------
 

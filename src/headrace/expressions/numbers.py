@@ -211,16 +211,21 @@ class Numbers:
         return self.s.doubted(found, self.s.let(f"((abs({a.value}) > {a.error}) | ({a.error} == 0.0)) ^ True"))
 
     def size(self, a: Value) -> Value:
-        if a.form == "whole":
-            self._within(self.s.let(f"{a.value} > {WHOLE[a.kind.name][0]}"), a)
+        self._within_mirrored(a)
         return self.strict((a,), replace(a, value=self.s.let(f"abs({a.value})"), positive=True))
 
     def negative(self, a: Value) -> Value:
-        if a.form == "whole":
-            self._within(self.s.let(f"{a.value} > {WHOLE[a.kind.name][0]}"), a)
+        self._within_mirrored(a)
         if a.kind.name.startswith("U"):
             raise Unsupported(f"the negative of {a.kind}")
         return self.strict((a,), replace(a, value=self.s.let(f"-{a.value}"), positive=False))
+
+    def _within_mirrored(self, a: Value) -> None:
+        """The least number of a type with a sign has no opposite in it."""
+        if a.form == "whole" and (low := WHOLE[a.kind.name][0]):
+            self._within(self.s.let(f"{a.value} > {low}"), a)
+        if a.form == "wide" and a.top > wide_ends(a.kind)[1]:
+            self._within(self.s.let(_below(a.value, a.error, a.kind)), a)
 
     def _within(self, condition: str, *of: Value) -> None:
         self.s.fail(self.s.negated(condition), *of)
@@ -245,7 +250,7 @@ class Numbers:
             self._within(self.s.let(f"{value} >= 0"), a, b)
         if top > high:
             self._within(self._in_range(name, a, b, value, top, (low, high)), a, b)
-        return self.strict((a, b), Value(kind, value, top=min(top, float(high + 1))))
+        return self.strict((a, b), Value(kind, value, top=min(top, high + 1)))
 
     def _in_range(self, name: str, a: Value, b: Value, value: str, top: float, ends: tuple[int, int]) -> str:
         if top < 2.0**62:
@@ -276,11 +281,11 @@ class Numbers:
         if top > EXACT:
             parts.append(f"where(abs({value}) < {EXACT!r}, 0.0, abs({value}) * {ROUNDING})")
         error = self.s.let(" + ".join(parts)) if parts else None
-        ends = _ends(kind)
-        if top > ends[1] or ends[0] == 0.0:
-            most = f"abs({value}) + {error or 0.0} < {ends[1] * (1 - 1e-9)!r}"
-            self._within(self.s.let(f"({most}) & ({value} >= {error or 0.0})" if ends[0] == 0.0 else most), *of)
-        return self.strict(of, Value(kind, value, error, top=min(top, ends[1])))
+        low, high = wide_ends(kind)
+        if top > high or low == 0:
+            most = _below(value, error, kind)
+            self._within(self.s.let(f"({most}) & ({value} >= {error or 0.0})" if low == 0 else most), *of)
+        return self.strict(of, Value(kind, value, error, top=min(top, high)))
 
     def wide_sum(self, a: Value, b: Value, sign: str, kind: Kind) -> Value:
         if not a.kind.scale == b.kind.scale == kind.scale:
@@ -298,21 +303,24 @@ class Numbers:
         if more >= 0:
             ten = repr(10.0**more)
             spread = f"{a.error} * {ten}" if a.error else None
-            return self.wide((a,), f"{a.value} * {ten}", spread, a.top * 10.0**more, kind)
+            return self.wide((a,), f"{a.value} * {ten}", spread, a.top * 10**more, kind)
         let, ten = self.s.let, repr(10.0**-more)
         rest = let(f"fmod({a.value}, {ten})")
         down = let(f"({a.value} - {rest}) / {ten}")
         away = f"where({a.value} < 0.0, -1.0, 1.0)"
         source = f"where(abs({rest}) * 2.0 >= {ten}, {down} + {away}, {down})"
-        found = self.wide((a,), source, None, a.top * 10.0**more + 1.0, kind)
+        found = self.wide((a,), source, None, a.top // 10**-more + 1, kind)
         return self.s.doubted(found, let(f"{a.error} > 0.0")) if a.error else found
 
 
-def _ends(kind: Kind) -> tuple[float, float]:
-    if kind.name == "DECIMAL":
-        return -(10.0**kind.width), 10.0**kind.width
-    low, high = WIDE[kind.name]
-    return float(low), float(high)
+def wide_ends(kind: Kind) -> tuple[int, int]:
+    """The least and the largest of a type, in units of the last place: exact, where doubles would round them."""
+    return (1 - 10**kind.width, 10**kind.width - 1) if kind.name == "DECIMAL" else WIDE[kind.name]
+
+
+def _below(value: str, error: str | None, kind: Kind) -> str:
+    """Whether a value is within its type for certain."""
+    return f"abs({value}) + {error or 0.0} < {wide_ends(kind)[1] * (1 - 1e-9)!r}"
 
 
 def _sum(a: Value, b: Value) -> str | None:

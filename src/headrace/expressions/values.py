@@ -48,7 +48,7 @@ def form(kind: Kind) -> str:
 class Value:
     """Source of a value, of its error, of whether it is null and of whether it is in doubt; None: zero, never.
 
-    `top`: it is no larger than that; `positive`: DuckDB's own is never below zero (but may be NaN).
+    `top`: it is no larger than that, a whole number where the value is one; `positive`: DuckDB's own is never below zero (but may be NaN).
     """
 
     kind: Kind
