@@ -215,6 +215,39 @@ def test_a_hot_key_is_looped_over(compile_always, monkeypatch):
     assert pairs == reference(query).num_rows > 0
 
 
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize(
+    ("on", "equal"),
+    [
+        ("l.n = r.n", True),  # an index alone
+        (RESIDUAL[0], True),  # a hot key, in a loop
+        ("l.n = r.n and levenshtein(l.s, r.s) < 3", True),
+        (NATIVE[0], False),
+        (NOT_NATIVE[0], False),
+        ("l.x < r.x", False),  # a range join
+        ("abs(l.x - r.x) <= 0.01", None),  # looked up, along x
+    ],
+)
+def test_pairs_that_are_compared_are_counted(monkeypatch, on, equal, compiles):
+    """With an equality those of one key, looked up those near each other, else all that may be within the window."""
+    if compiles:
+        monkeypatch.setattr(native, "WORTH_COMPILING", 1)
+    rng = np.random.default_rng(3)
+    rows = [(int(t), float(x), 0.0, int(t % 2)) for t, x in zip(range(60), rng.normal(size=60), strict=True)]
+    left, right = _table(rows), _table(rows[:40])
+    query, operator = _join(left, right, on, within="100 seconds")
+    counted: list[int] = []
+    if equal:
+        found = list(equijoin.equijoin(operator, *(_run(table, ["n"]) for table in (left, right)), counted.append))
+    else:
+        found = list(joins.join(operator, left, right, counted.append))
+    assert sum(table.num_rows for table in found) == reference(query).num_rows > 0
+    if equal is None:
+        assert reference(query).num_rows <= sum(counted) < 60 * 40 / 16
+    else:
+        assert sum(counted) == (2 * 30 * 20 if equal else 60 * 40)
+
+
 @pytest.mark.parametrize("on", NOT_NATIVE)
 def test_what_could_differ_is_not_compiled(on):
     table = _table([(1, 1.0, 1.0, 1)])

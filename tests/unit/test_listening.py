@@ -94,6 +94,9 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
         assert sum(r.operators[name].out for r in found) == work.counts.out.get(name, 0)
         assert sum(r.operators[name].sent for r in found) == sum(work.counts.sent.get(name, ()))
         assert sum(r.operators[name].compared for r in found) == work.counts.pairs.get(name, 0)
+    joined = [r.operators["join-1"] for r in found]
+    assert all(each.compared >= each.out for each in joined) and sum(each.compared for each in joined) > 0
+    assert sum(slot.compared for r in found for slot in r.slots) == sum(each.compared for each in joined)
     assert sum(r.operators["join-1"].dropped for r in found) == (0 if make is theta else 5 * 8)
     assert [json.loads(json.dumps(record.to_json()))["epoch"] for record in found] == list(range(9))
     run.close()

@@ -65,7 +65,7 @@ class OperatorFigures:
     held: int  # tuples in its state, after the epoch
     read: int  # of its state, by all slots
     opened: int  # the same in bytes
-    compared: int  # pairs, where there is no equality
+    compared: int  # pairs of tuples that a join held against its window or its predicate
     cpu: float  # seconds
 
 

@@ -42,7 +42,7 @@ class Work:
     opened: dict[str, int] = field(
         default_factory=lambda: defaultdict(int)
     )  # operator: bytes of blocks that slots read
-    pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join without equality: pairs looked at
+    pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join: pairs compared
 
     split: dict[str, list[int]] = field(default_factory=dict)  # split: tuples for one substream, for all, for none
     tables: dict[str, list[float]] = field(

@@ -22,7 +22,7 @@ from headrace import arrow, loops
 from headrace.arrow import Numbers
 from headrace.kernels import native
 from headrace.kernels.aggregate import times
-from headrace.kernels.pairs import expand_ranges, satisfying
+from headrace.kernels.pairs import Count, expand_ranges, satisfying, uncounted
 from headrace.routing.hashing import Hashes, hashes
 
 if TYPE_CHECKING:
@@ -37,18 +37,22 @@ def one_run(runs: Sequence[pa.Table]) -> pa.Table:
     return arrow.take(table, loops.by_hash(hashes(table)))
 
 
-def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """The results of all pairs of two runs."""
-    return satisfying(operator, left, right, candidates(operator, left, right))
+    return satisfying(operator, left, right, candidates(operator, left, right, count))
 
 
-def candidates(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[tuple[Numbers, Numbers]]:
+def candidates(
+    operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted
+) -> Iterator[tuple[Numbers, Numbers]]:
     """Row numbers of pairs with equal hashes, some at a time; of very many, those that may be results."""
     moving = int(left.num_rows > right.num_rows)  # look the few up in the many
     few, many = (right, left) if moving else (left, right)
     rows, first, last = equal_ranges(hashes(few), hashes(many))
+    equal = int((last - first).sum())
+    count(equal)
     pairs = None
-    if (last - first).sum() >= native.WORTH_COMPILING and operator.compares_in_loops:
+    if equal >= native.WORTH_COMPILING and operator.compares_in_loops:
         few = arrow.take(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
         pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
     for i, still in pairs or expand_ranges(first, last):

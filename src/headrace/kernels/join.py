@@ -22,7 +22,7 @@ from headrace import arrow, duck
 from headrace.arrow import Numbers
 from headrace.kernels import doubts, native, near
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import decided, results, satisfying
+from headrace.kernels.pairs import Count, decided, results, satisfying, uncounted
 from headrace.kernels.stateless import in_schema
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Strip:
         return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
 
 
-def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+def join(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """The results of all pairs of the two tables, some at a time."""
     if left.num_rows == 0 or right.num_rows == 0:
         return
@@ -62,7 +62,7 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table) -> Iterator[pa
     kernel = _look_up if look_up and operator.time_window is not None else _compare
     for strip in operator.strips:
         for l, r in slices(strip, *sides):
-            yield from kernel(operator, strip, l, r)
+            yield from kernel(operator, strip, l, r, count)
 
 
 def way(on: Predicate, *, in_time: bool) -> str:
@@ -82,7 +82,7 @@ def way(on: Predicate, *, in_time: bool) -> str:
     return f"DuckDB, one by one, which is slow: no loop takes {blame or on.text}"
 
 
-def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
     """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)
 
     Where so many are near that a loop over all of them is faster, it is taken.
@@ -91,13 +91,15 @@ def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     found = near.Candidates.of(operator.on.near, left, right)
     pairs = left.num_rows * right.num_rows
     if operator.on.native is not None and pairs >= native.WORTH_COMPILING and found.count > WORTH_LOOKING_UP * pairs:
-        return _compare(operator, strip, left, right)
+        return _compare(operator, strip, left, right, count)
+    count(found.count)
     return satisfying(operator, left, right, iter(found))
 
 
-def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
     """Every pair of a slice: in a compiled loop where that pays and leaves little open, else in DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
+    count(pairs)
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     worth = compiled is not None and native.WORTH_COMPILING <= pairs < most
     fitted = native.fit(compiled, left, right) if compiled and worth else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +20,14 @@ from headrace.types import TS_TYPE
 if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator
 
+Count = Callable[[int], None]  # is told how many pairs are compared: held against the window or the predicate
+
 MOST_PAIRS = 2_000_000  # looked at together
 FEW_PAIRS = 10_000  # that are written down whatever their length
+
+
+def uncounted(pairs: int) -> None:
+    """For callers that do not ask how many pairs are compared."""
 
 
 def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:

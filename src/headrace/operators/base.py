@@ -112,7 +112,7 @@ class Slot(Protocol):
         (`__substream` and the key's columns; no key in both), and which of the changed rows have a key that was not there."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
-        """What was read of the state, and how many pairs were compared."""
+        """What was read of the state, and how many pairs were compared: held against the window or the predicate of a join."""
 
     @property
     def noted(self) -> Mapping[str, Any]:

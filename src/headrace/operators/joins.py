@@ -228,11 +228,12 @@ class JoinOperator(Appended):
 
     def run(self, slot: Slot) -> Results:
         for l, r in self.meetings(slot):
-            yield from ((0, found) for found in self.meet(l, r))
+            yield from ((0, found) for found in self.meet(slot, l, r))
 
-    def meet(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+    def meet(self, slot: Slot, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
         """The results of all pairs of two tables."""
-        return equijoin(self, left, right) if self.keys else join(self, left, right)
+        kernel = equijoin if self.keys else join
+        return kernel(self, left, right, lambda pairs: slot.count(pairs=pairs))
 
     def meetings(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Tables whose tuples meet in this epoch."""
@@ -246,7 +247,7 @@ class JoinOperator(Appended):
             for side in (0, 1)
         ]
         slot.count(read=sum(table.num_rows for side in old for table in side))
-        return _by_key(new, old) if self.keys else _by_pairs(slot, new, old)
+        return _by_key(new, old) if self.keys else _by_pairs(new, old)
 
     def _with_key(self, tables: list[pa.Table], side: int) -> list[pa.Table]:
         """Without tuples that meet nothing, where they are held."""
@@ -262,12 +263,10 @@ def _by_key(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tu
     yield from [(l, r) for l in old[0] for r in new[1]]
 
 
-def _by_pairs(slot: Slot, new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tuple[pa.Table, pa.Table]]:
+def _by_pairs(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tuple[pa.Table, pa.Table]]:
     for left, right in ((new[0], [*new[1], *old[1]]), (old[0], new[1])):
         if left and right:
-            l, r = pa.concat_tables(left), pa.concat_tables(right)
-            slot.count(pairs=l.num_rows * r.num_rows)
-            yield l, r
+            yield pa.concat_tables(left), pa.concat_tables(right)
 
 
 def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[HashGrouping, HashGrouping]:

@@ -89,7 +89,8 @@ class OuterJoinOperator(TimeJoinOperator):
         counting = self._counting
         for pair in self.meetings(slot):
             sides = [met.setdefault(id(table), _Meeting(side, table)) for side, table in enumerate(pair)]
-            for found in counting.meet(*(each.numbered if each.side in self.kept else each.table for each in sides)):
+            tables = (each.numbered if each.side in self.kept else each.table for each in sides)
+            for found in counting.meet(slot, *tables):
                 for side in self.kept:
                     sides[side].marked[np.asarray(found.column(f"{ROW}{side}"))] = True
                 yield 0, found.select(self.schema.names)
