@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import duck
-from headrace.errors import ExpressionError
+from headrace.errors import DataError, ExpressionError
 from headrace.expressions.native import _FUNCTIONS, Native, Obstacle, native
 from headrace.expressions.predicates import join_predicate
 from headrace.expressions.tree import parse
@@ -87,7 +87,12 @@ def differing(
     found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
     if isinstance(found, Obstacle):
         return None, None
-    told = (how or said)(found, left, right)
+    try:
+        told = (how or said)(found, left, right)
+    except DataError as error:
+        if "INTERNAL Error" not in str(error):
+            raise
+        told = None  # a fault of DuckDB's own, which ends a run whoever asks
     if told is None:
         return None, 1.0
     true, unsure = told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +21,7 @@ from headrace.kernels import aggregate, evaluate
 from headrace.reference import reference
 from headrace.sources.files import read_file
 from headrace.state.blocks import Block
-from headrace.state.runs import FAN_IN, mergeable_runs
+from headrace.state.runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
 from headrace.stream import node_of
 from headrace.testing import LocalRun, run_locally, table_stream
 
@@ -210,6 +211,24 @@ def test_all_runs_of_an_epoch_are_merged_not_only_the_first():
 def test_small_and_large_blocks_in_turn_are_merged_each_with_its_like():
     runs = mergeable_runs(blocks(*[10_000, 10] * 8))
     assert [{block.rows for block in run} for run in runs] == [{10}, {10_000}]
+
+
+@pytest.mark.parametrize("live", [600_000, 5_000_000, 40_000_000])
+def test_large_blocks_are_merged_when_that_may_halve_them(live):
+    """What is held stays within twice the rows that count, and no more than three rows are written for one that comes."""
+    held: list[Block] = []
+    most, written, came = 0, 0, 0
+    for epoch in range(300):
+        held += [replace(block, name=f"blocks/e{epoch:09d}-s0-p0-a0-{epoch:016x}.arrow") for block in blocks(600_000)]
+        came += 600_000
+        if run := large_run(held):
+            many, rows = pieces_of(run), min(live, sum(block.rows for block in run))
+            assert sum(block.rows for block in run) <= many * MOST_ROWS
+            names = [f"blocks/e{epoch:09d}-s0-p0-a0-{piece:016x}.arrow" for piece in range(many)]
+            held = [replace(run[0], name=name, rows=rows // many) for name in names]
+            written += rows
+        most = max(most, sum(block.rows for block in held))
+    assert most <= 2 * live + 1_200_000 and written <= 3 * came
 
 
 def test_blocks_stay_few_with_many_splitters(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.compile import STRATEGIES, compile_query
 from headrace.compile.normalise import normalise
+from headrace.difference import difference
 from headrace.engine.figures import SplitFigures
 from headrace.errors import DataError
 from headrace.expressions import condition, scalar
@@ -24,8 +25,10 @@ from headrace.plan import MapStep, SplitStep
 from headrace.plan.columns import before
 from headrace.processor import function
 from headrace.query import nodes
+from headrace.reference import reference
 from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
+from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 
@@ -359,6 +362,31 @@ def test_what_no_tuple_to_come_can_count_is_dropped_when_runs_are_merged() -> No
         (s, n) for s, n in rows if newest[s] + 1 - n <= 10
     ]
     assert among_last(state.slice(0, 0), 10).num_rows == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_count_window_of_substreams_is_trimmed_however_much_it_holds(
+    slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that are too large to be merged in one piece are merged in several, each of some groups."""
+    monkeypatch.setattr(runs, "MOST_ROWS", 100)
+    r = random.Random(2)
+    rows = [table(*((n * 30 + i, r.randrange(40), "a") for i in range(30))) for n in range(25)]
+    stream = table_stream(rows[0], name="a").split(40, by=["k"])
+    query = stream.each(lambda t: t.join(t, on="l.k = r.k", last=5))
+    run = LocalRun(query, tmp_path / "state", slots=slots)
+    most = 0
+    for each in rows:
+        run.epoch(each)
+        assert run.driver.last is not None
+        held = run.driver.last.operators["join-1"].inputs
+        most = max(most, *(sum(block.rows for block in side) for side in held))
+        assert max(block.rows for side in held for block in side) <= 150  # none is made of everything
+    assert 200 <= most < 600  # 40 substreams have 200 tuples in their windows, and 750 came
+    run.end()
+    assert difference(reference(query, epochs=[{"a": each} for each in rows]), run.results()) is None
+    run.close()
 
 
 def test_the_sample_is_small_whatever_the_window() -> None:

@@ -51,6 +51,7 @@ class Merge:
     blocks: tuple[Block, ...]
     table: str | None = None  # of a keyed table, and of no input
     also: tuple[tuple[str, int], ...] = ()  # other operators' inputs that hold the same blocks
+    piece: tuple[int, int] = (0, 1)  # which of how many: each has some of the groups, and becomes a block of its own
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> Non
             block = keeping.write_merged(epoch, task, operator, merge.table, merge.blocks)
         else:
             assert isinstance(operator, Appended)
-            block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks)
+            block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks, merge.piece)
+        gone = [b.name for b in merge.blocks] if merge.piece[0] == 0 else []  # once, however many pieces there are
         for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):
-            report.merged(name, inputs, (b.name for b in merge.blocks), block, merge.table)
+            report.merged(name, inputs, gone, block, merge.table)

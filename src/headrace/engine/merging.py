@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from headrace import plan as p
 from headrace.engine.epoch import Merge
 from headrace.engine.lying import Lying
-from headrace.operators.base import Operator, State
+from headrace.operators.base import Appended, Operator, State
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
-from headrace.state.runs import mergeable_runs
+from headrace.state.runs import large_run, mergeable_runs, pieces_of
 
 
 def merges_of(
@@ -34,7 +34,7 @@ def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
     found: dict[object, Merge] = {}
     for merge in merges:
         operator = plan.by_name[merge.operator]
-        key = (operator.owner, merge.blocks, operator.groupings[merge.inputs[0]])
+        key = (operator.owner, merge.blocks, merge.piece, operator.groupings[merge.inputs[0]])
         first = found.get(key)
         also = tuple((merge.operator, side) for side in merge.inputs)
         found[key] = replace(first, also=(*first.also, *also)) if first else merge
@@ -69,4 +69,14 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
             merges.append(Merge(operator.name, tuple(sides), run))
         else:
             merges += [Merge(operator.name, (side,), run) for side in sides]
+    if isinstance(operator, Appended) and operator.trims_by_merging:
+        taken = {block.name for run in found for block in run}
+        merges += [trim for side, blocks in enumerate(state.inputs) for trim in _trims(operator, side, blocks, taken)]
     return merges
+
+
+def _trims(operator: Operator, side: int, blocks: Sequence[Block], taken: Set[str]) -> list[Merge]:
+    """Merges of what no run takes."""
+    run = large_run([block for block in blocks if block.name not in taken])
+    many = pieces_of(run)
+    return [Merge(operator.name, (side,), run, piece=(which, many)) for which in range(many)]

@@ -197,7 +197,17 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
     return block.slice([*groups, *shared])
 
 
-def write_merged(epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block]) -> Block:
-    """One block with the rows of several."""
-    table = pa.concat_tables([opened(task, operator, side, block).table for block in blocks])
+def write_merged(
+    epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block], piece: tuple[int, int]
+) -> Block:
+    """One block with the rows of several; with those of some groups, if it is one piece of many."""
+    found = [opened(task, operator, side, block) for block in blocks]
+    table = pa.concat_tables([block.table if piece == (0, 1) else _piece(block, *piece) for block in found])
     return write_grouped(epoch, task, operator, side, operator.merged(side, table)).block
+
+
+def _piece(block: OpenBlock, which: int, many: int) -> pa.Table:
+    """The rows of some groups of a block: all pieces together have every row once."""
+    assert block.offsets is not None
+    groups = len(block.offsets) - 1
+    return block.slice(range(groups * which // many, groups * (which + 1) // many))

@@ -352,6 +352,11 @@ class Appended(Operator):
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         """What the rows of several blocks of an input are in one."""
 
+    @property
+    def trims_by_merging(self) -> bool:
+        """Whether rows that no longer count leave its state when blocks are merged, and not before."""
+        return False
+
 
 @dataclass(frozen=True)
 class Replaced(Operator):

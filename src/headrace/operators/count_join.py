@@ -2,7 +2,7 @@
 
 On substreams tuples are counted within theirs, so each substream gets its ranks where it lies, in any slot. One that is
 silent keeps its last tuples, however old: state does not expire by rank then, but whenever blocks are merged, what is no
-longer among the last of its substream is dropped.
+longer among the last of its substream is dropped. So blocks of any size are merged (`trims_by_merging`).
 """
 
 from __future__ import annotations
@@ -181,6 +181,10 @@ class CountJoinOperator(JoinOperator):
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         return among_last(state, max(self.n1, self.n2)) if self.in_substreams else state
+
+    @property
+    def trims_by_merging(self) -> bool:
+        return self.in_substreams
 
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)

@@ -3,13 +3,16 @@
 Invariant: a merge reads blocks of manifest n - 1 and replaces them, by one block with the same rows, in manifest n.
 Blocks are merged with blocks of about their own size, neighbours in time first, so every row is rewritten about
 log(window / epoch) times and expiry still drops whole blocks.
+
+Blocks that are too large for that stay as they are until they expire. Where state does not expire, but merging drops the rows
+that no longer count, they are merged as well: in pieces, each of some groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.state.blocks import Block
+from headrace.state.blocks import Block, epoch_of
 
 FAN_IN = 8  # this many blocks of one size are merged
 FACTOR = 4  # blocks within this factor have one size
@@ -25,6 +28,22 @@ def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
         for start in range(0, len(members) - FAN_IN + 1, FAN_IN)
     ]
     return [run for run in runs if sum(b.rows for b in run) <= MOST_ROWS and sum(b.bytes for b in run) <= MOST_BYTES]
+
+
+def large_run(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that are too large for a run, once they have twice as many rows as those of them that were written first.
+
+    The first are what the last such merge left: so the cost follows the rows that came since.
+    """
+    large = [b for b in blocks if FAN_IN * b.rows > MOST_ROWS or FAN_IN * b.bytes > MOST_BYTES]
+    first = min((epoch_of(b.name) for b in large), default=0)
+    left = sum(b.rows for b in large if epoch_of(b.name) == first)
+    return tuple(large) if sum(b.rows for b in large) >= 2 * left else ()
+
+
+def pieces_of(run: Sequence[Block]) -> int:
+    """In how many pieces a run is merged, so that each is about as large as a merge may be."""
+    return max(-(-sum(b.rows for b in run) // MOST_ROWS), -(-sum(b.bytes for b in run) // MOST_BYTES))
 
 
 def by_size(blocks: Sequence[Block]) -> list[list[Block]]:
