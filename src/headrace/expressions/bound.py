@@ -228,13 +228,13 @@ def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
 def _kind(json_: Mapping[str, Any]) -> Kind:
     _refuse_unknown(json_, frozenset(["id", "type_info"]))
     info = json_.get("type_info", {})
-    _refuse_unknown(info, frozenset(["type", "width", "scale"]))  # not a collation, for one
+    _refuse_unknown(info, frozenset(["type", "width", "scale"]), f"{json_['id']} with ")  # such as a collation
     return Kind(json_["id"], info.get("width", 0), info.get("scale", 0))
 
 
-def _refuse_unknown(json_: Mapping[str, Any], known: frozenset[str]) -> None:
+def _refuse_unknown(json_: Mapping[str, Any], known: frozenset[str], what: str = "") -> None:
     if not known.issuperset(json_):
-        raise Unbound(", ".join(map(_words, sorted(json_.keys() - known))))
+        raise Unbound(what + ", ".join(map(_words, sorted(json_.keys() - known))))
 
 
 def _frozen(value: Any) -> Any:

@@ -146,7 +146,7 @@ class _Translator:
         self.variables: dict[Any, Variable] = {}
 
     def value(self, node: Node) -> Value:
-        if not form(node.kind) and node.kind.name != "NULL":
+        if not _is_known(node.kind):
             raise Unsupported(f"a value of type {node.kind}")
         if b.is_constant(node) and _can_compute(node):
             return self._constant(node)
@@ -610,7 +610,11 @@ _FUNCTIONS = (
 
 
 def _can_compute(node: Node) -> bool:
-    return all(each.name in ("constant", "cast") or each.name in _CONSTANT_FUNCTIONS for each in node.walk())
+    return all(_is_known(each.kind) and each.name in _CONSTANT_FUNCTIONS | {"constant", "cast"} for each in node.walk())
+
+
+def _is_known(kind: Kind) -> bool:
+    return bool(form(kind)) or kind.name == "NULL"
 
 
 @functools.lru_cache(maxsize=1024)
