@@ -179,9 +179,9 @@ def _registered(tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConne
     except (duckdb.InternalException, duckdb.FatalException):
         _here.by_process.pop(os.getpid(), None)  # it answers nothing any more
         raise
-    except UnicodeDecodeError:  # a message of DuckDB that it cut within a character
+    except UnicodeDecodeError:  # DuckDB cut its message within a character
         raise duckdb.InvalidInputException(
-            "Invalid Input Error: DuckDB refuses it, in words that are no text"
+            "Invalid Input Error: DuckDB refuses the expression; its message is not valid text"
         ) from None
     finally:
         if connection() is con:

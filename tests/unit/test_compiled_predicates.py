@@ -240,6 +240,11 @@ def test_nothing_in_a_plan_is_ignored(on: str):
         check_answers(on, left, right)
 
 
+def test_an_error_of_duckdb_whose_message_is_no_text_has_a_name():
+    with pytest.raises(ExpressionError, match="its message is not valid text"):
+        join_predicate("str_split_regex(l.s, r.s, 'É') = l.ls", catalogue.schema(), catalogue.schema())
+
+
 # --- compiled for real -----------------------------------------------------------------------------------------------
 
 EVERYTHING = """

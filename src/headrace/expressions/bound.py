@@ -91,11 +91,9 @@ def bound(
 
 def _planned(sql: str) -> Mapping[str, Any]:
     """The one expression of a SELECT in DuckDB's plan."""
-    text = duck.rows("SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)", [sql])[
-        0
-    ][0]
+    shown = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)"
     try:
-        plan = json.loads(text)
+        plan = json.loads(duck.rows(shown, [sql])[0][0])
     except json.JSONDecodeError:  # DuckDB writes some constants, such as -NaN and bits, as something that is not JSON
         raise Unbound("a constant that DuckDB does not show") from None
     if plan.get("error"):
@@ -211,8 +209,8 @@ def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
             return Node("constant", _kind(value["type"]), value=None if value["is_null"] else _frozen(value["value"]))
         case "BOUND_REF":
             return Node("column", kind, value=refs[json_.get("index", 0)])
-        case "BOUND_FUNCTION" if json_["type"] == "OPERATOR_CAST":
-            return Node("cast", kind, children, lenient=bool(json_["function_data"].get("try_cast")))
+        case "BOUND_FUNCTION" if json_["type"] == "OPERATOR_CAST" and not json_["function_data"]["is_default_cast"]:
+            return Node("cast", kind, children, lenient=json_["function_data"]["try_cast"])
         case "BOUND_FUNCTION":
             return Node(json_["qname"]["path"][-1].lower(), kind, children)
         case "BOUND_CONJUNCTION":
