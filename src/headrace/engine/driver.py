@@ -195,6 +195,7 @@ class Driver:
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
+        self.store.complete()
         last = self.store.last
         if last is not None:  # other names count for the outbox that the run began with, and for none of its own
             self._deliverer.deliver(last, self.waiting if last.number == self._began_with else {})
