@@ -400,6 +400,8 @@ def test_other_columns_are_no_version(run: Run, given: pa.Table, words: str) -> 
     run.given = given
     assert run.run.refresh("zones") == 1
     assert words in str(run.run.driver.versions.figures["zones"].trouble)
+    with pytest.raises(SourceError, match="table zones does not hold what the query was built for"):
+        reference(run.query, epochs=[points(0)], versions=[given])
 
 
 def test_further_columns_are_not_looked_at(run: Run) -> None:

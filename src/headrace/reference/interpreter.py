@@ -25,7 +25,7 @@ from headrace.query.naming import read_by
 from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
-from headrace.reference.tuples import before, in_sequence, one, times_of
+from headrace.reference.tuples import before, in_sequence, one, same_kind, times_of
 from headrace.reference.versions import Version, Versions, versions_of
 from headrace.reference.windows import (
     as_of,
@@ -244,22 +244,29 @@ def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collecti
     """
     columns = []
     for field in source.schema:
-        raw = source.time if field.name == TS else field.name
-        if delivered.column_names.count(raw) == 1:
-            there = delivered.column(raw)
-            try:
-                there.validate(full=True)
-                columns.append(there.cast(field.type))
-                continue
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                problem = f"{name} delivers what its stream does not hold: {error}"
-        else:
-            there = ", ".join(delivered.column_names)
-            problem = f"the schema of {name} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
-        if field.name == TS or field.name.lower() in read:
-            raise SourceError(problem)
-        columns.append(pa.nulls(delivered.num_rows, field.type))
+        try:
+            columns.append(_column(delivered, field, source, name))
+        except SourceError:
+            if field.name == TS or field.name.lower() in read:
+                raise
+            columns.append(pa.nulls(delivered.num_rows, field.type))
     return pa.table(columns, schema=source.schema)
+
+
+def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: str) -> pa.ChunkedArray:
+    """A column of what was delivered, if it is there once, valid and of the declared kind: no value is converted."""
+    declared = source.raw_schema.field(source.time if field.name == TS else field.name)
+    if delivered.column_names.count(declared.name) != 1:
+        there, expected = ", ".join(delivered.column_names), ", ".join(source.schema.names)
+        raise SourceError(f"the schema of {name} changed: it has {there}, the query was built for {expected}")
+    found = delivered.column(declared.name)
+    if not same_kind(found.type, declared.type):
+        raise SourceError(f"column {declared.name!r} of {name} changed its type from {declared.type} to {found.type}")
+    try:
+        found.validate(full=True)
+        return found.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
 
 
 def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
