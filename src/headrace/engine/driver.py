@@ -121,7 +121,10 @@ class Driver:
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
         self._began_with = last.number if last else None
-        reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
+        known = last.ledgers if last else {}
+        reader = BlockReader(
+            self.store.storage, capacity=0
+        )  # a ledger reads a block once: a mapping would outlive the file
         self.ledgers: dict[str, Ledger] = {
             name: origin.ledger(known[name] if name in known else origin.taken(), reader)
             for name, origin in self.driven.items()
