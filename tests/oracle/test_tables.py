@@ -3,6 +3,7 @@ version to the next."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -348,6 +349,42 @@ def test_an_epoch_that_fails_has_used_no_version(run: Run, monkeypatch: pytest.M
         with pytest.raises(OSError, match="no task is left"):
             while_one_runs(run, monkeypatch, partial(fail, *meanwhile))
         assert run.zones(0) == found and run.version == version
+
+
+@seeds(8)
+def test_an_epoch_uses_what_was_read_last_before_it(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was read, again or in between, before the epoch, while another one ran, or while one ran that failed."""
+    r = random.Random(seed)
+    made = Run(tmp_path / "state", zones("a"))
+    latest, committed, number = "a", "a", 1
+
+    def read() -> None:
+        nonlocal latest
+        for _ in range(r.choice([0, 1, 2, 3])):
+            latest = r.choice("aabc")
+            made.given = zones(latest)
+            made.run.refresh("zones")
+
+    def fail() -> None:
+        read()
+        raise OSError("no task is left")
+
+    made.zones(0)
+    for _ in range(12):
+        read()
+        used, happens = latest, r.choice([read, read, fail])
+        if r.random() < 0.2:
+            made.again()
+        if happens is fail:
+            with pytest.raises(OSError, match="no task is left"):
+                while_one_runs(made, monkeypatch, fail)
+            continue
+        number += used != committed
+        committed = used
+        while_one_runs(made, monkeypatch, read)
+        assert (made.run.results()["zone"].to_pylist()[-1], made.version) == (used, number)
+        assert made.run.driver.versions.figures["zones"].version == number + (latest != used)
+    made.run.close()
 
 
 def test_a_restart_with_other_content_is_a_new_version_and_is_said(run: Run, caplog: pytest.LogCaptureFixture) -> None:
