@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from headrace.errors import QueryError, QueryTypeError
 
 SCHEMES = ("file",)  # a mounted file system; beside it, paths as they are
+LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "tmpfs", "overlay"])
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)(.*)", re.DOTALL)
 
 
@@ -58,3 +59,23 @@ def lets_anyone_rename(folder: Path) -> bool:
     """Whether everybody may put something else in the place of what stands in a folder."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def filesystem_of(path: Path) -> str | None:
+    """Return the type of the file system below `path` as Linux names it, None where that is not known."""
+    device = path.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((_mount_type(line) for line in mounts if line.split()[2] == wanted), None)
+
+
+def _mount_type(line: str) -> str:
+    return line.partition(" - ")[2].split()[0]
+
+
+def is_local(path: Path) -> bool:
+    """Return whether `path` is surely on a file system of this machine alone, so that all locks of its files are seen here."""
+    return filesystem_of(path) in LOCAL

@@ -4,8 +4,9 @@
     a folder is removed                   =>  by its owner when it ends, or by the next process once its owner is dead
 
 A living owner holds a lock on its folder, which ends with the process however that ends; process numbers, which are
-used again, are never asked. Folders of other machines, which may share the place, are left alone: their locks may not
-be seen from here.
+used again, are never asked. On a local file system every lock is seen, so a folder without one is garbage, also one of an
+earlier boot of the machine. On any other file system, and where its type is not known, only the folders of this machine since
+its start are removed: the locks of other machines, which may share the place, may not be seen from here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import EngineError
-from headrace.paths import lets_anyone_rename
+from headrace.paths import is_local, lets_anyone_rename
 
 PLACE = "HEADRACE_SCRATCH"
 _log = logging.getLogger(__name__)
@@ -81,14 +82,14 @@ def machine() -> str:
     return hashlib.sha256(booted.encode()).hexdigest()[:16]
 
 
-def _prefix() -> str:
-    return f"headrace-scratch-{machine()}-"
+def _prefix(owner: str) -> str:
+    return f"headrace-scratch-{owner}-"
 
 
 def _make(place: Path) -> tuple[Path, int]:
     for _ in range(ATTEMPTS):
         try:
-            path = Path(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+            path = Path(tempfile.mkdtemp(prefix=_prefix(machine()), dir=place))
         except OSError as error:
             msg = f"cannot make a folder in {str(place)!r}: {error.strerror}; set {PLACE} to a folder of your own"
             raise EngineError(msg) from None
@@ -117,8 +118,9 @@ def _hold(path: Path) -> int | None:
 
 def _sweep(place: Path) -> None:
     """Remove what dead processes of this user left here."""
-    pattern = re.compile(re.escape(_prefix()) + "[a-z0-9_]{8}")  # as mkdtemp makes them
     try:
+        owner = "[0-9a-f]{16}" if is_local(place) else machine()
+        pattern = re.compile(_prefix(owner) + "[a-z0-9_]{8}")  # as mkdtemp makes them
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:  # a place that may be written and not listed

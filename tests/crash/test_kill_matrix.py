@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.state.store import BEGUN
+from headrace.state.head import head_name, head_number
 
 from . import killing
 from .killing import Nursery, Outcome, Rows, check
@@ -28,12 +28,17 @@ class Matrix:
 
     def __init__(self, steps: Sequence[str]) -> None:
         storage = [step for step in steps if step.startswith("storage")]
-        self.writes = _numbers(storage, "write")
+        self.heads = [
+            k for k, step in enumerate(storage) if head_number(step.split()[-1]) is not None and "write" in step
+        ]
+        self.writes = [k for k in _numbers(storage, "write") if k not in self.heads]
         self.publishes = _numbers(storage, "publish")
         self.deliveries = list(range(len(steps) - len(storage)))
         self.first_writes = [k for k in self.writes if k == 0 or k - 1 not in self.writes]
         self.commits = [k - 1 for k in self.publishes]  # the sync of the blocks, right before
-        self.clean_ups = [k for k in range(len(storage)) if k not in {*self.writes, *self.publishes, *self.commits}]
+        head_syncs = [k + 1 for k in self.heads]
+        known = {*self.writes, *self.publishes, *self.commits, *self.heads, *head_syncs}
+        self.clean_ups = [k for k in range(len(storage)) if k not in known]
 
 
 def _numbers(steps: Sequence[str], what: str) -> list[int]:
@@ -63,6 +68,7 @@ def survives(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
 
 def test_the_matrix_has_every_kind_of_step(matrix: Matrix):
     assert len(matrix.publishes) == 4
+    assert matrix.heads == [k + 1 for k in matrix.publishes], "each right after its commit"
     assert len(matrix.first_writes) >= 4
     assert len(matrix.writes) > 20
     assert len(matrix.deliveries) > 6
@@ -98,6 +104,15 @@ def test_killed_while_the_manifest_is_written(matrix: Matrix, survives, when: st
 @pytest.mark.parametrize("when", ["linked", "after"])
 def test_killed_after_the_commit_before_delivery(matrix: Matrix, survives, when: str):
     survives("storage", when, matrix.publishes)
+
+
+def test_killed_between_the_commit_and_its_head(matrix: Matrix, survives):
+    survives("storage", "before", matrix.heads)
+
+
+def test_killed_after_the_head_before_delivery(matrix: Matrix, survives):
+    survives("storage", "after", matrix.heads)
+    survives("storage", "after", [k + 1 for k in matrix.heads][:2])  # the sync of the head
 
 
 def test_killed_before_a_delivery(matrix: Matrix, survives):
@@ -215,4 +230,4 @@ def test_what_a_kill_leaves_behind_is_cleaned_up(nursery: Nursery, tmp_path: Pat
     assert len(store.storage.list("manifests")) <= 3
     retained = [killing.Manifest.from_bytes(store.storage.read(name), name) for name in store.storage.list("manifests")]
     needed = {block.name for manifest in retained for block in manifest.live_blocks()}
-    assert set(store.storage.list("blocks")) == needed | {BEGUN}
+    assert set(store.storage.list("blocks")) == needed | {head_name(store.last.number)}

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.mapping import deleted_blocks
+
 from . import watching
 from .test_soak import Program, Watched, uses
 
@@ -33,6 +35,7 @@ MORE = {
     "files of the machine": 16.0,  # the virtual one
     "files of workers": 8.0,
     "mappings of workers": 32.0,
+    "deleted blocks mapped by the driver": 0.5,
     "cache, MB": 0.2,
     "caches": 0.5,
     "checkpoint, MB": 0.25,  # names of files that were taken are kept
@@ -74,6 +77,7 @@ def look(driver: psutil.Process, folder: Path) -> dict[str, float]:
         "files of the machine": sum(process.num_fds() for process in machine),
         "files of workers": sum(process.num_fds() for process in workers),
         "mappings of workers": sum(map(mappings, workers)),
+        "deleted blocks mapped by the driver": len(deleted_blocks(driver.pid, folder)),
         "cache, MB": size(cache),
         "caches": sum("-" in path.name for path in cache.iterdir()),
         "checkpoint, MB": size(folder / "ckpt"),

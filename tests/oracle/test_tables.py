@@ -3,6 +3,7 @@ version to the next."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from headrace.reference import reference
 from headrace.sources.tables import mounted_table
 from headrace.sources.tables import rows as read_rows
 from headrace.state.blocks import block_name, write_block
+from headrace.state.head import head_name
 from headrace.stream import Stream, Table, node_of
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
 
@@ -349,6 +351,42 @@ def test_an_epoch_that_fails_has_used_no_version(run: Run, monkeypatch: pytest.M
         assert run.zones(0) == found and run.version == version
 
 
+@seeds(8)
+def test_an_epoch_uses_what_was_read_last_before_it(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was read, again or in between, before the epoch, while another one ran, or while one ran that failed."""
+    r = random.Random(seed)
+    made = Run(tmp_path / "state", zones("a"))
+    latest, committed, number = "a", "a", 1
+
+    def read() -> None:
+        nonlocal latest
+        for _ in range(r.choice([0, 1, 2, 3])):
+            latest = r.choice("aabc")
+            made.given = zones(latest)
+            made.run.refresh("zones")
+
+    def fail() -> None:
+        read()
+        raise OSError("no task is left")
+
+    made.zones(0)
+    for _ in range(12):
+        read()
+        used, happens = latest, r.choice([read, read, fail])
+        if r.random() < 0.2:
+            made.again()
+        if happens is fail:
+            with pytest.raises(OSError, match="no task is left"):
+                while_one_runs(made, monkeypatch, fail)
+            continue
+        number += used != committed
+        committed = used
+        while_one_runs(made, monkeypatch, read)
+        assert (made.run.results()["zone"].to_pylist()[-1], made.version) == (used, number)
+        assert made.run.driver.versions.figures["zones"].version == number + (latest != used)
+    made.run.close()
+
+
 def test_a_restart_with_other_content_is_a_new_version_and_is_said(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run.zones(0)
     run.again()
@@ -399,6 +437,8 @@ def test_other_columns_are_no_version(run: Run, given: pa.Table, words: str) -> 
     run.given = given
     assert run.run.refresh("zones") == 1
     assert words in str(run.run.driver.versions.figures["zones"].trouble)
+    with pytest.raises(SourceError, match="table zones does not hold what the query was built for"):
+        reference(run.query, epochs=[points(0)], versions=[given])
 
 
 def test_further_columns_are_not_looked_at(run: Run) -> None:
@@ -414,7 +454,7 @@ def test_files_of_versions_go_when_no_manifest_needs_them(run: Run) -> None:
         assert run.zones(0) == [f"zone {number}"]
     assert run.version == 8
     named = frozenset[str]().union(*run.run.store._named.values())
-    assert set(run.run.store.storage.list("blocks")) - named <= {"blocks/begun"}
+    assert set(run.run.store.storage.list("blocks")) - named == {head_name(7)}
     assert len(list((run.folder / "blocks").iterdir())) <= 2 * 3 + 1  # of three manifests: a table and a result
 
 

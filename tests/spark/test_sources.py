@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 
@@ -16,6 +17,7 @@ from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine import spark as engine
 from headrace.engine import start as start_module
+from tests.mapping import deleted_blocks
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -74,6 +76,20 @@ def test_an_idle_source_that_returns_is_late_where_the_others_have_been(spark, t
         until(run, lambda p: p.tuples_in == 5)
         assert run.progress.late == 1
     assert late.table().select(["_source", "_reason"]).to_pylist() == [{"_source": "b", "_reason": "late"}]
+
+
+def test_the_driver_maps_no_deleted_block(spark, tmp_path):
+    """Neither while the run lasts nor after it has stopped."""
+    for number in range(14):
+        put(tmp_path / "in", number, rows(*range(number, number + 3)))
+    stream = hr.files(spark, tmp_path / "in", time="ts", name="in", lateness="10 seconds", files_per_epoch=1)
+    counted = stream.join(stream, on="l.key = r.key", within="2 seconds").aggregate(window="2 seconds", n="count(*)")
+    with counted.start(
+        hr.sinks.parquet(tmp_path / "out"), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2
+    ) as run:
+        until(run, lambda p: p.epoch >= 13)
+        assert deleted_blocks(os.getpid(), tmp_path) == []
+    assert deleted_blocks(os.getpid(), tmp_path) == []
 
 
 def test_a_static_source_beside_files_is_read_once_and_whole(spark, tmp_path):

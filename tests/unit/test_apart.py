@@ -11,6 +11,7 @@ ROOT = Path(headrace.__file__).parent
 
 SHARED = {
     "headrace.reference": "itself",
+    "headrace.reference.admission": "itself",
     "headrace.reference.asking": "itself",
     "headrace.reference.interpreter": "itself",
     "headrace.reference.processors": "itself",

@@ -430,9 +430,12 @@ CHANGED = {
 
 @pytest.mark.parametrize("change", CHANGED)
 def test_schema_changes_mid_stream(tmp_path: Path, change: str):
-    """The run stops, nothing of the epoch is kept, and good rows in its place are taken afterwards."""
+    """The run stops, nothing of the epoch is kept, and good rows in its place are taken afterwards. The reference refuses them
+    too."""
     changed, message = CHANGED[change]
     first, second = tuples((0, "a", 1)), tuples((SECOND, "a", 2))
+    with pytest.raises(SourceError, match="of s changed"):
+        reference(windows(source(first)), epochs=[first, changed(second)])
     run = LocalRun(windows(source(first)), tmp_path / "state")
     run.epoch(first)
     with pytest.raises(SourceError, match=message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from tests.mapping import deleted_blocks
 
 SECOND = 1_000_000
 
@@ -237,6 +239,27 @@ def test_however_often_it_dies_the_answer_is_that_for_the_list(tmp_path, name, s
     last = run.local.store.last
     assert last.closed and last.totals.accepted == last.totals.delivered == wanted.num_rows
     assert difference(reference(query), sink.table()) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="there is no /proc")
+def test_the_driver_maps_no_deleted_block(tmp_path):
+    """Names of files are merged from block to block as epochs pass; a mapping would keep the disk space of each."""
+    for number in range(16):
+        put(tmp_path / "in", number)
+    run = Listed(QUERIES["windows"](stream_of(rows(0))), tmp_path, files_per_epoch=1)
+    run.local.driver = replace(run.local.driver, driven={"s": FilesOrigin(None, tmp_path / "in", 1)})
+    run.ledger, before = run.local.driver.ledgers["s"], taken_blocks(tmp_path)
+    for _ in range(16):
+        assert run.epoch()
+        before |= taken_blocks(tmp_path)
+    assert len(before - taken_blocks(tmp_path)) > 16, "blocks were deleted"
+    assert deleted_blocks(os.getpid(), tmp_path) == []
+    run.local.close()
+    assert deleted_blocks(os.getpid(), tmp_path) == []
+
+
+def taken_blocks(folder: Path) -> set[str]:
+    return set(os.listdir(folder / "state" / "blocks"))
 
 
 def test_tuples_are_late_as_in_a_run_that_goes_on(tmp_path):

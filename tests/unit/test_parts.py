@@ -33,6 +33,7 @@ from headrace.sinks.parquet_parts import ParquetParts
 from headrace.sources import files
 from headrace.sources.files import FilesOrigin
 from headrace.state import BlockReader, StateStore
+from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
 from headrace.testing import LocalRun, table_stream
 
@@ -403,7 +404,7 @@ def test_what_a_kill_in_the_first_epoch_leaves_is_known_to_be_ours(tmp_path: Pat
             sink.write(Part(run.store.state_id, 0, "result-0", "killed", rows(1)))
     with running(tmp_path / "state", sink) as run:
         run.epoch(rows(1))
-        assert run.store.storage.list("blocks") == ["blocks/begun"], "the note of the name is gone"
+        assert run.store.storage.list("blocks") == [head_name(0)], "the note of the name is gone"
     assert seen(tmp_path / "out") == [1] and left(tmp_path / "out") == []
 
 

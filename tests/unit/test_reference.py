@@ -340,6 +340,20 @@ def test_ahead_rejects_only_once_something_was_accepted() -> None:
     assert late_tuples(s, epochs)["s"][1]["x"].to_pylist() == [0, 4, 5, 6]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "idle", "words"),
+    [
+        (None, [[]], "found 1, with 0 epochs"),
+        (2, [["s"]], "found 1, with 2 epochs"),
+        (1, [["t"]], "unknown source 't'; the query has s"),
+    ],
+)
+def test_idle_sources_are_given_for_every_epoch(epochs: int | None, idle: list[list[str]], words: str) -> None:
+    given = None if epochs is None else [tuples([(1, 1)], x=pa.int64())] * epochs
+    with pytest.raises(QueryError, match=words):
+        reference(stream((1, 1)), epochs=given, idle=idle)
+
+
 def test_a_rejected_time_does_not_move_the_watermark() -> None:
     s = source(tuples([], x=pa.int64()), ahead=5)
     epochs = [tuples([(t, t)], x=pa.int64()) for t in (10, 1000, 12)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import scratch
+from headrace import paths, scratch
 from headrace.errors import EngineError
 from tests.patience import PATIENCE
 
@@ -159,13 +159,13 @@ def test_one_folder_per_process_and_one_in_it_for_a_piece_of_work(place: Path) -
 
 
 def test_only_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefix = scratch._prefix()
+    prefix = scratch._prefix(scratch.machine())
     victim = place / "victim"
     victim.mkdir()
     (place / f"{prefix}abcdefg1").symlink_to(victim)
     (place / f"{prefix}abcdefg2").mkdir(mode=0o755)  # not made by us: ours are closed
     (place / f"{prefix}abcdefg3").write_text("")
-    (place / f"{prefix}more-abcdefg4").mkdir(mode=0o700)  # of a machine with another name
+    (place / f"{prefix}more-abcdefg4").mkdir(mode=0o700)
     (place / "headrace-scratch-other-abcdefg5").mkdir(mode=0o700)
     before = set(place.iterdir())
     mine = scratch.own_folder()
@@ -178,6 +178,43 @@ def test_only_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     scratch._sweep(place)
     assert set(place.iterdir()) == before
+
+
+EARLIER = "headrace-scratch-0123456789abcdef-abcdefg1"  # of another boot, or of another machine
+
+
+def test_folders_of_an_earlier_boot_are_swept(place: Path) -> None:
+    """The place is on a local disk, so nobody can live there whose lock is not seen."""
+    assert paths.is_local(place), "the tests' folder is on a file system that is not in the list"
+    (place / EARLIER).mkdir(mode=0o700)
+    (place / EARLIER / "spilled").write_bytes(b"tuples")
+    assert list(place.iterdir()) == [place / EARLIER]
+    mine = scratch.own_folder()
+    assert list(place.iterdir()) == [mine]
+
+
+def test_a_locked_folder_is_never_swept_whatever_its_name(place: Path) -> None:
+    """A container may have a boot id of its own."""
+    (place / EARLIER).mkdir(mode=0o700)
+    descriptor = scratch._hold(place / EARLIER)
+    assert descriptor is not None
+    mine = scratch.own_folder()
+    assert set(place.iterdir()) == {mine, place / EARLIER}
+    os.close(descriptor)
+    scratch._sweep(place)
+    assert list(place.iterdir()) == [mine]
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "9p", None])
+def test_folders_of_others_are_left_where_their_locks_may_not_be_seen(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None
+) -> None:
+    """None: a system without /proc says nothing of its file systems."""
+    monkeypatch.setattr(paths, "filesystem_of", lambda path: kind)
+    (place / EARLIER).mkdir(mode=0o700)
+    (place / f"{scratch._prefix(scratch.machine())}abcdefg2").mkdir(mode=0o700)
+    mine = scratch.own_folder()
+    assert set(place.iterdir()) == {mine, place / EARLIER}, "that of this boot is gone"
 
 
 def test_a_folder_swept_before_it_was_locked_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

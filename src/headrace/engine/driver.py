@@ -121,7 +121,10 @@ class Driver:
         self._watch, self.listeners = Stopwatch(), Listeners()
         self._substreams = substreams_of(self.plan)
         self._began_with = last.number if last else None
-        reader, known = BlockReader(self.store.storage), last.ledgers if last else {}
+        known = last.ledgers if last else {}
+        reader = BlockReader(
+            self.store.storage, capacity=0
+        )  # a ledger reads a block once: a mapping would outlive the file
         self.ledgers: dict[str, Ledger] = {
             name: origin.ledger(known[name] if name in known else origin.taken(), reader)
             for name, origin in self.driven.items()
@@ -195,6 +198,7 @@ class Driver:
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
+        self.store.complete()
         last = self.store.last
         if last is not None:  # other names count for the outbox that the run began with, and for none of its own
             self._deliverer.deliver(last, self.waiting if last.number == self._began_with else {})

@@ -219,7 +219,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
-        with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, outlet.aside) as slot:
+        with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, inbox.seen, outlet.aside) as slot:
             for output, table in report.work.timing(operator.name, operator.run(slot)):
                 outlet.put(operator.name, output, table)
                 yield from outlet.flush_full()

@@ -34,13 +34,12 @@ from headrace.sources.driven import driven_by_us, is_driven
 from headrace.state.folder import WriterLock
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
-from headrace.state.store import BEGUN, StateStore
+from headrace.state.store import StateStore
 from headrace.state.syncing import sync_path
 
 _log = logging.getLogger(__name__)
 
 SPARK = "spark"  # the folder of Spark's own log
-BEGUN_TEXT = b"Epochs were committed here: without manifests this state is lost.\n"
 
 
 @dataclass(frozen=True)
@@ -209,14 +208,13 @@ def _fill(checkpoint: Path, making: Path, manifest: Manifest) -> None:
         names = [block.name for block in manifest.live_blocks()]
         for name in names:
             _link(checkpoint / "state" / name, making / "state" / name)
-        storage.write(BEGUN, BEGUN_TEXT)
-        storage.sync([*names, BEGUN])
+        storage.sync(names)
         if (checkpoint / SPARK).is_dir():
             shutil.copytree(checkpoint / SPARK, making / SPARK)
             for path in [making / SPARK, *(making / SPARK).rglob("*")]:
                 sync_path(path)
         storage.publish(manifest_name(manifest.number), manifest.to_bytes())
-        StateStore(storage, read_only=True)  # as a run will find it
+        StateStore(storage).complete()  # as a run will find it
     finally:
         lease.release()
     for path in (making / "state", making):

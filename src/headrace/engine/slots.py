@@ -40,11 +40,12 @@ class EpochSlot:
         task: Task,
         given: Sequence[Inputs],
         clocks: Mapping[str, watermarks.Clock],
+        seen: watermarks.Seen,
         aside: Aside,
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.aside, self.report, self.work = aside, aside.report, aside.report.work
-        self.number, self.total, self.run, self.clocks = task.partition, epoch.groups, epoch.run, clocks
+        self.number, self.total, self.run, self.seen = task.partition, epoch.groups, epoch.run, seen
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
@@ -104,8 +105,8 @@ class EpochSlot:
         return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
 
     @property
-    def furthest(self) -> int:
-        return watermarks.furthest(self.epoch.plan, self.operator, self.clocks)
+    def reached(self) -> int:
+        return watermarks.before_the_end(self.epoch.plan, self.operator, self.epoch.clocks, self.seen)
 
     def largest(self, split: str) -> int | None:
         known = [each[split] for each in (self.epoch.largest, self.report.largest) if split in each]

@@ -189,16 +189,17 @@ def check_best_effort(plan: p.PhysicalPlan) -> None:
             )
 
 
-def furthest(plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Clock]) -> int:
-    """How far an operator's first input can come before the end, whichever source ends last; depends on no cut."""
-    found = [NEVER]
-    for source in plan.sources:
-        largest = clocks[source.name].largest
-        if largest is not None:
-            going = {s.name: Clock(watermark=FOREVER) for s in plan.sources}
-            going[source.name] = Clock(largest, largest - source.lateness)
-            found.append(input_watermarks(plan, operator, operator_watermarks(plan, going))[0])
-    return max(reached for reached in found if reached < FOREVER)
+def before_the_end(
+    plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Clock], seen: Mapping[str, Heard]
+) -> int:
+    """Return the watermark of an operator's first input after an epoch as if no source had ended in it.
+
+    It follows from all tuples, so it is the same for every cut into epochs. Sources that ended in an earlier epoch hold
+    nothing back.
+    """
+    ended = [name for name, clock in clocks.items() if clock.watermark == FOREVER]
+    going = advance(plan, clocks, seen, ended=ended)
+    return input_watermarks(plan, operator, operator_watermarks(plan, going))[0]
 
 
 def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Reached) -> list[int]:

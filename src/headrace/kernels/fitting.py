@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import DataError
 from headrace.given import named
-from headrace.types import describe
+from headrace.types import describe, has_float
 
 Family = Callable[[pa.DataType], bool]
 
@@ -80,10 +80,31 @@ def _fitted(column: pa.ChunkedArray, field: pa.Field, what: object) -> pa.Chunke
 
 
 def _refuse_overflow(column: pa.ChunkedArray, cast: pa.ChunkedArray, field: pa.Field, what: object) -> None:
-    """A finite double that became endless, which Arrow does not mind."""
-    if _t.is_floating(field.type) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py():
+    """Refuse a finite double that became infinite, which Arrow allows."""
+    if has_float(field.type) and any(map(_overflows, column.chunks, cast.chunks)):
         msg = f"{what} has column {field.name!r} of type {column.type} with a value that {field.type}, as declared, does not hold"
         raise DataError(f"{msg}; declare it as double")
+
+
+def _overflows(given: pa.Array, cast: pa.Array) -> bool:
+    """Return whether a double in these values, at any depth, is finite as given and infinite after the cast."""
+    if _t.is_dictionary(given.type):
+        return _overflows(given.dictionary_decode(), cast)
+    if _t.is_nested(cast.type) and _t.is_nested(given.type):
+        return any(map(_overflows, _members(given), _members(cast)))
+    if not (_t.is_floating(cast.type) and _t.is_floating(given.type)):
+        return False
+    return bool(pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(given))).as_py())
+
+
+def _members(values: pa.Array) -> list[pa.Array]:
+    """Return the arrays that nested values are made of."""
+    if _t.is_struct(values.type):
+        return list(values.flatten())
+    if not _t.is_map(values.type):
+        return [values.flatten()]
+    start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    return [each.slice(start, end - start) for each in (values.keys, values.items)]
 
 
 def _is_kin(found: pa.DataType, expected: pa.DataType) -> bool:

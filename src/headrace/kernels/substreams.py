@@ -41,20 +41,20 @@ _OWN = str(Path(__file__).parents[1])
 
 
 def ticks_due(
-    every: int | None, first: int | None, before: int, after: int, last: int | None, furthest: int = NEVER
+    every: int | None, first: int | None, before: int, after: int, last: int | None, reached: int = NEVER
 ) -> range:
     """The times to tick at while the watermark goes from `before` to `after`, in microseconds.
 
     every   multiples of which are ticks, from 1970 on and back; None: it does not tick
     first   the first `ts` of the substream, this epoch's tuples included; None: it has had no tuple
     last    the last `ts` of the whole stream that was split; needed at the end, where `after` is FOREVER
-    furthest  how far the watermark may have come before the end, under any cut: it may be ahead of what was split
+    reached  the watermark before the end; it may be ahead of what was split
     """
     if every is None or first is None:
         return range(0)
     if after == FOREVER:
         assert last is not None, "a stream that has had a tuple has a last one"
-        after = max(_next(last, every), furthest // every * every)
+        after = max(_next(last, every), reached // every * every)
     return range(_next(max(first, before), every), after + 1, every)
 
 

@@ -165,8 +165,8 @@ class _Turns:
         self.members = grouping.members(groups, slot.total)
         self.before, self.after = slot.before[0], slot.after[0]
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
-        self.furthest = max(slot.furthest, self.before) if self.after == FOREVER else NEVER
-        self.end = None if self.last is None else max(self.last, self.furthest)  # what it puts out is not late
+        self.reached = slot.reached if self.after == FOREVER else NEVER
+        self.end = None if self.last is None else max(self.last, self.reached)  # so that no output is late
 
     def run(self) -> Results:
         known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
@@ -202,7 +202,7 @@ class _Turns:
             first = known.get(number, now)
             if first is None:
                 continue  # it never had a tuple
-            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.furthest)
+            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.reached)
             if now is not None or ticks or self.end is not None:
                 found.append(_Turn(number, first, handed, ticks, self.end))
         return found

@@ -80,8 +80,8 @@ class Slot(Protocol):
         """What comes out of stateless steps; tuples that fail in one stop the run, or are put aside."""
 
     @property
-    def furthest(self) -> int:
-        """At the end: how far the time of the first input may have come before it, under any cut into epochs."""
+    def reached(self) -> int:
+        """At the end: the watermark that the first input has before it ends, which is the same under any cut into epochs."""
 
     def largest(self, split: str) -> int | None:
         """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""

@@ -1,6 +1,7 @@
 """What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
 
-    interpreter  what arrived, steps, and the walk through a query
+    interpreter  steps, and the walk through a query
+    admission    what arrived: which tuples are accepted, late or rejected, and the time of sources
     windows      joins, aggregates, `distinct`
     versions     tables beside a stream
     splitting    which substream a tuple is in

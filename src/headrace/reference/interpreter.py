@@ -10,11 +10,10 @@ So the operators above depend on the last watermarks alone, and not on how the e
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,10 +21,11 @@ from headrace.errors import QueryError, SourceError
 from headrace.limits import MOST_TICKS
 from headrace.query import nodes
 from headrace.query.naming import read_by
+from headrace.reference.admission import Admission, admitted
 from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.splitting import EVERYWHERE, split
-from headrace.reference.tuples import before, in_sequence, one, times_of
+from headrace.reference.tuples import before, in_sequence, one, same_kind, times_of
 from headrace.reference.versions import Version, Versions, versions_of
 from headrace.reference.windows import (
     as_of,
@@ -40,6 +40,7 @@ from headrace.stream import Stream, node_of
 from headrace.types import TS
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
+Idle: TypeAlias = Sequence[Collection[str]]  # names of sources, for each epoch
 
 NOWHERE = -2  # the number of a substream that there is not
 
@@ -77,22 +78,13 @@ class Failed:
     table: pa.Table
 
 
-@dataclass(frozen=True)
-class Admission:
-    """The tuples of one source by their fate, and the source's watermark after the last epoch."""
-
-    accepted: pa.Table
-    late: pa.Table
-    rejected: pa.Table
-    watermark: float
-
-
 def reference(
     query: Stream,
     epochs: Sequence[Epoch] | None = None,
     end: bool = True,
     errors: str = "stop",
     versions: Sequence[Version] | None = None,
+    idle: Idle | None = None,
 ) -> pa.Table:
     """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
 
@@ -100,8 +92,9 @@ def reference(
     With `errors="keep"` tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
     `versions`: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end, else that is as
     the last epoch was. Without it a table is what it holds now.
+    `idle`: for each epoch the names of the sources that had been silent for longer than their `idle`; without it none was.
     """
-    return references([query], epochs, end, errors, versions)[0]
+    return references([query], epochs, end, errors, versions, idle)[0]
 
 
 def references(
@@ -110,11 +103,13 @@ def references(
     end: bool = True,
     errors: str = "stop",
     versions: Sequence[Version] | None = None,
+    idle: Idle | None = None,
 ) -> list[pa.Table]:
     """The sequential answers to queries over the same sources; what they share is computed once."""
     if errors not in ("stop", "keep"):
         raise QueryError(f"errors must be one of stop, keep; found {errors!r}")
-    return _answers([node_of(query) for query in queries], epochs, end, {} if errors == "keep" else None, versions)
+    failed: Failures | None = {} if errors == "keep" else None
+    return _answers([node_of(query) for query in queries], epochs, end, failed, versions, idle)
 
 
 def failed_tuples(
@@ -140,7 +135,7 @@ class Interpretation:
     names   of its sources, by their ids
     failed  where tuples that fail are put; None: one that fails is an error
     ticks   more than a substream may have: no run gets so far
-    furthest  how far the time of every node comes before the end of the input, by their ids
+    reached  the watermark of every node before the input ends, by their ids
     versions  of tables
     substream   that this is about, in the body of a split
     """
@@ -148,7 +143,7 @@ class Interpretation:
     names: Mapping[int, str]
     failed: Failures | None
     ticks: int
-    furthest: Mapping[int, float]
+    reached: Mapping[int, float]
     versions: Versions
     substream: int | None = None
 
@@ -159,31 +154,31 @@ def _answers(
     end: bool,
     failed: Failures | None,
     given: Sequence[Version] | None = None,
+    idle: Idle | None = None,
 ) -> list[pa.Table]:
+    arrived, silent = _arrived(roots, epochs), _silent(roots, epochs, idle)
     versions = versions_of(roots, given, None if epochs is None else len(epochs))
+    ticks = MOST_TICKS * (1 if epochs is None else len(epochs) + 1)  # one more to end in
     if versions.epochs > 1:
-        assert epochs is not None
-        for versions.epoch in range(len(epochs)):
-            _answers_of(roots, epochs[: versions.epoch + 1], False, failed, versions)
-        versions.epoch = len(epochs)
-    return _answers_of(roots, epochs, end, failed, versions)
+        for versions.epoch in range(len(arrived)):
+            so_far = slice(0, versions.epoch + 1)
+            _answers_of(roots, admitted(roots, arrived[so_far], silent[so_far]), False, failed, versions, ticks)
+        versions.epoch = len(arrived)
+    return _answers_of(roots, admitted(roots, arrived, silent), end, failed, versions, ticks)
 
 
 def _answers_of(
     roots: Sequence[nodes.Node],
-    epochs: Sequence[Epoch] | None,
+    admissions: Mapping[int, Admission],
     end: bool,
     failed: Failures | None,
     versions: Versions,
+    ticks: int,
 ) -> list[pa.Table]:
-    arrived = _arrived(roots, epochs)
     named = nodes.named_sources(*roots)
-    times = 1 if epochs is None else len(epochs) + 1  # one more to end in
-    admitted = {id(source): _admit(source, arrived[id(source)]) for source in named.values()}
     names = {id(source): name for name, source in named.items()}
-    furthest = _furthest(roots, {source: fate.watermark for source, fate in admitted.items()})
-    whole = Interpretation(names, failed, MOST_TICKS * times, furthest, versions)
-    read = {id(source): _read(source, admitted[id(source)], end) for source in named.values()}
+    whole = Interpretation(names, failed, ticks, _before_the_end(roots, admissions), versions)
+    read = {source: _read(admission, end) for source, admission in admissions.items()}
     try:
         answers = _interpreted(roots, read, whole)
     except Failure as failure:
@@ -191,21 +186,17 @@ def _answers_of(
     return [answers[id(root)].table for root in roots]
 
 
-def _furthest(roots: Sequence[nodes.Node], sources: Mapping[int, float]) -> dict[int, float]:
-    """How far the time of every node comes before the end, whichever source ends last: no cut can bring it further."""
-    found: dict[int, float] = {}
-    for going, watermark in sources.items():
-        reached = {source: watermark if source == going else math.inf for source in sources}
-        for node in nodes.walk(*roots):
-            if id(node) not in reached:
-                reached[id(node)] = _reached(node, [reached[id(child)] for child in node.inputs])
-            if reached[id(node)] < math.inf:
-                found[id(node)] = max(found.get(id(node), -math.inf), reached[id(node)])
+def _before_the_end(roots: Sequence[nodes.Node], admissions: Mapping[int, Admission]) -> dict[int, float]:
+    """The watermark of every node before the input ends: it follows from all tuples, and so from no cut into epochs."""
+    found = {source: admission.watermark for source, admission in admissions.items()}
+    for node in nodes.walk(*roots):
+        if id(node) not in found:
+            found[id(node)] = _reached(node, [found[id(child)] for child in node.inputs])
     return found
 
 
-def _read(source: nodes.Source, admitted: Admission, end: bool) -> Answer:
-    return Answer((Part(source, (), admitted.accepted),), math.inf if end else admitted.watermark)
+def _read(found: Admission, end: bool) -> Answer:
+    return Answer((Part(found.source, (), found.accepted),), math.inf if end else found.watermark)
 
 
 def _interpreted(roots: Sequence[nodes.Node], leaves: Mapping[int, Answer], whole: Interpretation) -> dict[int, Answer]:
@@ -217,24 +208,40 @@ def _interpreted(roots: Sequence[nodes.Node], leaves: Mapping[int, Answer], whol
     return answers
 
 
-def late_tuples(query: Stream, epochs: Sequence[Epoch]) -> dict[str, tuple[pa.Table, pa.Table]]:
+def late_tuples(
+    query: Stream, epochs: Sequence[Epoch], idle: Idle | None = None
+) -> dict[str, tuple[pa.Table, pa.Table]]:
     """Per source the tuples that came too late and those that were rejected."""
-    root = node_of(query)
-    arrived = _arrived([root], epochs)
-    fates = {name: _admit(s, arrived[id(s)]) for name, s in nodes.named_sources(root).items()}
-    return {name: (fate.late, fate.rejected) for name, fate in fates.items()}
+    roots = [node_of(query)]
+    fates = admitted(roots, _arrived(roots, epochs), _silent(roots, epochs, idle))
+    found = {name: fates[id(source)] for name, source in nodes.named_sources(*roots).items()}
+    return {name: (fate.late, fate.rejected) for name, fate in found.items()}
 
 
 # --- sources: what arrived, and what of it is accepted ------------------------------------------------------
 
 
-def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> dict[int, list[pa.Table]]:
-    """Per source the tuples of every epoch. Bounded input is one epoch: in the first, nothing can be late."""
+def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> list[dict[int, pa.Table]]:
+    """Per epoch the tuples of every source. Bounded input is one epoch: in the first, nothing can be late."""
     named, read = nodes.named_sources(*roots), read_by(roots)
     if epochs is None:
-        return {id(s): [_all_of(s, name, read)] for name, s in named.items()}
+        return [{id(s): _all_of(s, name, read) for name, s in named.items()}]
     cut = [_by_name(epoch, named) for epoch in epochs]
-    return {id(s): [_tuples(epoch[n], s, n, read) for epoch in cut if n in epoch] for n, s in named.items()}
+    return [{id(named[n]): _tuples(table, named[n], n, read) for n, table in epoch.items()} for epoch in cut]
+
+
+def _silent(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None, idle: Idle | None) -> list[set[int]]:
+    """Per epoch the sources that are idle."""
+    count, named = 1 if epochs is None else len(epochs), nodes.named_sources(*roots)
+    if idle is None:
+        return [set() for _ in range(count)]
+    if epochs is None or len(idle) != count:
+        raise QueryError(
+            f"idle is a list of names for each of the epochs; found {len(idle)}, with {len(epochs or ())} epochs"
+        )
+    if unknown := [name for names in idle for name in names if name not in named]:
+        raise QueryError(f"idle names an unknown source {unknown[0]!r}; the query has {', '.join(named)}")
+    return [{id(named[name]) for name in names} for names in idle]
 
 
 def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
@@ -244,22 +251,29 @@ def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collecti
     """
     columns = []
     for field in source.schema:
-        raw = source.time if field.name == TS else field.name
-        if delivered.column_names.count(raw) == 1:
-            there = delivered.column(raw)
-            try:
-                there.validate(full=True)
-                columns.append(there.cast(field.type))
-                continue
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                problem = f"{name} delivers what its stream does not hold: {error}"
-        else:
-            there = ", ".join(delivered.column_names)
-            problem = f"the schema of {name} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
-        if field.name == TS or field.name.lower() in read:
-            raise SourceError(problem)
-        columns.append(pa.nulls(delivered.num_rows, field.type))
+        try:
+            columns.append(_column(delivered, field, source, name))
+        except SourceError:
+            if field.name == TS or field.name.lower() in read:
+                raise
+            columns.append(pa.nulls(delivered.num_rows, field.type))
     return pa.table(columns, schema=source.schema)
+
+
+def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: str) -> pa.ChunkedArray:
+    """A column of what was delivered, if it is there once, valid and of the declared kind: no value is converted."""
+    declared = source.raw_schema.field(source.time if field.name == TS else field.name)
+    if delivered.column_names.count(declared.name) != 1:
+        there, expected = ", ".join(delivered.column_names), ", ".join(source.schema.names)
+        raise SourceError(f"the schema of {name} changed: it has {there}, the query was built for {expected}")
+    found = delivered.column(declared.name)
+    if not same_kind(found.type, declared.type):
+        raise SourceError(f"column {declared.name!r} of {name} changed its type from {declared.type} to {found.type}")
+    try:
+        found.validate(full=True)
+        return found.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
 
 
 def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
@@ -285,27 +299,6 @@ def _by_name(epoch: Epoch, named: Mapping[str, nodes.Source]) -> Mapping[str, pa
     if unknown:
         raise QueryError(f"an epoch names an unknown source {unknown[0]!r}; the query has {known}")
     return epoch
-
-
-def _admit(source: nodes.Source, epochs: Iterable[pa.Table]) -> Admission:
-    accepted, late, rejected = ([source.schema.empty_table()] for _ in range(3))
-    largest = -math.inf  # of the tuples accepted in earlier epochs
-    for tuples in epochs:
-        untimed = np.asarray(pc.is_null(tuples[TS]).combine_chunks())
-        times = times_of(tuples)
-        is_late = ~untimed & (times < largest - source.lateness)
-        is_rejected = untimed | (times > _limit(largest, source.ahead))
-        kept = ~is_late & ~is_rejected
-        accepted.append(tuples.filter(pa.array(kept)))
-        late.append(tuples.filter(pa.array(is_late)))
-        rejected.append(tuples.filter(pa.array(is_rejected)))
-        largest = max([largest, *times[kept].tolist()])
-    return Admission(one(accepted), one(late), one(rejected), largest - source.lateness)
-
-
-def _limit(largest: float, ahead: int | None) -> float:
-    """The largest time that is believed; before anything was accepted, every time is."""
-    return math.inf if ahead is None or largest == -math.inf else largest + ahead
 
 
 # --- operators ----------------------------------------------------------------------------------------------
@@ -463,12 +456,12 @@ def _apply(node: nodes.Apply, given: Answer, whole: Interpretation) -> Answer:
     passed = {number: answer.table for number, answer in answers.items() if answer.table.num_rows}
     nothing = node.body.root.schema.empty_table()
     last = max(times_of(given.table).tolist(), default=0)
-    furthest = whole.furthest.get(id(node.input), -math.inf)
+    reached = whole.reached[id(node.input)]
     put: list[Rows] = []
     for number in _numbers(node.rule, passed):
         tuples = one([passed.get(number, nothing), passed.get(EVERYWHERE, nothing)])
         handed = in_sequence(before(given.watermark, tuples))
-        put += run_processor(node, number, handed, given.watermark, last, whole.ticks, furthest)
+        put += run_processor(node, number, handed, given.watermark, last, whole.ticks, reached)
     outputs = node.declared.outputs
     tables = [one([schema.empty_table(), *(rows[name] for rows in put)]) for name, schema in outputs]
     return Answer(tuple(Part(node, (), table) for table in tables), given.watermark)

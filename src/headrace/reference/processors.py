@@ -57,17 +57,17 @@ class Call:
 
 
 def run_processor(
-    node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int, furthest: float
+    node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int, reached: float
 ) -> list[Rows]:
     """What is put out, call by call; tuples: those before the watermark, in sequence; last: `ts` of the whole stream.
 
-    furthest: how far the watermark comes before the end, which may be past the last `ts`
+    reached: the watermark before the end, which may be past the last `ts`
     """
     if not tuples.num_rows:
         return []
     one_copy = Copy(node.processor, node.declared, substream, node.rule.substreams)
     state = tables_of(node.declared.tables)
-    calls = calls_of(tuples, node.declared, watermark, last, substream, most, furthest)
+    calls = calls_of(tuples, node.declared, watermark, last, substream, most, reached)
     return [one_copy.call(call, state) for call in calls]
 
 
@@ -78,14 +78,14 @@ def calls_of(
     last: int,
     substream: int,
     most: int,
-    furthest: float = -math.inf,
+    reached: float = -math.inf,
 ) -> list[Call]:
     """At one time a tick comes before the tuples; the end comes after everything."""
     times = times_of(tuples).tolist()
     ended = watermark == math.inf
     calls = list(_processing(tuples, times))
     if declared.every is not None:
-        ticks = _ticks(times[0], declared.every, last, watermark, furthest)
+        ticks = _ticks(times[0], declared.every, last, watermark, reached)
         if len(ticks) > most:
             raise DataError(
                 f"{declared.name} would get {len(ticks):,} ticks in substream {substream}, at most {most:,} in one epoch:"
@@ -95,7 +95,7 @@ def calls_of(
         calls = sorted(
             [*calls, *(Call(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
         )
-    ends = last if furthest == -math.inf else max(last, int(furthest))  # nothing comes out below the watermark
+    ends = last if reached == -math.inf else max(last, int(reached))  # nothing comes out below the watermark
     return [*calls, Call(END, ends)] if ended else calls
 
 
@@ -107,12 +107,12 @@ def _processing(tuples: pa.Table, times: list[int]) -> Iterator[Call]:
         start += rows
 
 
-def _ticks(first: int, every: int, last: int, watermark: float, furthest: float) -> range:
+def _ticks(first: int, every: int, last: int, watermark: float, reached: float) -> range:
     """The multiples greater than the first time, as far as the watermark; at the end, to the one behind the last time,
     or as far as the watermark came before."""
     if watermark == math.inf:
         behind = (last // every + 1) * every  # // rounds down, also below zero
-        until = behind if furthest == -math.inf else max(behind, int(furthest))
+        until = behind if reached == -math.inf else max(behind, int(reached))
     else:
         until = int(watermark)
     return range((first // every + 1) * every, until + 1, every)

@@ -7,18 +7,18 @@ and -0.0 is 0.0. A row is a tuple of arrays of one value each, so that every typ
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import DataError, QueryTypeError
+from headrace.errors import DataError
 from headrace.given import named
 from headrace.processor import StateTable
 from headrace.reference.tuples import keys_of
-from headrace.types import plain_type
 from headrace.values import Key, as_text, comparable
 
 Row = tuple[pa.Array, ...]
@@ -228,7 +228,7 @@ def _micros(time: Any, name: str) -> int:
 
 
 def fitting(found: Any, schema: pa.Schema, what: str) -> pa.Table:
-    """Rows in the columns and types of a schema; a narrower number or another width of text is no matter."""
+    """Rows in the columns and types of a schema; types may differ within a family, and a value that does not fit is refused."""
     if isinstance(found, pa.RecordBatch):
         found = pa.table(found)
     if not isinstance(found, pa.Table):
@@ -240,20 +240,80 @@ def fitting(found: Any, schema: pa.Schema, what: str) -> pa.Table:
         if not _fits(found.schema.field(field.name).type, field.type):
             kind = found.schema.field(field.name).type
             raise DataError(f"{what} must have {field.name!r} as {field.type}; found {kind}; cast it")
+    given = found.select(schema.names)
     try:
-        return found.select(schema.names).cast(schema)
+        cast = given.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{what}: {error}") from None
+    for field in schema:
+        doubles = zip(_doubles(given[field.name]), _doubles(cast[field.name]), strict=True)
+        if any(math.isfinite(before) and math.isinf(after) for before, after in doubles):
+            raise DataError(
+                f"{what} has a value in {field.name!r} that {field.type} does not hold; declare it as double"
+            )
+    return cast
+
+
+def _doubles(values: pa.Array | pa.ChunkedArray) -> Iterator[float]:
+    """The floating point numbers in these values, at any depth, in their order."""
+    t, kind = pa.types, values.type
+    if isinstance(values, pa.ChunkedArray):
+        for chunk in values.chunks:
+            yield from _doubles(chunk)
+    elif t.is_dictionary(kind):
+        yield from _doubles(values.dictionary_decode())
+    elif t.is_floating(kind):
+        yield from (number for number in values.to_pylist() if number is not None)
+    elif t.is_struct(kind):
+        for member in values.flatten():
+            yield from _doubles(member)
+    elif t.is_map(kind):
+        for item in values:
+            yield from _doubles(item.values) if item.is_valid else ()
+    elif t.is_nested(kind):  # a list
+        yield from _doubles(values.flatten())
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type is of the same family as another, at every depth: whole numbers of any width, text of any width, ..."""
     t = pa.types
     if t.is_null(found):
         return True
-    try:
-        plain = plain_type(found, "")
-    except QueryTypeError:  # streams do not carry it
-        return False
-    if t.is_timestamp(plain) and t.is_timestamp(wanted):
-        return bool(plain.tz) == bool(wanted.tz)
-    return plain == wanted or any(kind(plain) and kind(wanted) for kind in (t.is_integer, t.is_floating, t.is_decimal))
+    if t.is_dictionary(found):
+        return _fits(found.value_type, wanted)
+    if t.is_nested(wanted):
+        inner, expected = _members(found), _members(wanted)
+        return [name for name, _ in inner] == [name for name, _ in expected] and all(
+            _fits(one, other) for (_, one), (_, other) in zip(inner, expected, strict=True)
+        )
+    return _family(found) == _family(wanted)
+
+
+def _members(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """The names and types of what a nested type is made of."""
+    t = pa.types
+    if t.is_struct(kind):
+        return [(field.name, field.type) for field in kind]
+    if t.is_map(kind):
+        return [("key of a map", kind.key_type), ("item of a map", kind.item_type)]
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return [("item of a list", kind.value_type)]
+    return [("value", kind)]
+
+
+def _family(kind: pa.DataType) -> object:
+    """What types whose values may stand for each other have in common."""
+    t = pa.types
+    if t.is_timestamp(kind):
+        return "moment" if kind.tz else "local time"
+    text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
+    data = t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind)
+    kinds = {
+        "whole": t.is_integer,
+        "double": t.is_floating,
+        "decimal": t.is_decimal,
+        "date": t.is_date,
+        "time": t.is_time,
+    }
+    named = [name for name, is_one in kinds.items() if is_one(kind)]
+    return "text" if text else "bytes" if data else named[0] if named else kind

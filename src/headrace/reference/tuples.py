@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.types import TS, TS_TYPE
+from headrace.errors import QueryTypeError
+from headrace.types import TS, TS_TYPE, plain_type
 from headrace.values import Key, comparable, key_of
 
 Numbers = npt.NDArray[np.int64]
@@ -50,3 +51,11 @@ def keys_of(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
         return [()] * tuples.num_rows
     columns = [[key_of(value) for value in comparable(tuples[name])] for name in names]
     return list(zip(*columns, strict=True))
+
+
+def same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether streams carry values of both types in one type, so that no value needs to be converted."""
+    try:
+        return bool(plain_type(found, "") == plain_type(declared, ""))
+    except QueryTypeError:  # streams do not carry it
+        return False

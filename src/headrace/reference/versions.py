@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
-from headrace.reference.tuples import keys_of, one, row_numbers
+from headrace.reference.tuples import keys_of, one, row_numbers, same_kind
 from headrace.reference.windows import table_join
 
 Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
@@ -99,8 +99,12 @@ def _now(table: nodes.Table, name: str) -> pa.Table:
 
 
 def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:
-    """Rows in the table's own columns and types; others are not looked at."""
+    """Rows in the table's own columns and types; others are not looked at, and no value is converted."""
     try:
-        return found.select(table.schema.names).cast(table.schema)
-    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        rows = found.select(table.schema.names)
+        for now, declared in zip(rows.schema, table.schema, strict=True):
+            if not same_kind(now.type, declared.type):
+                raise pa.ArrowInvalid(f"column {now.name!r} changed its type from {declared.type} to {now.type}")
+        return rows.cast(table.schema)
+    except (KeyError, pa.ArrowInvalid) as error:
         raise SourceError(f"table {name} does not hold what the query was built for: {error}") from None

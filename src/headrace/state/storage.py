@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import StateError, WriterConflict
-from headrace.paths import given_path
+from headrace.paths import filesystem_of, given_path
 from headrace.state.folder import FOLDERS, WriterLock, prepare, require
 from headrace.state.syncing import sync_open, sync_path
 
@@ -297,21 +297,6 @@ class MemoryStorage:
         copy = b"".join(map(memoryview, data))
         with self._lock:
             return self.files.setdefault(check_name(name), copy) is copy
-
-
-def filesystem_of(path: Path) -> str | None:
-    """Type of the file system below `path` as Linux names it, None when that cannot be told."""
-    device = path.stat().st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((_mount_type(line) for line in mounts if line.split()[2] == wanted), None)
-
-
-def _mount_type(line: str) -> str:
-    return line.partition(" - ")[2].split()[0]
 
 
 _ELSEWHERE = (

@@ -2,7 +2,7 @@
 
 commit(n) succeeds  =>  manifests/n is ours, whole, and every block it names is there and synced
 commit(n) fails     =>  this store never commits again; the next open finds out what happened
-commit(0) returns   =>  blocks/begun is there: from then on, a log without manifests is lost and not new
+commit(n) returns   =>  the head of n is there and synced: from then on, a log without manifest n is damaged
 clean() deletes     =>  only what no retained manifest names and whose epoch is past
 """
 
@@ -20,11 +20,10 @@ from typing import Any, NoReturn, Self
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
 from headrace.state.folder import ENDED, FOLDERS
+from headrace.state.head import head_name, head_number, newest_head
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
 from headrace.state.storage import Lease, Storage, is_temporary, open_storage
 from headrace.state.syncing import SyncFailed
-
-BEGUN = "blocks/begun"  # stands apart from the manifests, so that it is not lost with them
 
 _READ_ATTEMPTS = 5
 _NAMED = re.compile(r"blocks/_state-([0-9a-f]{32})")
@@ -45,10 +44,9 @@ class StateStore:
         self.previous: Manifest | None = None  # the one before it, if it is still there
         self.delivered: int | None = None  # the epoch whose results all sinks have, if this run gave them
         self._digest: str | None = None
+        self._head = -1  # the newest epoch that has a head
         self._load_patiently(_READ_ATTEMPTS if read_only else 1)
         self.state_id = self.last.state_id if self.last else uuid.uuid4().hex
-        if self.last is not None and not read_only:  # killed after the first commit, before it was noted
-            self._note_beginning()
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False, fsync: bool = True) -> Self:
@@ -105,12 +103,18 @@ class StateStore:
             try:
                 self._secure_blocks(manifest)
                 self._publish(manifest.number, data)
-                if manifest.number == 0:
-                    self._note_beginning()
+                self._note_head(manifest.number)
                 self._remember(stored, data)
             except BaseException as error:
                 self._stopped = self._stopped or f"commit {manifest.number} failed: {error}"
                 raise
+
+    def complete(self) -> None:
+        """Create the head of the newest manifest if the run before was killed between the commit and its head."""
+        with self._mutex:
+            if self._head < self._newest():
+                self._require_writer()
+                self._note_head(self._newest())
 
     def revoke(self) -> None:
         """Waits for a commit in progress; afterwards this store cannot commit."""
@@ -173,14 +177,14 @@ class StateStore:
             raise StateError(f"cannot read the state: {error}. Repair the disk, then start again") from error
 
     def _load(self) -> None:
+        self._head = newest_head(self.storage.list("blocks"))  # first: a writer creates the head after the manifest
         numbers = self._manifest_numbers()
         self._refuse_gap(numbers)
         self._named, self.previous, self.last, self._digest = {}, None, None, None
         for number in numbers:
             self._accept_stored(number)
-        if self.last is None:
-            self._refuse_lost_log()
-        else:
+        self._refuse_lost_manifests()
+        if self.last is not None:
             self._require_blocks(self.last.live_blocks())
 
     def _manifest_numbers(self) -> list[int]:
@@ -219,11 +223,20 @@ class StateStore:
         self._named[manifest.number] = frozenset(block.name for block in manifest.live_blocks())
         self.previous, self.last, self._digest = self.last, manifest, digest(data)
 
-    def _refuse_lost_log(self) -> None:
-        """Blocks alone are what a kill before the first commit leaves; nothing was delivered before `BEGUN` was there."""
-        if self.storage.size(BEGUN) is not None:
-            raise CorruptState(f"epochs were committed here ({BEGUN} says so), but every manifest is gone. {REPAIR}")
-        for name in self.storage.list("blocks"):  # a state of before `BEGUN`, of several epochs
+    def _refuse_lost_manifests(self) -> None:
+        """Blocks alone are what a kill before the first commit leaves; results are delivered only after the head exists."""
+        newest = self._newest()
+        if self._head > newest >= 0:
+            raise CorruptState(
+                f"epoch {self._head} was committed here ({head_name(self._head)} shows it), but the newest manifest is "
+                f"{manifest_name(newest)}: later manifests are gone. {REPAIR}. If this folder is a copy that was made "
+                f"during a run, delete {head_name(self._head)} from the copy; it then continues after epoch {newest}"
+            )
+        if self._head > newest:
+            raise CorruptState(f"epoch {self._head} was committed here, but every manifest is gone. {REPAIR}")
+        if self.last is not None:
+            return
+        for name in self.storage.list("blocks"):  # of a version that wrote no head
             if is_block(name) and epoch_of(name) > 1:
                 raise CorruptState(f"{name} is there, but every manifest is gone. {REPAIR}")
 
@@ -237,8 +250,11 @@ class StateStore:
 
     # -- commit
 
+    def _newest(self) -> int:
+        return self.last.number if self.last else -1
+
     def _next_number(self) -> int:
-        return self.last.number + 1 if self.last else 0
+        return self._newest() + 1
 
     def _require_writer(self) -> None:
         if self.read_only:
@@ -295,16 +311,16 @@ class StateStore:
             f"{name} was committed by another run ({other.run}). This run stops; its own epoch was not kept"
         )
 
-    def _note_beginning(self) -> None:
-        """Durably, that manifest 0 was published."""
-        if self.storage.size(BEGUN) is not None:
-            return
+    def _note_head(self, number: int) -> None:
+        """Record durably, apart from the log, that manifest `number` was published."""
+        name = head_name(number)
         try:
             with contextlib.suppress(FileExistsError):  # another run was faster
-                self.storage.write(BEGUN, b"Epochs were committed here: without manifests this state is lost.\n")
-            self.storage.sync([BEGUN])
+                self.storage.write(name, b"")
+            self.storage.sync([name])
         except OSError as error:
-            raise StateError(f"{BEGUN} could not be written: {error}. {_INTACT}") from error
+            raise StateError(f"{name} could not be written: {error}. {_INTACT}") from error
+        self._head = number
 
     def _readable(self, manifest: Manifest, data: bytes) -> Manifest:
         """As a restart would read it: what could not be read again must not be written."""
@@ -318,7 +334,7 @@ class StateStore:
     # -- clean
 
     def _clean(self, keep: int) -> int:
-        newest = self.last.number if self.last else -1
+        newest = self._newest()
         numbers = self._manifest_numbers()
         if (numbers[-1] if numbers else -1) != newest:
             self._stopped = f"its newest manifest is {newest}, the folder's is {numbers[-1:]}"
@@ -338,10 +354,11 @@ class StateStore:
             self._named.pop(number, None)
 
     def _garbage(self, newest: int) -> list[str]:
-        """Blocks of past epochs that no retained manifest names; a later one may be about to be named."""
-        needed = frozenset[str]().union(*self._named.values())
-        past = (name for name in self.storage.list("blocks") if is_block(name) and epoch_of(name) <= newest)
-        return [name for name in past if name not in needed]
+        """Blocks of past epochs that no retained manifest names (a later one may be about to be named), and older heads."""
+        needed, names = frozenset[str]().union(*self._named.values()), self.storage.list("blocks")
+        past = [name for name in names if is_block(name) and epoch_of(name) <= newest and name not in needed]
+        heads = [name for name in names if (number := head_number(name)) is not None and number < self._head]
+        return [*past, *heads]
 
     def _temporaries(self) -> list[str]:
         return [name for folder in FOLDERS for name in self.storage.list(folder) if is_temporary(name)]

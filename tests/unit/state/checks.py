@@ -23,9 +23,9 @@ from headrace.state import (
     block_name,
 )
 from headrace.state.blocks import write_block
+from headrace.state.head import head_name
 from headrace.state.manifest import LedgerState, Manifest, Receipt, TableState
 from headrace.state.storage import Storage
-from headrace.state.store import BEGUN
 
 from .faulty import FaultyStorage, flip
 
@@ -187,7 +187,7 @@ def check_clean_up(make: Callable[[Storage], StateStore]) -> None:
     kept = {block.name for number in (2, 3, 4) for block in _stored(storage, number).live_blocks()}
     store.clean(keep=3)
     wanted = kept | {block.name for block in ahead}
-    left = set(storage.list("blocks")) - {BEGUN}
+    left = set(storage.list("blocks")) - {head_name(4)}
     if wanted - left or left - wanted or orphan.name in left:
         raise CheckFailed(f"missing {wanted - left}, left over {left - wanted}")
     _expect_values(storage, [3, 4])

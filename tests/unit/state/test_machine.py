@@ -111,6 +111,15 @@ class StoreMachine(RuleBasedStateMachine):
             values_of(StateStore(self.storage))
         self.storage.files[name] = good
 
+    @precondition(lambda self: self.committed)
+    @rule(lost=st.integers(1, 3))
+    def lose_the_newest_manifests(self, lost: int) -> None:
+        names = self.storage.list("manifests")[-lost:]
+        good = {name: self.storage.files.pop(name) for name in names}
+        with pytest.raises(CorruptState, match="gone"):
+            StateStore(self.storage)
+        self.storage.files.update(good)
+
     @rule(merge=st.booleans())
     def second_writer_takes_over(self, merge: bool) -> None:
         rival, loser, self.store = StateStore(self.storage), self.store, None

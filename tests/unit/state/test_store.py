@@ -15,8 +15,8 @@ import pytest
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state import Block, BlockReader, MemoryStorage, OperatorState, StateStore, Totals
 from headrace.state import folder as folder_module
+from headrace.state.head import BEGUN, head_name
 from headrace.state.manifest import LedgerState, Manifest, manifest_name
-from headrace.state.store import BEGUN
 
 from .checks import (
     add_block,
@@ -478,10 +478,79 @@ def test_every_manifest_lost(epochs: int, read_only: bool) -> None:
     assert storage.files == before
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+def test_the_newest_manifests_lost(lost: int, read_only: bool, clean: bool) -> None:
+    """What is left is a whole log, of an earlier state."""
+    storage = filled(4)
+    if clean:
+        StateStore(storage).clean()
+        assert [name for name in storage.list("blocks") if "head" in name] == [head_name(3)]
+    for number in range(4 - lost, 4):
+        del storage.files[manifest_name(number)]
+    before = dict(storage.files)
+    with pytest.raises(
+        CorruptState, match=f"epoch 3 was committed.*{head_name(3)}.*{manifest_name(3 - lost)}"
+    ) as caught:
+        StateStore(storage, read_only=read_only)
+    assert "Restore the state folder from a backup" in str(caught.value)
+    assert storage.files == before
+
+
+def test_a_copy_without_the_newest_manifest_continues_once_its_head_is_deleted() -> None:
+    """As the message says."""
+    storage = filled(4)
+    StateStore(storage).clean()
+    del storage.files[manifest_name(3)], storage.files[head_name(3)]
+    store = StateStore(storage)
+    assert values_of(store) == [0, 1, 2]
+    commit_values(store, 9)
+    assert values_of(StateStore(storage)) == [0, 1, 2, 9]
+
+
+def test_a_state_of_the_version_before_heads_is_continued() -> None:
+    """It has one note of its first commit, which counts as the head of epoch 0 and goes once there is a newer head."""
+    storage = filled(3)
+    for number in range(3):
+        del storage.files[head_name(number)]
+    storage.files[BEGUN] = b"Epochs were committed here."
+    assert StateStore(storage, read_only=True).last.number == 2
+    store = StateStore(storage)
+    assert head_name(2) not in storage.files, "a folder is not changed by opening it"
+    commit_values(store, 3)
+    store.clean()
+    assert [name for name in storage.list("blocks") if name == BEGUN or "head" in name] == [head_name(3)]
+    assert values_of(StateStore(storage)) == [0, 1, 2, 3]
+
+
+def test_a_state_of_the_version_before_heads_that_lost_its_manifests() -> None:
+    storage = filled(1)
+    del storage.files[manifest_name(0)], storage.files[head_name(0)]
+    storage.files[BEGUN] = b"Epochs were committed here."
+    with pytest.raises(CorruptState, match="every manifest is gone"):
+        StateStore(storage)
+
+
+def test_a_reader_beside_a_writer_never_takes_the_log_for_damaged() -> None:
+    """The writer commits between any two looks of the reader at the folder."""
+    storage = filled(2)
+    writer = StateStore(storage)
+
+    class Racing(FaultyStorage):
+        def list(self, folder: str) -> list[str]:
+            names = super().list(folder)
+            commit_values(writer, len(storage.files))
+            return names
+
+    for _ in range(5):
+        assert StateStore(Racing(storage.inner)).last is not None  # a writer's one attempt, where a reader has five
+
+
 def test_a_state_of_before_the_note_that_lost_its_manifests() -> None:
     storage = filled(3)
-    for name in [BEGUN, *(manifest_name(number) for number in range(3))]:
-        del storage.files[name]
+    for number in range(3):
+        del storage.files[manifest_name(number)], storage.files[head_name(number)]
     with pytest.raises(CorruptState, match="every manifest is gone"):
         StateStore(storage)
 
@@ -506,35 +575,43 @@ def test_blocks_without_any_commit_are_no_lost_log() -> None:
     assert StateStore(storage).last is None
 
 
+@pytest.mark.parametrize("epochs", [0, 2])
 @pytest.mark.parametrize("fault", [("write", "before"), ("write", "after"), ("sync", "before")])
-def test_a_commit_is_noted_before_anything_is_delivered(fault: tuple[str, str]) -> None:
-    """The first commit happened, but could not be noted: the run stops, the next one notes it."""
-    storage = FaultyStorage()
+def test_a_commit_has_a_head_before_anything_is_delivered(fault: tuple[str, str], epochs: int) -> None:
+    """The commit happened, but its head could not be written: the run stops, the next one writes the head."""
+    storage = filled(epochs)
     store = StateStore(storage)
     storage.inject(*fault, skip=1)
-    with pytest.raises(StateError, match="begun could not be written"):
-        commit_values(store, 1)
+    with pytest.raises(StateError, match=f"{head_name(epochs)} could not be written"):
+        commit_values(store, epochs)
     with pytest.raises(WriterConflict):
         store.commit(store.draft())
-    assert values_of(StateStore(storage)) == [1]
-    del storage.files[manifest_name(0)]
-    with pytest.raises(CorruptState, match="every manifest is gone"):
+    again = StateStore(storage)
+    assert values_of(again) == list(range(epochs + 1))
+    again.complete()  # as a run does before it delivers
+    del storage.files[manifest_name(epochs)]
+    with pytest.raises(CorruptState, match=f"epoch {epochs} was committed"):
         StateStore(storage)
 
 
-def test_what_notes_the_beginning_survives_a_power_cut() -> None:
-    storage = filled(1)
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_head_survives_a_power_cut(epochs: int) -> None:
+    storage = filled(epochs)
     storage.power_cut_at_worst()
-    assert BEGUN in storage.files
+    assert head_name(epochs - 1) in storage.files
 
 
-def test_a_reader_notes_nothing() -> None:
-    storage = filled(1)
-    del storage.files[BEGUN]
-    assert StateStore(storage, read_only=True).last is not None
-    assert BEGUN not in storage.files
-    StateStore(storage)
-    assert BEGUN in storage.files
+def test_a_head_that_a_kill_prevented_is_written_by_a_writer_alone() -> None:
+    storage = filled(2)
+    del storage.files[head_name(1)]
+    reader = StateStore(storage, read_only=True)
+    assert reader.last.number == 1
+    with pytest.raises(StateError, match="read-only"):
+        reader.complete()
+    assert head_name(1) not in storage.files
+    StateStore(storage).complete()
+    assert head_name(1) in storage.files
+    StateStore(MemoryStorage()).complete()  # nothing was committed
 
 
 def test_commit_that_happened_but_reported_failure() -> None:

@@ -1,0 +1,124 @@
+"""What becomes of the tuples that arrive, and how far the time of every source has come.
+
+The watermark of a source is the largest `ts` accepted minus its lateness. A source that has been silent for too long is
+idle: until it delivers again, its watermark goes along with those of the sources that it meets in an operator.
+
+Invariant: which tuples are accepted follows from the epochs, and from which sources were idle in them, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.query import nodes
+from headrace.reference.tuples import one, times_of
+from headrace.types import TS
+
+Sources = frozenset[int]  # their ids
+Meeting = tuple[Sources, Sources]  # the sources upstream of one input of an operator, and of the whole operator
+
+_WITHOUT_STATE = (nodes.Source, nodes.Map, nodes.Filter, nodes.Case, nodes.Union, nodes.TableJoin, nodes.Output)
+
+
+@dataclass
+class Admission:
+    """One source: its tuples by their fate so far, and its time."""
+
+    source: nodes.Source
+    largest: float = -math.inf  # of the tuples accepted in earlier epochs
+    watermark: float = -math.inf
+    idle: bool = False
+    fates: dict[str, list[pa.Table]] = field(default_factory=lambda: {"accepted": [], "late": [], "rejected": []})
+
+    @property
+    def accepted(self) -> pa.Table:
+        return self._all("accepted")
+
+    @property
+    def late(self) -> pa.Table:
+        return self._all("late")
+
+    @property
+    def rejected(self) -> pa.Table:
+        return self._all("rejected")
+
+    @property
+    def own_watermark(self) -> float:
+        """How far its own tuples have taken it."""
+        return self.largest - self.source.lateness
+
+    def admit(self, tuples: pa.Table) -> None:
+        untimed = np.asarray(pc.is_null(tuples[TS]).combine_chunks())
+        times = times_of(tuples)
+        rejected = untimed | (times > self._limit())
+        late = ~rejected & (times < self.watermark)
+        accepted = ~rejected & ~late
+        for fate, which in (("accepted", accepted), ("late", late), ("rejected", rejected)):
+            self.fates[fate].append(tuples.filter(pa.array(which)))
+        if accepted.any() or late.any():  # a tuple that is rejected says nothing about how far the source has come
+            self.idle = False
+        self.largest = max([self.largest, *times[accepted].tolist()])
+        self.watermark = max(self.watermark, self.own_watermark)
+
+    def _limit(self) -> float:
+        """The largest time that is believed; before anything was accepted, every time is."""
+        if self.source.ahead is None or self.largest == -math.inf:
+            return math.inf
+        return max(self.largest, self.watermark + self.source.lateness) + self.source.ahead
+
+    def _all(self, fate: str) -> pa.Table:
+        return one([self.source.schema.empty_table(), *self.fates[fate]])
+
+
+def admitted(
+    roots: Sequence[nodes.Node], arrived: Sequence[Mapping[int, pa.Table]], idle: Sequence[Collection[int]]
+) -> dict[int, Admission]:
+    """Every source after the last epoch; arrived: by epoch and source; idle: by epoch, who was silent for too long by then."""
+    meetings = list(_meetings(roots))
+    found = {id(source): Admission(source) for source in nodes.sources(*roots)}
+    for tuples, silent in zip(arrived, idle, strict=True):
+        for source in silent:
+            found[source].idle = True
+        for source, table in tuples.items():
+            found[source].admit(table)
+        _take_along(found, meetings)
+    return found
+
+
+def _take_along(admissions: Mapping[int, Admission], meetings: Sequence[Meeting]) -> None:
+    """Idle sources go as far as every input that they enter has come without them."""
+    before = {source: each.watermark for source, each in admissions.items()}
+    for source, each in admissions.items():
+        if each.idle:
+            reached = [_without_idle(meeting, admissions, before) for meeting in meetings if source in meeting[0]]
+            each.watermark = max([each.watermark, *reached])
+
+
+def _without_idle(meeting: Meeting, admissions: Mapping[int, Admission], watermarks: Mapping[int, float]) -> float:
+    """The slowest source of the input that is not idle, else the slowest such one of the operator, else the furthest."""
+    for sources in meeting:
+        if awake := [watermarks[source] for source in sources if not admissions[source].idle]:
+            return min(awake)
+    return max(watermarks[source] for source in meeting[1])
+
+
+def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
+    """Where sources wait for each other: at every input of every operator with state."""
+    upstream: dict[int, Sources] = {}
+    for node in nodes.walk(*roots):
+        inputs = [upstream[id(child)] for child in node.inputs]
+        upstream[id(node)] = frozenset([id(node)] if isinstance(node, nodes.Source) else ()).union(*inputs)
+        if _has_state(node):
+            yield from ((side, upstream[id(node)]) for side in inputs)
+
+
+def _has_state(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.Each):  # all inputs of what it runs come from the one stream that was split
+        return any(_has_state(inner) for inner in nodes.walk(node.body.root) if inner is not node.body.leaf)
+    return not isinstance(node, _WITHOUT_STATE)
