@@ -17,8 +17,8 @@ from headrace import expressions
 from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
+from headrace.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
 from headrace.types import SUBSTREAM as SUBSTREAM
-from headrace.types import TS, TS_TYPE, check_names, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +85,7 @@ class Map(Node):
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.columns]
-        if TS in names:
-            raise QueryError("map cannot redefine 'ts', the event time: it is always kept; leave it out")
+        refuse_added(names, EVENT_TIME, "map")
         _check_names([TS, *names], self.input)
 
     @property
@@ -416,11 +415,17 @@ class Aggregation(Node):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
+        refuse_added([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
         _check_names(self.schema.names, self.input)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
+
+    @property
+    def added(self) -> Mapping[str, str]:
+        """The columns that every result has beside the grouping columns and the functions, and what they mean."""
+        return EVENT_TIME
 
     @property
     def ordered(self) -> bool:
@@ -445,8 +450,12 @@ class BoundedAggregation(Aggregation):
     """One whose results say from when to when."""
 
     @property
+    def added(self) -> Mapping[str, str]:
+        return {**EVENT_TIME, **BOUNDS}
+
+    @property
     def schema(self) -> pa.Schema:
-        bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
+        bounds = [(name, TS_TYPE) for name in BOUNDS]
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
 
 
