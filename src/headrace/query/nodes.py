@@ -17,6 +17,7 @@ from headrace import expressions
 from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
+from headrace.screen import printable
 from headrace.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
 from headrace.types import SUBSTREAM as SUBSTREAM
 
@@ -802,7 +803,7 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
 
 
 def show(*roots: Node) -> list[str]:
-    """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
+    """Each result as an indented outline of printable lines, itself first; sources are called as they are in the query of all."""
     names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
@@ -829,9 +830,9 @@ def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting
         case _:
             words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
     if words:
-        yield "  " * depth + words
+        yield printable("  " * depth + words)
     if isinstance(node, TableJoin):
-        yield f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}"
+        yield printable(f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}")
     for child in below:
         yield from _outline(child, names, split, depth + bool(words))
 

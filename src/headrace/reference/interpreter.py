@@ -36,6 +36,7 @@ from headrace.reference.windows import (
     time_aggregate,
     time_join,
 )
+from headrace.screen import printable
 from headrace.stream import Stream, node_of
 from headrace.types import TS
 
@@ -252,10 +253,10 @@ def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collecti
                 columns.append(there.cast(field.type))
                 continue
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                problem = f"{name} delivers what its stream does not hold: {error}"
+                problem = f"{printable(name)} delivers what its stream does not hold: {error}"
         else:
             there = ", ".join(delivered.column_names)
-            problem = f"the schema of {name} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
+            problem = f"the schema of {printable(name)} changed: it has {there}, the query was built for {', '.join(source.schema.names)}"
         if field.name == TS or field.name.lower() in read:
             raise SourceError(problem)
         columns.append(pa.nulls(delivered.num_rows, field.type))

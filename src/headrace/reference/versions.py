@@ -17,6 +17,7 @@ from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.reference.tuples import keys_of, one, row_numbers
 from headrace.reference.windows import table_join
+from headrace.screen import printable
 
 Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
 
@@ -103,4 +104,4 @@ def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:
     try:
         return found.select(table.schema.names).cast(table.schema)
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"table {name} does not hold what the query was built for: {error}") from None
+        raise SourceError(f"table {printable(name)} does not hold what the query was built for: {error}") from None
