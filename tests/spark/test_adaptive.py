@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.cli import deciding
-from headrace.control import controller
+from headrace.control import gain
 from headrace.control.policy import DIFFUSION
 from headrace.engine import driver
 from headrace.engine.adapting import Adapting
@@ -41,7 +41,8 @@ def files(spark: Any, folder: Path, seed: int, rows: int) -> tuple[hr.Stream, An
 @pytest.mark.parametrize("seed", range(CASES))
 def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reorganised at every epoch, resized by hand or by load, frozen and thawed, stopped and started again."""
-    monkeypatch.setattr(controller, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "SECONDS", 0.0)
     r = random.Random(f"never-rests-{seed}")
     (a, left), (b, right) = (files(spark, tmp_path / n, r.getrandbits(32), r.choice([80, 160])) for n in ("a", "b"))
     on = ["l.k = r.k", "l.k = r.k and l.x < r.x", "l.x < r.x", "l.x + r.x = 7"][seed % 4]
@@ -102,7 +103,7 @@ def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: 
 
 
 def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "NOISE", 0.0)
     a, table = files(spark, tmp_path / "a", 9, 120)
     query = a.aggregate(by=["x"], window="5 seconds", n="count(*)")
     policy = tmp_path / "policy.toml"
