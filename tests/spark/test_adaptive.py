@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.cli import deciding
+from headrace.compile import STRATEGIES
 from headrace.control import gain
 from headrace.control.policy import DIFFUSION
 from headrace.engine import driver
@@ -143,12 +144,12 @@ def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < TRIED else pytest.mark.long) for s in range(ADVERSE)])
 def test_any_layouts_at_every_epoch(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adversary of `tests/oracle/test_layouts.py` on Spark."""
-    case = keyed(seed)
-    layouts = random_layouts(seed, followed(case.query))
+    """The adversary of `tests/oracle/test_layouts.py` on Spark, under each strategy."""
+    case, strategy = keyed(seed), STRATEGIES[seed % 3]
+    layouts = random_layouts(seed, followed(case.query) if strategy == "subquery" else ())
     monkeypatch.setattr(driver, "Adapting", lambda plan, control, _: Adapting(plan, control, layouts))
     query = transplanted(case.query, {n: case_files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables})
     sink = hr.sinks.parquet(tmp_path / "out")
-    run = query.start(sink, checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=3, once=True)
-    assert run.wait(PATIENCE)
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "slots": 3, "strategy": strategy}
+    assert query.start(sink, once=True, **options).wait(PATIENCE)
     same(reference(case.query), read_results(tmp_path / "out", query.schema), case)
