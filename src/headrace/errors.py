@@ -6,9 +6,14 @@ One root, so that `except HeadraceError` is enough; an error about what the user
 
 from __future__ import annotations
 
+from headrace.screen import printable
+
 
 class HeadraceError(Exception):
-    """Root of all errors of headrace."""
+    """Root of all errors of headrace. Its text can be shown: names and data in it cannot act on a terminal."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
 
 
 class QueryError(HeadraceError, ValueError):

@@ -49,7 +49,7 @@ class Stream:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return printable(f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}", lines=True)
+        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}"
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -315,7 +315,7 @@ class Table:
         return list(self.schema.names)
 
     def __repr__(self) -> str:
-        return printable(f"Table {self._table.words}", lines=True)
+        return printable(f"Table {self._table.words}")
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""
@@ -342,7 +342,7 @@ class Substreams:
 
     def __repr__(self) -> str:
         outline = nodes.show_body(nodes.Each(self._node, self._rule, self._body))
-        return printable(f"Substreams({', '.join(self.columns)})\n{outline}", lines=True)
+        return f"Substreams({', '.join(self.columns)})\n{outline}"
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and substreams cannot, said as what to write instead."""

@@ -7,7 +7,7 @@ UTC), names that no part of the system can confuse, and types that Arrow, DuckDB
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -15,6 +15,11 @@ from headrace.errors import QueryError, QueryTypeError
 
 TS = "ts"
 TS_TYPE = pa.timestamp("us", "UTC")
+EVENT_TIME = {TS: "the event time, which every result has"}
+BOUNDS = {
+    "window_start": "the start of the window, which every result over time windows or sessions has",
+    "window_end": "the end of the window, which every result over time windows or sessions has",
+}
 LONGEST_NAME = 255
 RESERVED = "__"  # columns that headrace adds on the way begin with this
 SUBSTREAM = "__substream"  # beside a tuple on its way: where a split sends it
@@ -22,12 +27,12 @@ SUBSTREAM = "__substream"  # beside a tuple on its way: where a split sends it
 
 def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:
     """The schema of a source with its time column renamed to `ts`."""
-    check_names(raw.names)
     if time not in raw.names:
         raise QueryError(f"there is no time column {time!r}; the source has {', '.join(raw.names)}")
-    if time != TS and TS in raw.names:
-        msg = f"the source has a column 'ts' beside its time column {time!r}; 'ts' is the event time here; rename it first"
+    if twin := next((name for name in raw.names if name != time and folded(name) == TS), None):
+        msg = f"the source has a column {twin!r} beside its time column {time!r}; 'ts' is the event time here; rename it first"
         raise QueryError(msg)
+    check_names(raw.names)
     _check_time(raw.field(time))
     return pa.schema([_field(field, time) for field in raw])
 
@@ -52,14 +57,29 @@ def check_names(names: Iterable[str]) -> None:
     _refuse_twins(names, "columns")
 
 
+def refuse_added(names: Iterable[str], added: Mapping[str, str], verb: str) -> None:
+    """Refuse columns whose names the verb itself gives to columns of its results; added: what those mean."""
+    for name in names:
+        own = folded(name)
+        if own in added:
+            subject = "it is" if name == own else f"{own!r}, from which it differs only in case, is"
+            raise QueryError(
+                f"{verb} cannot make a column {name!r}: {subject} {added[own]}; choose another name (map renames a column)"
+            )
+
+
+def folded(name: str) -> str:
+    """What is equal for names that differ only in case or in Unicode form."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
 def _refuse_twins(names: Iterable[str], what: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        folded = unicodedata.normalize("NFC", name).casefold()
-        if folded in seen:
-            msg = f"{what} {seen[folded]!r} and {name!r} differ only in case or in Unicode form; rename one of them"
-            raise QueryError(msg)
-        seen[folded] = name
+        if twin := seen.get(folded(name)):
+            how = "have the same name" if twin == name else "differ only in case or in Unicode form"
+            raise QueryError(f"{what} {twin!r} and {name!r} {how}; rename one of them")
+        seen[folded(name)] = name
 
 
 def _check_name(name: str) -> None:

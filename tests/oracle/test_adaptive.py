@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.control import controller, elastic
+from headrace.control import controller, elastic, gain
 from headrace.control.policy import DIFFUSION, ELASTIC, Policy
 from headrace.reference import reference
 from headrace.testing import LocalRun, table_stream
@@ -43,7 +43,8 @@ def options(seed: int, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     r = random.Random(f"adaptive-{seed}")
     patch.setattr(controller, "SMOOTHING", r.choice([0.4, 1.0]))
     patch.setattr(elastic, "LEAST", 0.0)
-    patch.setattr(controller, "NOISE", 0.0)
+    patch.setattr(gain, "NOISE", 0.0)
+    patch.setattr(gain, "SECONDS", 0.0)
     patch.setattr("headrace.engine.outlet.FEW", 3)
     return {"policy": some_policy(r), "limit": 6, "auto": r.random() < 0.4, "check": count_kinds}
 
@@ -94,7 +95,7 @@ def test_a_decision_stands_in_the_manifest_before_it_takes_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a crash in between repeats it: the next life begins with the layout that was decided."""
-    monkeypatch.setattr(controller, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "NOISE", 0.0)
     rows = make_table(5, 300, small=True)
     stream = table_stream(rows, lateness="1 minute", name="a")
     query = stream.aggregate(by=["x"], window="5 seconds", n="count(*)")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,13 +21,14 @@ from headrace.compile import STRATEGIES, compile_query
 from headrace.control.policy import Policy
 from headrace.difference import difference
 from headrace.engine.epoch import Epoch
+from headrace.operators import Operator
 from headrace.reference import reference
 from headrace.routing import Diagonal, Layout
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.types import TS_TYPE
 
-from .driving import drive, random_layouts
+from .driving import Driven, drive, random_layouts
 from .strategies import AGGREGATES, SECOND, Case, KeyedMaker, OuterFirstMaker, cut, make_case
 from .test_local import followed
 
@@ -53,12 +55,19 @@ def sharing(case: Case) -> set[str]:
     return {o.name for o in compile_query([node_of(case.query)]).operators if o.follows or o.beside}
 
 
+def strategies_of(seed: int) -> tuple[str, ...]:
+    """The strategies of the lives of a run, one after the other; each of several is the first in some runs."""
+    found = (("subquery",), ("subquery",), ("query", "operator"), STRATEGIES)[seed % 4]
+    first = seed // 4 % len(found)
+    return (*found[first:], *found[:first])
+
+
 def trouble(seed: int) -> str | None:
     """The difference between the run under the adversary and the reference; None: there is none."""
     case = keyed(seed)
     r = random.Random(seed)
     arrived = cut(case.tables, r.choice([3, 4, 6]), seed)
-    strategies = (("subquery",), ("subquery",), ("query", "operator"), STRATEGIES)[seed % 4]
+    strategies = strategies_of(seed)
     layouts = random_layouts(seed, followed(case.query) if "subquery" in strategies else ())
     options = {"groups": r.choice([None, 3, 7]), "strategies": strategies, "layouts": layouts}
     found = drive(case.query, arrived, seed, reopen=0.2, change_slots=0.4, **options)
@@ -90,6 +99,38 @@ def test_stages_are_shared_by_all_kinds_of_operators() -> None:
     """Otherwise the adversary would have nothing to break."""
     kinds = Counter(name.split("-")[0] for seed in range(TRIED) for name in sharing(keyed(seed)))
     assert kinds.keys() >= {"alone", "aggregate", "distinct", "asof", "join"}, kinds
+
+
+@pytest.mark.thorough
+def test_every_kind_of_layout_is_drawn_under_every_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adversary that runs above, as it draws: split groups and rectangles of joins, groups anywhere for the others."""
+    drawn: Counter[tuple[str, str]] = Counter()
+    now = ""
+    open_run, draw = Driven.open, random_layouts
+
+    def open_noted(run: Driven, slots: int) -> None:
+        nonlocal now
+        now = run.options["strategies"][run.lives % len(run.options["strategies"])]
+        open_run(run, slots)
+
+    def noted(*given: Any) -> Callable[[Operator, int, int], Layout | None]:
+        choose = draw(*given)
+
+        def choose_noted(operator: Operator, groups: int, slots: int) -> Layout | None:
+            layout = choose(operator, groups, slots)
+            split = isinstance(layout, Diagonal) and layout.splits
+            drawn[now, "split" if split else type(layout).__name__] += 1
+            return layout
+
+        return choose_noted
+
+    monkeypatch.setattr(Driven, "open", open_noted)
+    monkeypatch.setattr(f"{__name__}.random_layouts", noted)
+    found = first_trouble(range(24))
+    assert found is None, found[1]
+    for strategy in STRATEGIES:
+        for kind in ("split", "Diagonal", "Rectangles"):
+            assert drawn[strategy, kind] >= 3, drawn
 
 
 # --- a canary: the adversary must find this fault within fifty graphs ------------------------------------------------

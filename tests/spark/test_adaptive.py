@@ -11,7 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli import deciding
-from headrace.control import controller
+from headrace.compile import STRATEGIES
+from headrace.control import gain
 from headrace.control.policy import DIFFUSION
 from headrace.engine import driver
 from headrace.engine.adapting import Adapting
@@ -41,7 +42,8 @@ def files(spark: Any, folder: Path, seed: int, rows: int) -> tuple[hr.Stream, An
 @pytest.mark.parametrize("seed", range(CASES))
 def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reorganised at every epoch, resized by hand or by load, frozen and thawed, stopped and started again."""
-    monkeypatch.setattr(controller, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "SECONDS", 0.0)
     r = random.Random(f"never-rests-{seed}")
     (a, left), (b, right) = (files(spark, tmp_path / n, r.getrandbits(32), r.choice([80, 160])) for n in ("a", "b"))
     on = ["l.k = r.k", "l.k = r.k and l.x < r.x", "l.x < r.x", "l.x + r.x = 7"][seed % 4]
@@ -102,7 +104,7 @@ def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: 
 
 
 def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "NOISE", 0.0)
+    monkeypatch.setattr(gain, "NOISE", 0.0)
     a, table = files(spark, tmp_path / "a", 9, 120)
     query = a.aggregate(by=["x"], window="5 seconds", n="count(*)")
     policy = tmp_path / "policy.toml"
@@ -142,12 +144,12 @@ def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < TRIED else pytest.mark.long) for s in range(ADVERSE)])
 def test_any_layouts_at_every_epoch(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adversary of `tests/oracle/test_layouts.py` on Spark."""
-    case = keyed(seed)
-    layouts = random_layouts(seed, followed(case.query))
+    """The adversary of `tests/oracle/test_layouts.py` on Spark, under each strategy."""
+    case, strategy = keyed(seed), STRATEGIES[seed % 3]
+    layouts = random_layouts(seed, followed(case.query) if strategy == "subquery" else ())
     monkeypatch.setattr(driver, "Adapting", lambda plan, control, _: Adapting(plan, control, layouts))
     query = transplanted(case.query, {n: case_files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables})
     sink = hr.sinks.parquet(tmp_path / "out")
-    run = query.start(sink, checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=3, once=True)
-    assert run.wait(PATIENCE)
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "slots": 3, "strategy": strategy}
+    assert query.start(sink, once=True, **options).wait(PATIENCE)
     same(reference(case.query), read_results(tmp_path / "out", query.schema), case)

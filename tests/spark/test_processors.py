@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -113,6 +115,50 @@ def test_a_failure_in_a_task_is_told_in_its_own_words_and_put_right_it_goes_on(s
 def test_a_rule_that_cannot_be_followed_in_a_task(spark: Any, tmp_path: Path, given: Any, words: str) -> None:
     with pytest.raises(hr.DataError, match=words):
         logins(spark, tmp_path / "in").split(4, **given).apply(counting()).collect(slots=2)
+
+
+def leaving(how: str) -> Any:
+    """A processor that ends its process, or raises what ends a generator or a thread."""
+
+    class Leaving(hr.Processor):
+        schema = SCHEMA
+
+        def process(self, tuples: pa.Table, state: Any) -> pa.Table:
+            if 25 in tuples["n"].to_pylist():
+                if how == "exit":
+                    os._exit(0)
+                if how == "signal":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise {"generator": GeneratorExit, "interrupt": KeyboardInterrupt}[how]
+            return tuples
+
+    return Leaving()
+
+
+@pytest.mark.parametrize("how", ["generator", pytest.param("interrupt", marks=pytest.mark.long)])
+def test_a_processor_that_raises_what_is_no_exception(spark: Any, tmp_path: Path, how: str) -> None:
+    query = logins(spark, tmp_path / "in").split(4, by=["user"]).apply(leaving(how))
+    with pytest.raises(
+        hr.DataError, match=r"Leaving\.process on substream \d, of tuples .*, failed: \w+(Exit|Interrupt)"
+    ):
+        query.collect(slots=2)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("how", ["exit", pytest.param("signal", marks=pytest.mark.long)])
+def test_a_processor_whose_process_dies_is_named(spark: Any, tmp_path: Path, how: str) -> None:
+    query = logins(spark, tmp_path / "in").split(4, route="n % 4").apply(leaving(how))
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "slots": 2, "once": True}
+    with pytest.raises(hr.EngineError, match=r"a task died in epoch 1, in Leaving\.process on substream 1; nothing of"):
+        query.start(hr.sinks.parquet(tmp_path / "out"), **options).wait(PATIENCE)
+
+
+def test_a_function_whose_process_dies_is_named(spark: Any, tmp_path: Path) -> None:
+    query = logins(spark, tmp_path / "in").split(4, route=lambda t: os._exit(1)).apply(counting())
+    with pytest.raises(
+        hr.EngineError, match=r"died in epoch 0, in the route of split-1, the function <lambda>; nothing of"
+    ):
+        query.collect(slots=2)
 
 
 # --- what cannot be shipped ------------------------------------------------------------------------------------------

@@ -125,6 +125,36 @@ def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once ends when"),
+        (["deploy", "FILE", "--to", "FILE", "--until-idle", "--once"], "--once and --until-idle contradict each other"),
+        (
+            ["run", "FILE", "--plan", "FILE", "--auto-slots"],
+            "--plan and --auto-slots contradict each other: a plan says",
+        ),
+        (["run", "FILE", "--plan", "FILE", "--policy", "FILE"], "--plan and --policy contradict each other"),
+        (["explain", "--checkpoint", "c", "--slots", "3"], "--checkpoint and --slots contradict each other"),
+        (["explain", "--checkpoint", "c", "--strategy", "query"], "--checkpoint and --strategy contradict each other"),
+        (["explain", "--checkpoint", "c", "--figures", "FILE"], "--checkpoint and --figures contradict each other"),
+        (["explain", "--checkpoint", "c", "--cost", "a=1"], "--checkpoint and --cost contradict each other"),
+        (["generate", "made", "--rate", "5", "--rates", "5,6"], "--rate and --rates contradict each other"),
+        (["generate", "made", "--partitions", "2"], "--partitions needs --kafka: files have neither partitions nor"),
+        (["generate", "made", "--format", "json"], "--format needs --kafka"),
+        (["bench", "join", "--quick", "--full"], "--quick and --full contradict each other"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    tmp_path: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = query_file(tmp_path, "raise AssertionError('no file is read before the options are checked')")
+    found = call(*(str(path) if word == "FILE" else word for word in arguments))
+    assert found.exit_code == 2 and message in " ".join(found.stderr.split()), found.output
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "does not exist"),

@@ -485,14 +485,56 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
         QueryError,
         f"by names an unknown column 'q'; there are {COLUMNS}",
     ),
-    "result called like its key": (lambda s: s.aggregate(by=["k"], window="1 day", k="count(*)"), QueryError, "'k'"),
+    "result called like its key": (
+        lambda s: s.aggregate(by=["k"], window="1 day", k="count(*)"),
+        QueryError,
+        "columns 'k' and 'k' have the same name; rename one of them",
+    ),
+    "result called like its key in capitals": (
+        lambda s: s.aggregate(by=["k"], window="1 day", K="count(*)"),
+        QueryError,
+        "'k' and 'K' differ only in case",
+    ),
     "result called window_start": (
         lambda s: s.aggregate(window="1 day", window_start="count(*)"),
         QueryError,
-        "window_start",
+        "aggregate cannot make a column 'window_start': it is the start of the window, which every result",
     ),
-    "ts redefined": (lambda s: s.map(ts="x"), QueryError, "cannot redefine 'ts'"),
-    "ts in capitals": (lambda s: s.map(TS="x"), QueryError, "differ only in case"),
+    "result of a session called Window_End": (
+        lambda s: s.aggregate(session="1 day", Window_End="count(*)"),
+        QueryError,
+        "cannot make a column 'Window_End': 'window_end', from which it differs only in case, is the end of the window",
+    ),
+    "key called window_end": (
+        lambda s: s.map(window_end="k").aggregate(by=["window_end"], window="1 day", n="count(*)"),
+        QueryError,
+        "it is the end of the window, which every result over time windows or sessions has; choose another name",
+    ),
+    **{
+        f"result called ts over {window}": (
+            lambda s, window=window: s.aggregate(by=["k"], ts="count(*)", **window),
+            QueryError,
+            "aggregate cannot make a column 'ts': it is the event time, which every result has; choose another name",
+        )
+        for window in ({"window": "1 day"}, {"session": "1 day"}, {"last": 3})
+    },
+    "result called TS": (
+        lambda s: s.aggregate(last=3, TS="count(*)"),
+        QueryError,
+        "cannot make a column 'TS': 'ts', from which it differs only in case, is the event time, which every result has",
+    ),
+    "result called ts on substreams": (
+        lambda s: s.split(2, by=["k"]).each(lambda t: t.aggregate(last=3, ts="count(*)")),
+        QueryError,
+        "it is the event time",
+    ),
+    "ts redefined": (
+        lambda s: s.map(ts="x"),
+        QueryError,
+        "map cannot make a column 'ts': it is the event time, which every result has; choose another name",
+    ),
+    "ts in capitals": (lambda s: s.map(TS="x"), QueryError, "'ts', from which it differs only in case, is the event"),
+    "ts redefined on substreams": (lambda s: s.split(2, by=["k"]).map(ts="x"), QueryError, "it is the event time"),
     "name twice": (lambda s: s.map("x", x="k"), QueryError, "names a column twice; found x, x"),
     "kept twice": (lambda s: s.map("x", "x"), QueryError, "names a column twice"),
     "unknown kept": (lambda s: s.map("q"), QueryError, f"unknown column 'q'; there are {COLUMNS}"),
@@ -525,6 +567,11 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
         lambda s: source({"t": T, "ts": [1, 2]}, "t"),
         QueryError,
         "a column 'ts' beside its time column 't'",
+    ),
+    "another ts in capitals": (
+        lambda s: source({"t": T, "Ts": [1, 2]}, "t"),
+        QueryError,
+        "a column 'Ts' beside its time column 't'; 'ts' is the event time here; rename it first",
     ),
     "source with case twins": (
         lambda s: source({"ts": T, "a": [1, 2], "A": [1, 2]}),

@@ -6,6 +6,7 @@ import io
 import unicodedata
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,13 +16,18 @@ from rich.console import Console
 
 import headrace as hr
 from headrace.cli import deciding
+from headrace.engine import plan_file
+from headrace.engine.figures import EpochRecord
+from headrace.engine.listening import Listeners
 from headrace.engine.progress import EpochProgress, Progress
+from headrace.reference import reference
 from headrace.screen import printable
 from headrace.showing import live
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
 from headrace.sinks import Delivery
-from headrace.testing import table_stream
+from headrace.stream import node_of
+from headrace.testing import LocalRun, arrow_table, table_stream
 
 HOSTILE = "speed [km/h] [/s] \x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \x00 \x7f \r\n \x1bc <&\"'> \ufffe"
 TABLE = pa.table({"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": ["[/]", HOSTILE]})
@@ -120,3 +126,83 @@ def test_a_picture_is_xml() -> None:
     texts = [element.text for element in ET.fromstring(svg(query.plan())).iter() if element.text]
     assert any("speed [km/h] [/s]" in text and r"\x00" in text for text in texts)
     assert all(harmless(text) for text in texts)
+
+
+# --- a name of several lines is on one ---------------------------------------------------------------------------------
+
+FORGED = "calls\n  source forged (x int64)\x1b[2J"
+ROWS = pa.table({"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": [1, 2]})
+
+
+def on_one_line(text: str) -> bool:
+    return (
+        harmless(text) and r"\n  source forged" in text and not any("forged" in line[:15] for line in text.splitlines())
+    )
+
+
+def forged_stream(**options: Any) -> hr.Stream:
+    return table_stream(ROWS, name=FORGED, **options)
+
+
+def forged_queries() -> dict[str, hr.Stream]:
+    table = arrow_table(pa.table({"y": [1]}), name=FORGED + " table")
+    s = forged_stream()
+    return {
+        "a source": s,
+        "a table": s.join(table, on="l.x = r.y"),
+        "a split": s.split(2, by=["x"]).each(lambda t: t.filter("x > 1")),
+        "an aggregate": s.aggregate(by=["x"], window="1 second", n="count(*)"),
+    }
+
+
+@pytest.mark.parametrize("what", forged_queries())
+def test_a_name_of_several_lines_in_explain(what: str, tmp_path: Path) -> None:
+    query = forged_queries()[what]
+    assert on_one_line(query.explain()) and on_one_line(repr(query))
+    plan_file.write(tmp_path, [node_of(query)], query.plan())
+    queries, plan = plan_file.read(tmp_path)
+    assert on_one_line(explain(queries, plan)) and "\n  source forged" not in str(plan)
+
+
+def test_substreams_and_tables_of_such_a_name() -> None:
+    assert on_one_line(repr(forged_stream().split(2, by=["x"])))
+    folder_table = arrow_table(lambda: pa.table({"y": [1]}), name=FORGED)
+    assert harmless(repr(folder_table)) and "\n" not in repr(folder_table)
+
+
+@pytest.mark.parametrize("where", ["engine", "reference"])
+def test_such_a_name_in_an_error_about_its_data(where: str, tmp_path: Path) -> None:
+    less = {FORGED: ROWS.select(["ts"])}
+    with pytest.raises(hr.SourceError) as caught:
+        reference(forged_stream(), [less]) if where == "reference" else LocalRun(forged_stream(), tmp_path).epoch(less)
+    assert on_one_line(str(caught.value))
+
+
+def test_such_a_name_in_an_error_about_a_changed_query(tmp_path: Path) -> None:
+    def opened(lateness: str) -> LocalRun:
+        query = forged_stream(lateness=lateness).aggregate(by=["x"], window="1 second", n="count(*)")
+        return LocalRun(query, tmp_path / "state")
+
+    run = opened("2 seconds")
+    run.epoch({FORGED: ROWS})
+    run.close()
+    with pytest.raises(hr.QueryChanged) as caught:
+        opened("1 second")
+    assert on_one_line(str(caught.value))
+
+
+def test_whatever_an_error_quotes_can_be_shown() -> None:
+    for kind in (hr.HeadraceError, hr.QueryTypeError, hr.MissingLibrary):
+        assert str(kind("a\x1b[2J\u202eb\nc")) == "a\\x1b[2J\\u202eb\nc"
+
+
+def test_what_a_listener_raises_is_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: Any) -> None:
+        raise ValueError(FORGED)
+
+    listeners = Listeners()
+    listeners.add(fails)
+    listeners.tell(EpochRecord(0))
+    listeners.close()
+    (record,) = caplog.records
+    assert on_one_line(record.getMessage())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
-from headrace.cli.common import Slots, Traceback, a_path, reporting
+from headrace.cli.common import Slots, Traceback, a_path, refuse_together, refuse_without, reporting
 from headrace.cli.following import follow as _follow
 from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
@@ -138,6 +138,9 @@ Json = Annotated[
 ]
 
 
+ENDS_BY_ITSELF = "--once ends when everything that is there now is processed, and --until-idle waits for more"
+
+
 def _version(asked: bool) -> None:
     if asked:
         with reporting(False):
@@ -156,6 +159,7 @@ def main(
 
 @app.command()
 def run(
+    context: typer.Context,
     file: QueryFile,
     checkpoint: Annotated[
         Path | None,
@@ -211,6 +215,9 @@ def run(
     from headrace.cli.loading import load, read_plan
 
     with reporting(traceback), streams.for_programs(json) as output:
+        refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
+        refuse_together(context, "--plan", "--auto-slots", "a plan says how many slots there are")
+        refuse_together(context, "--plan", "--policy", "a run that follows a plan does not adapt")
         module = load(file)
         chosen = read_plan(plan) if plan else None
         slots = slots or (chosen.slots if chosen else None)
@@ -230,6 +237,7 @@ def run(
 
 @app.command()
 def deploy(
+    context: typer.Context,
     file: QueryFile,
     to: Annotated[
         Path,
@@ -261,6 +269,7 @@ def deploy(
         streams.for_programs(json) as output,
         tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder,
     ):
+        refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
         place = deployment.read(to)
         chosen = read_plan(place.plan) if place.plan else None
         slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
@@ -300,6 +309,7 @@ def _summary(file: Path, place: Descriptor, slots: int) -> str:
 
 @app.command()
 def explain(
+    context: typer.Context,
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -344,6 +354,8 @@ def explain(
     with reporting(traceback):
         if (file is None) == (checkpoint is None):
             raise QueryError("explain takes a query file or --checkpoint DIR, one of them")
+        for option in ("--slots", "--strategy", "--figures", "--cost"):
+            refuse_together(context, "--checkpoint", option, "a run has the plan that it was started with")
         if checkpoint is not None:
             print(explaining.of_run(checkpoint, format.value))
             return
@@ -542,6 +554,7 @@ def demo(
 
 @app.command()
 def generate(
+    context: typer.Context,
     folder: Annotated[
         Path,
         typer.Argument(
@@ -641,6 +654,9 @@ def generate(
     from headrace.cli import generating
 
     with reporting(traceback):
+        refuse_together(context, "--rate", "--rates", "a stream has one rate, or several in turn")
+        for option in ("--partitions", "--format"):
+            refuse_without(context, option, "--kafka", "files have neither partitions nor messages")
         options = generating.Options(
             rate=rate,
             rates=rates,
@@ -665,6 +681,7 @@ def generate(
 
 @app.command()
 def bench(
+    context: typer.Context,
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
     json: Annotated[
@@ -702,6 +719,7 @@ def bench(
     what comes of adapting to rates, skew, load and hot keys.
     """
     with reporting(traceback):
+        refuse_together(context, "--quick", "--full", "the one asks for small windows, the other for the largest")
         try:
             from headrace_bench.options import Options
             from headrace_bench.show import BENCHMARKS, show

@@ -34,6 +34,24 @@ Slots = Annotated[
 ]
 
 
+def refuse_together(context: typer.Context, first: str, second: str, because: str) -> None:
+    """Raise if the command line has both options."""
+    if _is_given(context, first) and _is_given(context, second):
+        raise typer.BadParameter(f"{first} and {second} contradict each other: {because}; leave out one of them")
+
+
+def refuse_without(context: typer.Context, option: str, needed: str, because: str) -> None:
+    """Raise if the command line has an option, but not the one that the option needs."""
+    if _is_given(context, option) and not _is_given(context, needed):
+        raise typer.BadParameter(f"{option} needs {needed}: {because}; give {needed}, or leave out {option}")
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    """Return whether the command line has this option; its default does not count."""
+    source = context.get_parameter_source(option.removeprefix("--").replace("-", "_"))
+    return source is not None and source.name == "COMMANDLINE"
+
+
 @contextmanager
 def reporting(traceback: bool) -> Iterator[None]:
     """Errors as one message, and exit code 1; being stopped is no error."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace import sinks
+from headrace import sinks, user_code
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.reading import read_json
@@ -35,10 +35,7 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise _located(error, path) from error
+    user_code.call(str(path), spec.loader.exec_module, module, failed=lambda error: _located(error, path))
     if not callable(getattr(module, "query", None)):
         raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
     _travels_whole(module)
@@ -59,10 +56,7 @@ def _travels_whole(module: ModuleType) -> None:
 
 def results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:
     """What `query(spark)` returned, every stream with a sink. given: the user asked for the default sink."""
-    try:
-        returned = module.query(spark)
-    except (Exception, SystemExit) as error:
-        raise _located(error, path) from error
+    returned = user_code.call(str(path), module.query, spark, failed=lambda error: _located(error, path))
     if isinstance(returned, Stream):
         return [(returned, default)]
     if isinstance(returned, (list, tuple)) and returned and all(_is_pair(item) for item in returned):

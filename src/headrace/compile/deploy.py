@@ -20,6 +20,7 @@ from headrace.limits import check_slots
 from headrace.operators.base import Operator
 from headrace.query import nodes
 from headrace.routing import Layout
+from headrace.screen import printable
 
 Layouts = Callable[[Operator, int, int], Layout | None]
 
@@ -76,7 +77,7 @@ def _fits(given: Subquery, expected: Subquery, operators: Sequence[Operator], sl
         mine, theirs = getattr(given, what), getattr(expected, what)
         if mine != theirs:
             raise QueryError(
-                f"{expected.name} does not fit: its {what} are {_show(mine)}, the query has {_show(theirs)}"
+                f"{expected.name} does not fit: its {what} are {printable(_show(mine))}, the query has {printable(_show(theirs))}"
             )
     if given.router.way != expected.router.way and not any(o.routed(given.router) for o in operators):
         raise QueryError(f"{given.name} does not fit: it is routed by {given.router}, the query by {expected.router}")

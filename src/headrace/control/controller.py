@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import plan as p
-from headrace.control import diffusion, elastic, splitting
+from headrace.control import diffusion, elastic, gain, splitting
 from headrace.control.degree import Degree
 from headrace.control.load import GroupLoad
 from headrace.control.policy import Policy
@@ -23,14 +22,14 @@ from headrace.control.splitting import SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.limits import check_slots
 from headrace.operators.base import Operator
-from headrace.routing import Adapts, Diagonal, Layout, Rectangles
+from headrace.routing import Adapts, Diagonal, Layout, Rectangles, Split
 from headrace.routing.hashing import scale
 
 Counts = npt.NDArray[np.float64]
 
 SMOOTHING = 0.4  # weight of the newest epoch
 FADE = 0.8  # of the sketches, every epoch
-NOISE = 3.0  # standard deviations of the load of a slot that mean nothing
+SEEN = (2 - SMOOTHING) / SMOOTHING  # epochs that a smoothed count rests on
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
 REMEMBERED = 100  # decisions: every manifest carries them
@@ -60,6 +59,8 @@ class Controller:
         self.history: list[Decision] = []
         self.measured: dict[str, OperatorLoad] = {}
         self.occupancy: list[float] = []
+        self.seconds = 0.0  # that slots had in an epoch
+        self.observed = 0  # epochs
         self.backlog = 0
         self.degree = Degree()
         self.splitters: Splitters | None = None  # None: as the engine does without being told
@@ -133,14 +134,17 @@ class Controller:
     ) -> None:
         """What an epoch did: loads of operators as tasks reported them, tuples in their windows by side, how long every
         slot worked in the time it had, and what splitters did with files, if there were some."""
+        self.observed += 1
+        weight = SMOOTHING if self.observed > 2 else 1.0  # the first epoch imports and compiles: the second replaces it
         if splitting is not None:
-            self.splitting = splitting.smoothed(self.splitting, SMOOTHING)
+            self.splitting = splitting.smoothed(self.splitting, weight)
         for operator in self.plan.operators:
             if self.can_place(operator) or self._can_shape(operator):
                 self._take(operator, loads.get(operator.name, ()), held.get(operator.name, (0.0, 0.0)))
         now = [each / max(seconds, 1e-6) for each in cpu]
         before = self.occupancy if len(self.occupancy) == len(now) else now
-        self.occupancy = [a * (1 - SMOOTHING) + b * SMOOTHING for a, b in zip(before, now, strict=True)]
+        self.seconds = self.seconds * (1 - weight) + seconds * weight
+        self.occupancy = [a * (1 - weight) + b * weight for a, b in zip(before, now, strict=True)]
 
     def _take(self, operator: Operator, found: Sequence[GroupLoad], held: Sequence[float]) -> None:
         groups = max((len(side) for load in found for side in load.new), default=0)
@@ -215,13 +219,19 @@ class Controller:
         )
         if not keep:
             self.degree.wanted_less = remembered
-        if not step:
+        slots = self._more(min(self.limit, groups)) if step > 0 else self.active + step
+        if slots == self.active:
             return self.active, []
-        slots = self.active + step
         decision = self._resized(epoch, slots, why)
         if keep:
             self.active = slots
         return slots, [decision]
+
+    def _more(self, limit: int) -> int:
+        """The fewest slots above those of now, or else all there may be, that save time which can be measured."""
+        slots = min(self.active + gain.fewest_more(self.active, self.policy.worth), limit)
+        took = max(self.occupancy) * self.seconds
+        return slots if gain.is_measurable(took, took * self.active / slots, 0.0, gain.SECONDS) else self.active
 
     def _splitters(self, epoch: int, slots: int, keep: bool) -> list[Decision]:
         """p and W; one splitter for each slot at most, which is what there are processors for."""
@@ -246,61 +256,76 @@ class Controller:
         before, after = (diffusion.read_by_busiest(each, new, held) for each in (layout, wanted))
         same = (wanted.rows, wanted.transposed) == (layout.rows, layout.transposed)
         must = sum(layout.rows) != sum(wanted.rows)
-        if same or not before or (not must and not self._better(before, after, new)):
+        if same or not before or not (must or self._better(layout, wanted, new, held)):
             return layout, []
         rates = f"{new[0]:,.0f} and {new[1]:,.0f} tuples an epoch, {held[0]:,.0f} and {held[1]:,.0f} held"
         change = f"{_shown(layout)} to {_shown(wanted)}"
         return wanted, [Decision(epoch, operator.name, "shape", change, rates, before, after / before)]
 
-    def _better(self, before: float, after: float, new: tuple[float, float]) -> bool:
-        """Hysteresis: noise must not flip a shape."""
+    def _better(
+        self, layout: Rectangles, wanted: Rectangles, new: tuple[float, float], held: tuple[float, float]
+    ) -> bool:
+        """Whether a shape saves what can be measured; what the papers decide is done as they say it."""
         if self.policy.diffusion == "adaptive-ssp":
             return max(new) > (1 + self.policy.worth) * min(new)
-        return self.policy.diffusion in ("ssp", "grid") or after < (1 - self.policy.worth) * before
+        if self.policy.diffusion in ("ssp", "grid"):
+            return True
+        before, after = (diffusion.read_by_busiest(each, new, held) for each in (layout, wanted))
+        noise = gain.NOISE * diffusion.spread(layout, wanted, (new[0] / SEEN + held[0], new[1] / SEEN + held[1]))
+        return gain.is_measurable(before, after, self.policy.worth, noise)
 
     def _place(
         self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: OperatorLoad
     ) -> tuple[Layout, list[Decision]]:
         pins = self.policy.pinned.get(operator.name, {})
         fitted = _fitted(layout, slots)
-        load, state = group_load(found), found.new[0] + found.new[1]
-        splits = fitted.splits
-        if self.policy.hot and operator.can_split and operator.name not in self._followed:
-            sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
-            splits = elastic.splits_for(fitted.splits, sides, load.tolist(), fitted.owner, slots)
-            splits = tuple(split for split in splits if split.group not in pins)
-        moves = self._moves(operator, fitted, splits, load, state, slots, epoch, pins)
-        owner = list(fitted.owner)
-        for move in moves:
-            owner[move.group] = move.target
-        after = Diagonal(tuple(owner), slots, splits)
-        decisions = self._said(epoch, operator, fitted, after, moves, found, load)
-        return after, decisions
+        load = group_load(found)
+        wanted = self._hot(operator, fitted, found, load, pins)
+        moves = self._moves(operator, fitted, wanted, found, load, epoch, pins)
+        after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
+        if self.policy.elastic == "gain" and not self._pays(fitted, after, load):
+            hot = {split.group for split in wanted}
+            moves, wanted = [], tuple(split for split in fitted.splits if split.group in hot)
+        moves = moves[: self.policy.moves]  # the others follow, unless the load has changed by then
+        after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
+        return after, self._said(epoch, operator, fitted, after, moves, found, load)
+
+    def _hot(
+        self, operator: Operator, layout: Diagonal, found: OperatorLoad, load: Counts, pins: Mapping[int, int]
+    ) -> tuple[Split, ...]:
+        """The groups that should be on grids of their own."""
+        if not (self.policy.hot and operator.can_split and operator.name not in self._followed):
+            return layout.splits
+        sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
+        splits = elastic.splits_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
+        return tuple(split for split in splits if split.group not in pins)
 
     def _moves(
         self,
         operator: Operator,
         layout: Diagonal,
-        splits: Sequence[Any],
+        splits: Sequence[Split],
+        found: OperatorLoad,
         load: Counts,
-        state: Counts,
-        slots: int,
         epoch: int,
         pins: Mapping[int, int],
     ) -> list[elastic.Move]:
-        policy = self.policy
+        policy, slots = self.policy, layout.slots
         if policy.elastic == "paper":
             busy = self.occupancy if len(self.occupancy) == slots else [0.0] * slots
             seed = f"{operator.name} {epoch}"
             return elastic.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
-        now = elastic.imbalance(elastic.slot_loads(layout.owner, splits, load.tolist(), slots))
-        seen = load.sum() * (2 - SMOOTHING) / SMOOTHING  # tuples that a smoothed count rests on
-        chance = NOISE * float(np.sqrt(slots / max(seen, 1.0)))  # what unequal counts make of equal groups
-        if now <= 1 + policy.worth + chance and len(set(layout.owner)) == min(slots, len(layout.owner)):
-            return []
+        state = (found.new[0] + found.new[1]).tolist()
         return elastic.moves_by_gain(
-            layout.owner, splits, load.tolist(), state.tolist(), slots, policy.moves, policy.worth / 2, pins
+            layout.owner, splits, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
         )
+
+    def _pays(self, before: Diagonal, after: Diagonal, load: Counts) -> bool:
+        """Whether the busiest slot has measurably less to do, or slots would have nothing at all."""
+        busiest = [max(elastic.slot_loads(x.owner, x.splits, load.tolist(), x.slots)) for x in (before, after)]
+        noise = float(load.sum()) / after.slots * gain.of_busiest(SEEN * float(load.sum()), after.slots)
+        idle = len(set(before.owner)) < min(before.slots, len(before.owner))
+        return idle or gain.is_measurable(busiest[0], busiest[1], self.policy.worth, noise)
 
     def _said(
         self,
@@ -393,6 +418,11 @@ def group_load(found: OperatorLoad) -> Counts:
         pairs = new[0] * (held[1] + new[1]) + held[0] * new[1]
         load[int(scale(np.array([key], dtype=np.uint64), groups)[0])] += pairs / found.pairs_per_tuple
     return load
+
+
+def _moved(owner: Sequence[int], moves: Sequence[elastic.Move]) -> tuple[int, ...]:
+    targets = {move.group: move.target for move in moves}
+    return tuple(targets.get(group, slot) for group, slot in enumerate(owner))
 
 
 def _fitted(layout: Diagonal, slots: int) -> Diagonal:

@@ -30,6 +30,15 @@ def shape(policy: str, groups: int, slots: int, new: tuple[float, float], held: 
     return best_rectangles(groups, slots, new[0] + held[0] + 1, new[1] + held[1] + 1)
 
 
+def spread(before: Rectangles, after: Rectangles, variances: tuple[float, float]) -> float:
+    """The standard deviation of the tuples that another shape saves, for counts of both streams with these variances."""
+    saved = [
+        read_by_busiest(before, one, (0.0, 0.0)) - read_by_busiest(after, one, (0.0, 0.0))
+        for one in ((1.0, 0.0), (0.0, 1.0))
+    ]
+    return math.sqrt(sum(each**2 * variance for each, variance in zip(saved, variances, strict=True)))
+
+
 def read_by_busiest(layout: Rectangles, new: tuple[float, float], held: tuple[float, float]) -> float:
     """Tuples that the busiest slot reads in an epoch."""
     left, right = new[0] + held[0], new[1] + held[1]

@@ -27,7 +27,7 @@ class Policy:
     consumer: float = 0.4  # one less busy takes some
     beta: float = 0.5  # slots are added when suppliers outnumber beta times the consumers
     moves: int = 16  # groups that may move at once
-    worth: float = 0.1  # share of what slots read that a new shape must save, or of the mean load that balance may miss
+    worth: float = 0.1  # share that a change must be expected to save, beside what varies by chance (`control.gain`)
     pinned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # operator: group: the slot it stays in
 
     def __post_init__(self) -> None:

@@ -5,8 +5,8 @@
 S is what an epoch's splitters take together, in processor time: equation 3 times its tuples. x is what one splitter more
 costs an epoch: its start, and what slots do for each that they listen to, p (cp + cm) in equation 4. The fewest seconds
 are at p = sqrt(S / x): one splitter where little comes, one for each slot where much does. Both numbers are wide of
-their mark, so nothing is changed for less than a tenth: S must become some two and a half times what it was when p was
-chosen, or as much less. W follows p: a splitter gets a few windows of an epoch, so that none waits long for another.
+their mark, so nothing is changed that does not gain what can be measured (`gain`): a tenth, and more than an epoch's time
+varies by itself. W follows p: a splitter gets a few windows of an epoch, so that none waits long for another.
 
 Neither number can change an answer: every row of an epoch's files is in one window, and every window with one splitter.
 So nothing has to be remembered: a run that is started again begins as is usual, and measures.
@@ -15,6 +15,8 @@ So nothing has to be remembered: a run that is started again begins as is usual,
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from headrace.control import gain
 
 MORE = 0.010  # x, in seconds, assumed: Spark starts a task, every slot opens one block more
 EACH = 4  # windows of an epoch that a splitter gets
@@ -70,12 +72,14 @@ def seconds(load: SplitLoad, p: int) -> float:
 
 
 def choose(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
-    """p and W for such a load: as they are, unless others save a share `worth` of the time; at most so many splitters."""
+    """p and W for such a load: as they are, unless others save time that can be measured; at most so many splitters."""
     best = min(range(1, most + 1), key=lambda p: seconds(load, p))
-    stays = now.p <= most and seconds(load, best) >= (1 - worth) * seconds(load, now.p)
-    p = now.p if stays else best
-    W = window(load.bytes / (EACH * p))
-    return Splitters(p, now.W if W < APART * now.W and now.W < APART * W else W)
+    if now.p <= most and not gain.is_measurable(seconds(load, now.p), seconds(load, best), worth, gain.SECONDS):
+        best = now.p
+        if not gain.is_measurable(load.seconds, seconds(load, best), worth, gain.SECONDS):
+            return now  # and windows are dealt evenly enough
+    W = window(load.bytes / (EACH * best))
+    return Splitters(best, now.W if W < APART * now.W and now.W < APART * W else W)
 
 
 def window(bytes: float) -> int:

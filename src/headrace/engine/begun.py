@@ -20,6 +20,7 @@ from headrace.errors import QueryTypeError
 from headrace.expressions.tree import columns_of, parse
 from headrace.query import nodes
 from headrace.query.naming import named_in, unprefixed
+from headrace.screen import printable
 from headrace.types import TS
 
 Place = nodes.Source | nodes.Table  # where columns come from
@@ -43,7 +44,9 @@ def _known(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> l
     """Sources and tables that the state knows: what they are called, and the columns that they had."""
     began = {node["name"]: _names(node) for node in graph if node["operator"] == "source"}
     found: list[tuple[str, Place, Sequence[str]]] = [
-        (f"source {name}", source, began[name]) for name, source in nodes.named_sources(*roots).items() if name in began
+        (f"source {printable(name)}", source, began[name])
+        for name, source in nodes.named_sources(*roots).items()
+        if name in began
     ]
     tables = nodes.named_tables(*roots)
     joined: dict[str | None, list[list[str]]] = {}
@@ -54,7 +57,7 @@ def _known(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> l
     for name, table in tables.items():
         had = joined.get(table.name, [])
         if len(had) == 1 and (table.name is not None or len(nameless) == 1):  # else nobody knows which it was
-            found.append((f"table {name}", table, had[0]))
+            found.append((f"table {printable(name)}", table, had[0]))
     return found
 
 

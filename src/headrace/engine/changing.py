@@ -512,7 +512,7 @@ def _of_other_origin(
 def refused(found: Comparison) -> str:
     """What a query does to a state that it cannot simply go on with."""
     impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
-    lines = "".join(f"\n  {line}" for line in (*impossible, *found.listed()))
+    lines = "".join(f"\n  {printable(line)}" for line in (*impossible, *found.listed()))
     ways = [RATHER_NEW] if found.impossible else [RATHER_NEW, CARRY_OVER]
     if found.kept:
         ways.reverse()

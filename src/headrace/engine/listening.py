@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from headrace.engine.figures import EpochRecord
 from headrace.errors import QueryTypeError
+from headrace.screen import printable
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class _Ear:
 
     def _say(self, error: BaseException, epoch: int) -> None:
         """Each error once: a listener that fails in every epoch would fill the log."""
-        text = f"{type(error).__name__}: {error}"
+        text = printable(f"{type(error).__name__}: {error}")
         if text in self._errors or len(self._errors) > MOST_ERRORS:
             return
         self._errors.add(text)

@@ -30,6 +30,7 @@ from headrace.engine.position import Position
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.moments import NEVER
 from headrace.query import nodes
+from headrace.screen import printable
 from headrace.sources.driven import driven_by_us, is_driven
 from headrace.state.folder import WriterLock
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
@@ -86,7 +87,7 @@ def _carried_over(
     new = changing.described(over, ordered, order)
     found = changing.held_against(store, last, over, ordered, new)
     if impossible := [*found.impossible, *_foreign(last, found, new)]:
-        refused = "".join(f"\n  impossible: {line}" for line in impossible)
+        refused = "".join(f"\n  impossible: {printable(line)}" for line in impossible)
         raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
     _check_places(last, over)
     held = changing.held_by(found.kept, last.query)

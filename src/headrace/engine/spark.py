@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import leaving, memory, sparks
+from headrace.engine import leaving, memory, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
@@ -342,7 +342,7 @@ def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
     try:
         parts = sent.collect()
     except Exception as error:  # Spark's own, or py4j's around what a task raised
-        raise _cause(error, sc) from None
+        raise _died(epoch, str(error)) or _cause(error, sc) from None
     return [message for _, body in parts for message in decode(unpack(body).to_batches())]
 
 
@@ -366,6 +366,22 @@ def _cause(error: Exception, sc: SparkContext | None = None) -> Exception:
     return found
 
 
+_LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID (\d+)\)")
+
+
+def _died(epoch: Epoch, text: str) -> EngineError | None:
+    """The error of a task whose process died in user code, as the task's note has it; None: there is no such task."""
+    attempts = dict.fromkeys(int(found) for found in _LOST.findall(text))
+    calls = dict.fromkeys(filter(None, (witness.last_call(epoch.folder, epoch.run, each) for each in attempts)))
+    if not calls:
+        return None
+    return EngineError(
+        f"the Python process of a task died in epoch {epoch.number}, in {', '.join(calls)}; nothing of the epoch was"
+        " committed. Such code may have called os._exit, may have crashed in a native library, or may have been killed"
+        " because the machine had no memory left (the kernel's log shows it): put it right, or give it more memory, and start again"
+    )
+
+
 def _raised(text: str) -> str:
     """What a Python task raised, which stands at the end of a long list of where."""
     _, found, trace = text.partition("Traceback (most recent call last):\n")
@@ -382,12 +398,19 @@ def _named_errors(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
-    return _packets(split(epoch, _task(epoch, 0), _windows(epoch, rows)), epoch.slots)
+    task = _task(epoch, 0)
+    return _packets(_watched(epoch, task, split(epoch, task, _windows(epoch, rows))), epoch.slots)
 
 
 def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
     messages = (message for _, body in sent for message in decode(unpack(body).to_batches()))
-    return _packets(process(epoch, stage, _task(epoch, stage), messages), epoch.slots)
+    task = _task(epoch, stage)
+    return _packets(_watched(epoch, task, process(epoch, stage, task, messages)), epoch.slots)
+
+
+def _watched(epoch: Epoch, task: Task, messages: Iterator[Message]) -> Iterator[Message]:
+    with witness.watched(epoch.folder, epoch.run, task.attempt):
+        yield from messages
 
 
 def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[Window]:
@@ -512,15 +535,29 @@ def _loaded(plan: PhysicalPlan, _: int) -> None:
     leaving.leave_quietly()
 
 
+_MISSING = re.compile(r"No module named '([^']+)'")
+_STRANGE = re.compile(r"Can't get attribute '([^']+)' on <module '([^']+)' (.*)>")
+
+
 def _not_loaded(named: str, text: str) -> str:
-    why = _raised(text).removesuffix("; in full: ") or text[:1000]
-    if missing := re.search(r"No module named '([^']+)'", text):
-        module = missing[1]
-        why = (
-            f"their Python has no module {module!r}; put the code into the file that is run, which is sent along, or send the"
-            f" module: spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it there"
-        )
+    if missing := _MISSING.search(text):
+        why = f"their Python has no module {missing[1]!r}; {_send(missing[1])}"
+    elif strange := _STRANGE.search(text):
+        attribute, module, origin = strange.groups()
+        if "namespace" in origin.lower():  # what Python makes of a folder that has no __init__.py
+            why = f"their Python takes a folder {module!r} for the module {module!r}; rename the folder; or {_send(module)}"
+        else:
+            why = f"their Python has another module {module!r} ({origin}), without {attribute!r}; {_send(module)}"
+    else:
+        why = _raised(text).removesuffix("; in full: ") or text[:1000]
     return f"tasks cannot load {named}: {why}"
+
+
+def _send(module: str) -> str:
+    return (
+        "put the code into the file that is run, which is sent along, or send the module:"
+        f" spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it there"
+    )
 
 
 # --- are there executors? ------------------------------------------------------------------------------------------
@@ -617,7 +654,7 @@ def _another_python(sc: SparkContext, text: str) -> str | None:
     used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
     if used == str(Path(sys.executable).absolute()):
         return None
-    if missing := re.search(r"No module named '([^']+)'", text):
+    if missing := _MISSING.search(text):
         what = f"that one has no module {missing[1]!r}"
     elif "PYTHON_VERSION_MISMATCH" in text:
         what = "their versions differ"
@@ -633,7 +670,7 @@ def _another_python(sc: SparkContext, text: str) -> str | None:
 
 
 def _why(text: str) -> str:
-    if missing := re.search(r"No module named '([^']+)'", text):
+    if missing := _MISSING.search(text):
         return (
             f"an executor's Python has no module {missing[1]!r}; install there what headrace depends on, or deploy with"
             " another `python`; headrace itself is sent along with `ship = true`, your own modules with `packages`"

@@ -162,6 +162,8 @@ def start(
     interval = parse_duration(epoch, "epoch", zero=True)
     if not isinstance(once, bool):
         raise QueryTypeError(f"once must be True or False; found {once!r}")
+    if plan is not None:
+        _check_planned(slots, policy)
     roots = [node_of(query) for query, _ in results]
     sources = nodes.named_sources(*roots)
     nodes.named_tables(*roots)
@@ -175,8 +177,6 @@ def start(
         _check_sink(late, "late")
         _check_late(compile_query(roots, ordered, strategy), keep_failed)
     auto = slots == AUTO
-    if auto and plan is not None:
-        raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
     rules = as_policy(policy)
     count = 1 if auto else _slots(plan.slots if plan and slots is None else slots, spark)
     most = min(4 * spark.sparkContext.defaultParallelism, MOST_SLOTS)
@@ -264,6 +264,16 @@ def _check_sink(sink: Any, what: str) -> None:
             msg = f"{what}: {named(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
             raise QueryError(msg)
         engine.check_shipped(sink)
+
+
+def _check_planned(slots: int | str | None, policy: object) -> None:
+    """Refuse what a plan leaves no choice in."""
+    if slots == AUTO:
+        raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
+    if policy is not None:
+        raise QueryError(
+            "a run that follows a plan does not adapt, so it takes no policy; leave out the policy, or the plan"
+        )
 
 
 def check_errors(errors: str) -> bool:

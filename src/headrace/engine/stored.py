@@ -23,6 +23,7 @@ from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
 from headrace.operators.base import Operator, State
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
+from headrace.screen import printable
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
 from headrace.types import describe
@@ -67,7 +68,7 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven]
             _decided(plan, ControlState.from_json(last.control))
         for name, origin in (driven or {}).items():
             if not isinstance(last.ledgers.get(name), origin.taken):
-                raise form.refuse("ledgers", f"an object with what was taken of {name}", list(last.ledgers))
+                raise form.refuse("ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers))
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 

@@ -26,6 +26,7 @@ from headrace.sources.tables import rows
 from headrace.state.blocks import Block, block_name, content_checksum, write_block
 from headrace.state.manifest import Manifest, TableVersion
 from headrace.state.storage import Storage
+from headrace.user_code import comes_from_signal
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +141,9 @@ class Versions:
             try:
                 found = _in_order(rows(table.source.origin, table.source.schema, table.name))
                 checksum = content_checksum(found)
-            except Exception as error:  # a function of the user's own may raise anything
+            except BaseException as error:  # a function of the user's own may raise anything
+                if comes_from_signal(error):
+                    raise
                 self._say_unreadable(table, error)
             else:
                 self._take(table, _Read(found, checksum))
@@ -154,7 +157,7 @@ class Versions:
             if table.used is None:
                 table.settle(table.known)
 
-    def _say_unreadable(self, table: _Table, error: Exception) -> None:
+    def _say_unreadable(self, table: _Table, error: BaseException) -> None:
         words = f"{type(error).__name__}: {error}" if not isinstance(error, SourceError) else str(error)
         if table.known is None and table.read is None:
             raise SourceError(f"table {table.name!r} cannot be read: {words}") from error

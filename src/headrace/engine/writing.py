@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, loops
+from headrace import arrow, loops, user_code
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.marks import LOW_BITS
@@ -102,20 +102,23 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
     If the state is gone by then, a `collect` has failed and has discarded its parts, so this part is discarded here.
     """
     name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
-    try:
+
+    def write() -> Any:
         receipt = plain(sink.write(Part(epoch.query, epoch.number, result, name, table)))
         try:
             task.storage.require()
         except StateError:
             discard(sink, epoch.query, result)
             raise
-        return Receipt(table.num_rows, receipt)
-    except Exception as error:
-        msg = (
+        return receipt
+
+    def failed(error: BaseException) -> SinkError:
+        return SinkError(
             f"the sink {sink!r} of {result} failed to write a part in epoch {epoch.number}:"
             f" {type(error).__name__}: {error}; nothing of the epoch was committed: put it right and start again"
         )
-        raise SinkError(msg) from error
+
+    return Receipt(table.num_rows, user_code.call(f"write of the sink of {result}", write, failed=failed))
 
 
 def plain(receipt: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow, duck
+from headrace import arrow, duck, user_code
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.given import named
@@ -215,12 +215,12 @@ def _twice(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) ->
 
 
 def _answer(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -> Values:
-    try:
-        given = function.call(table)
-    except Exception as error:
+    def failed(error: BaseException) -> DataError:
         many = f"{table.num_rows:,} tuple{'s' if table.num_rows > 1 else ''}"
-        msg = f"failed on {many}, the first {show(table)}:\n{_last_lines(error)}"
-        raise _wrong(step, kind, msg) from error
+        return _wrong(step, kind, f"failed on {many}, the first {show(table)}:\n{_last_lines(error)}")
+
+    place = f"the {kind.rule} of {step.name}, the function {function.words}"
+    given = user_code.call(place, function.call, table, failed=failed)
     values = _as_array(given, step, kind)
     if len(values) != table.num_rows:
         raise _wrong(step, kind, f"gave {len(values)} values for a table of {table.num_rows} tuples; give one for each")
@@ -244,7 +244,7 @@ def _as_array(given: Any, step: SplitStep, kind: _Kind) -> Values:
     raise _wrong(step, kind, msg)
 
 
-def _last_lines(error: Exception) -> str:
+def _last_lines(error: BaseException) -> str:
     """Of the traceback, from the user's own function on."""
     inner = error.__traceback__.tb_next if error.__traceback__ else None
     lines = "".join(traceback.TracebackException(type(error), error, inner).format()).rstrip().splitlines()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace import user_code
 from headrace.arrow import Numbers
 from headrace.errors import DataError, HeadraceError
 from headrace.given import named
@@ -82,7 +83,12 @@ class Call:
         if self.method == "process":
             until = f"from {_time(self.first)} to {_time(self.last)}"
             span = f"of tuples {span if self.first == self.last else until}"
-        return f"{self.declared.name}.{self.method} on substream {self.substream}, {span}"
+        return f"{self.place}, {span}"
+
+    @property
+    def place(self) -> str:
+        """The method and the substream, which cost little to put into words."""
+        return f"{self.declared.name}.{self.method} on substream {self.substream}"
 
 
 class _Tables(dict[str, Table]):
@@ -142,10 +148,7 @@ def _timed(call: Call, method: Callable[..., Any], state: State) -> Iterator[tup
 
 
 def _called(call: Call, method: Callable[..., Any], given: Any, state: State) -> Iterator[tuple[int, pa.Table]]:
-    try:
-        put = method(given, state)
-    except (Exception, SystemExit) as error:
-        raise failed(call.words, error) from error
+    put = user_code.call(call.place, method, given, state, failed=lambda error: failed(call.words, error))
     return _checked(call, put)
 
 
@@ -236,7 +239,7 @@ def failed(what: str, error: BaseException) -> DataError:
 
 def _lines(error: BaseException) -> str:
     """The method of the user's, and the innermost calls; what headrace itself does below them tells nobody anything."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call itself, in this file
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `user_code.call`
     if isinstance(error, HeadraceError):
         while len(frames) > 1 and frames[-1].filename.startswith(_OWN):
             frames.pop()
@@ -295,15 +298,17 @@ class Copies:
 
 
 def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
-    try:
-        made = copy.deepcopy(processor)
-    except Exception as error:
-        msg = f"{type(processor).__name__} cannot be copied for substream {substream}: {error}; set plain values on it, and make the rest in open"
-        raise DataError(msg) from error
-    try:
-        made.open(substream, substreams)
-    except (Exception, SystemExit) as error:
-        raise failed(f"{type(processor).__name__}.open on substream {substream} of {substreams}", error) from error
+    name = type(processor).__name__
+    made: Processor = user_code.call(
+        f"the copy of {name} for substream {substream}",
+        copy.deepcopy,
+        processor,
+        failed=lambda error: DataError(
+            f"{name} cannot be copied for substream {substream}: {error}; set plain values on it, and make the rest in open"
+        ),
+    )
+    place = f"{name}.open on substream {substream} of {substreams}"
+    user_code.call(place, made.open, substream, substreams, failed=lambda error: failed(place, error))
     return made
 
 

@@ -17,8 +17,9 @@ from headrace import expressions
 from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
+from headrace.screen import printable
+from headrace.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
 from headrace.types import SUBSTREAM as SUBSTREAM
-from headrace.types import TS, TS_TYPE, check_names, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +86,7 @@ class Map(Node):
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.columns]
-        if TS in names:
-            raise QueryError("map cannot redefine 'ts', the event time: it is always kept; leave it out")
+        refuse_added(names, EVENT_TIME, "map")
         _check_names([TS, *names], self.input)
 
     @property
@@ -416,11 +416,17 @@ class Aggregation(Node):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
+        refuse_added([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
         _check_names(self.schema.names, self.input)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
+
+    @property
+    def added(self) -> Mapping[str, str]:
+        """The columns that every result has beside the grouping columns and the functions, and what they mean."""
+        return EVENT_TIME
 
     @property
     def ordered(self) -> bool:
@@ -445,8 +451,12 @@ class BoundedAggregation(Aggregation):
     """One whose results say from when to when."""
 
     @property
+    def added(self) -> Mapping[str, str]:
+        return {**EVENT_TIME, **BOUNDS}
+
+    @property
     def schema(self) -> pa.Schema:
-        bounds = [("window_start", TS_TYPE), ("window_end", TS_TYPE)]
+        bounds = [(name, TS_TYPE) for name in BOUNDS]
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
 
 
@@ -793,7 +803,7 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
 
 
 def show(*roots: Node) -> list[str]:
-    """Each result as an indented outline, itself first; sources are called as they are in the query of all."""
+    """Each result as an indented outline of printable lines, itself first; sources are called as they are in the query of all."""
     names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
@@ -820,9 +830,9 @@ def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting
         case _:
             words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
     if words:
-        yield "  " * depth + words
+        yield printable("  " * depth + words)
     if isinstance(node, TableJoin):
-        yield f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}"
+        yield printable(f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}")
     for child in below:
         yield from _outline(child, names, split, depth + bool(words))
 

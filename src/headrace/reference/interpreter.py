@@ -36,6 +36,7 @@ from headrace.reference.windows import (
     time_aggregate,
     time_join,
 )
+from headrace.screen import printable
 from headrace.stream import Stream, node_of
 from headrace.types import TS
 
@@ -265,15 +266,15 @@ def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: st
     declared = source.raw_schema.field(source.time if field.name == TS else field.name)
     if delivered.column_names.count(declared.name) != 1:
         there, expected = ", ".join(delivered.column_names), ", ".join(source.schema.names)
-        raise SourceError(f"the schema of {name} changed: it has {there}, the query was built for {expected}")
+        raise SourceError(f"the schema of {printable(name)} changed: it has {there}, the query was built for {expected}")
     found = delivered.column(declared.name)
     if not same_kind(found.type, declared.type):
-        raise SourceError(f"column {declared.name!r} of {name} changed its type from {declared.type} to {found.type}")
+        raise SourceError(f"column {declared.name!r} of {printable(name)} changed its type from {declared.type} to {found.type}")
     try:
         found.validate(full=True)
         return found.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise SourceError(f"{name} delivers what its stream does not hold: {error}") from None
+        raise SourceError(f"{printable(name)} delivers what its stream does not hold: {error}") from None
 
 
 def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import user_code
 from headrace.errors import DataError
 from headrace.given import named
 from headrace.moments import FURTHEST
@@ -123,10 +124,12 @@ class Copy:
 
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
-        try:
-            self.opened(substreams)
-        except (Exception, SystemExit) as error:
-            raise DataError(f"{self._where} failed in open: {_told(error)}") from error
+        user_code.call(
+            f"{self._where}, open",
+            self.opened,
+            substreams,
+            failed=lambda error: DataError(f"{self._where} failed in open: {_told(error)}"),
+        )
 
     def opened(self, substreams: int) -> None:
         self.processor.open(self.substream, substreams)
@@ -140,10 +143,14 @@ class Copy:
         if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
             return self._checked(None, call)
         given = moment(call.time) if call.tuples is None else call.tuples
-        try:
-            put = self.made(getattr(self.processor, call.what), given, state)
-        except (Exception, SystemExit) as error:
-            raise DataError(f"{self._where} failed {call.words}: {_told(error)}") from error
+        put = user_code.call(
+            self._where,
+            self.made,
+            getattr(self.processor, call.what),
+            given,
+            state,
+            failed=lambda error: DataError(f"{self._where} failed {call.words}: {_told(error)}"),
+        )
         try:
             return self._checked(put, call)
         except DataError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace import user_code
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.given import named
@@ -102,10 +103,12 @@ def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -
 
 def _called(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
     """One value for every tuple; the function is handed all of them."""
-    try:
-        found = function.call(tuples)
-    except Exception as error:
-        raise DataError(f"{what}, {function.words}, failed: {type(error).__name__}: {error}") from error
+    found = user_code.call(
+        what,
+        function.call,
+        tuples,
+        failed=lambda error: DataError(f"{what}, {function.words}, failed: {type(error).__name__}: {error}"),
+    )
     values = _array(found, function, what)
     if len(values) != tuples.num_rows:
         raise DataError(f"{what}, {function.words}, gives {len(values)} values for {tuples.num_rows} tuples")

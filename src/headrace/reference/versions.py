@@ -17,6 +17,7 @@ from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.reference.tuples import keys_of, one, row_numbers, same_kind
 from headrace.reference.windows import table_join
+from headrace.screen import printable
 
 Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
 
@@ -107,4 +108,4 @@ def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:
                 raise pa.ArrowInvalid(f"column {now.name!r} changed its type from {declared.type} to {now.type}")
         return rows.cast(table.schema)
     except (KeyError, pa.ArrowInvalid) as error:
-        raise SourceError(f"table {name} does not hold what the query was built for: {error}") from None
+        raise SourceError(f"table {printable(name)} does not hold what the query was built for: {error}") from None

@@ -50,12 +50,12 @@ class Patience:
                     raise self._given_up(waited, error) from None
                 if waited - said >= SAY_AGAIN:
                     said = waited
-                    _log.warning("%s is away, the run waits: %s", self.name, printable(str(error)))
+                    _log.warning("%s is away, the run waits: %s", printable(self.name), printable(str(error)))
                 self._hurry.wait(pause)
                 pause = min(2 * pause, LONGEST)
             else:
                 if said >= 0:
-                    _log.warning("%s is back after %.1f seconds", self.name, time.monotonic() - began)
+                    _log.warning("%s is back after %.1f seconds", printable(self.name), time.monotonic() - began)
                 return found
 
     def _given_up(self, waited: float, error: Away) -> SinkError:

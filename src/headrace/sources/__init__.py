@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryTypeError, SourceError
+from headrace.screen import printable
 from headrace.types import TS, plain_type
 
 
@@ -79,20 +80,20 @@ def check_text(rows: pa.Table, source: str) -> None:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            msg = f"column {name!r} of {source} holds what is not UTF-8 text: {error}; correct it (Spark: make_valid_utf8), or keep it as binary"
+            msg = f"column {name!r} of {printable(source)} holds what is not UTF-8 text: {error}; correct it (Spark: make_valid_utf8), or keep it as binary"
             raise SourceError(msg) from None
 
 
 def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None:
     """Stop when a source no longer delivers what the query reads of it, as it was declared; other columns are free."""
-    label = source.name or "a source"
+    label = printable(source.name or "a source")
     needed = [raw for name, raw in zip(schema.names, raw_names(schema, source), strict=True) if source.needs(name)]
     twice = [name for name in needed if found.names.count(name) > 1]
     if twice:
         raise SourceError(f"{label} delivers columns of the same name: {twice}; name each column once")
     if missing := [name for name in needed if name not in found.names]:
         msg = (
-            f"the schema of {label} changed: missing {missing}, which the query reads; there are {', '.join(found.names)};"
+            f"the schema of {label} changed: missing {missing}, which the query reads; there are {printable(', '.join(found.names))};"
             " what goes by the sequence of tuples (first, asof, distinct, a processor) reads every column that its input had;"
             " write it again with all of them, a file under the same name, and start again"
         )

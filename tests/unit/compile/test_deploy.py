@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace import sinks
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.difference import difference
@@ -58,6 +59,20 @@ def test_a_plan_of_another_query_is_refused() -> None:
         queries.figure_1().plan(slots=2), queries.by_phone(), "the plan has 2 subqueries and 2 shuffles, this query 1"
     )
     refuse(queries.figure_1().plan(slots=2), queries.figure_8(), "subquery-1 does not fit: its operators are join")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"slots": "auto"}, 'a plan says how many slots there are; leave out slots="auto", or the plan'),
+        ({"policy": {"every": 2}}, "a run that follows a plan does not adapt, so it takes no policy"),
+    ],
+)
+def test_what_a_plan_leaves_no_choice_in_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    query = queries.figure_1()
+    with pytest.raises(QueryError, match=message):
+        query.start(sinks.memory(), checkpoint=tmp_path / "checkpoint", plan=query.plan(), **options)
+    assert not any(tmp_path.iterdir())
 
 
 def test_edits_beyond_the_rules_are_refused() -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.control.gain import SECONDS
 from headrace.control.splitting import (
     LARGEST,
     MORE,
@@ -44,7 +45,7 @@ def test_what_is_chosen_is_as_good_as_any_but_for_what_is_not_worth_it(
     p = choose(found, now, most, WORTH).p
     assert 1 <= p <= most
     for other in range(1, most + 1):
-        assert seconds(found, p) * (1 - WORTH) <= seconds(found, other) * (1 + 1e-9)
+        assert seconds(found, p) * (1 - WORTH) <= (seconds(found, other) + SECONDS) * (1 + 1e-9)
 
 
 @given(LOADS, NOW, st.integers(1, 64))
@@ -54,8 +55,10 @@ def test_what_was_chosen_stays_while_the_load_does(found: SplitLoad, now: Splitt
 
 
 @given(LOADS, NOW, st.integers(1, 64))
-def test_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, now: Splitters, most: int) -> None:
+def test_new_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, now: Splitters, most: int) -> None:
     chosen = choose(found, now, most, WORTH)
+    if chosen == now:
+        return
     assert SMALLEST <= chosen.W <= LARGEST and chosen.W.bit_count() == 1
     right = window(found.bytes / (4 * chosen.p))
     assert right / 4 < chosen.W < right * 4
@@ -63,11 +66,19 @@ def test_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, now: 
 
 
 def test_few_tuples_want_one_splitter_and_many_one_for_each_slot() -> None:
-    now = Splitters(4, 16 << 20)
-    assert choose(load(0.001), now, 8, WORTH).p == 1
-    assert choose(load(100.0), now, 8, WORTH).p == 8
-    assert choose(load(MORE * 36), now, 64, WORTH).p == choose(load(MORE * 16), now, 64, WORTH).p == 4
+    now = Splitters(8, 16 << 20)
+    assert choose(load(0.001, tasks=8), now, 8, WORTH).p == 1
+    assert choose(load(100.0, tasks=4), Splitters(4, 16 << 20), 8, WORTH).p == 8
+    few, more = load(MORE * 36, tasks=8), load(MORE * 100, tasks=8)
+    assert choose(few, now, 64, WORTH).p == choose(more, now, 64, WORTH).p == 8
     assert choose(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).p == 5  # the root of S / x
+
+
+def test_windows_that_are_too_large_to_be_dealt_evenly_become_smaller() -> None:
+    one_has_all = SplitLoad(1, 1e6, 12 << 20, 1.0, 1.0)
+    assert choose(one_has_all, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 1 << 20)
+    even = SplitLoad(8, 1e6, 12 << 20, 1.0, 1 / 8)
+    assert choose(even, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 16 << 20)
 
 
 def test_fewer_slots_than_splitters_are_not_left_so() -> None:
@@ -92,7 +103,7 @@ def test_a_ramp_up_and_down_is_followed_with_one_reversal() -> None:
     up = [0.02 * 5_000 ** (i / 60) for i in range(61)]
     found = follow([*up, *up[::-1]], noise=0.2)
     steps = [b - a for a, b in pairwise(found) if a != b]
-    assert max(found) > 50 and found[-1] <= 3
+    assert max(found) > 50 and found[-1] <= 7  # fewer would save less time than epochs differ by
     assert sum(a * b < 0 for a, b in pairwise(steps)) == 1
     assert len(steps) <= 2 * math.log(5_000, 2.2)
 

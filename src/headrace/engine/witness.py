@@ -1,0 +1,58 @@
+"""Notes of tasks about the user code that they call: if the process of a task dies in it, the driver can name that code.
+
+A task rewrites one small file in the state folder before each call, and removes it when the task ends. The file of a process
+that died stays, with the call that was being made. It is a temporary file: the next start removes what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.user_code import noted_by
+
+LENGTH = 400  # bytes of a note
+
+
+def _path(folder: str, run: str, attempt: int) -> Path:
+    return Path(folder) / "blocks" / f"_call-{run}-{attempt}"
+
+
+class _File:
+    """The note of one task. It is made with the first call: most tasks call no user code."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._handle = path, -1
+
+    def __call__(self, words: str) -> None:
+        with contextlib.suppress(OSError):  # a note is a help, and no reason to fail
+            if self._handle < 0:
+                self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._handle, words.encode()[:LENGTH].ljust(LENGTH), 0)
+
+    def remove(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def watched(folder: str, run: str, attempt: int) -> Iterator[None]:
+    """Note the user code that this task calls, as long as the block lasts."""
+    note = _File(_path(folder, run, attempt))
+    try:
+        with noted_by(note):
+            yield
+    finally:
+        note.remove()
+
+
+def last_call(folder: str, run: str, attempt: int) -> str:
+    """Return the call that a task was making when its process died; empty: none."""
+    try:
+        return _path(folder, run, attempt).read_bytes()[:LENGTH].decode(errors="replace").strip()
+    except OSError:
+        return ""
