@@ -22,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrow import Numbers
-from headrace.errors import DataError, HeadraceError
+from headrace.errors import DataError, HeadraceError, MissingSecret
 from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
 from headrace.moments import FOREVER, FURTHEST, NEVER, as_datetime
 from headrace.processor import ONLY, Declaration, Processor, State, Table
+from headrace.secrets import resolved
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
@@ -300,6 +301,10 @@ def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
     except Exception as error:
         msg = f"{type(processor).__name__} cannot be copied for substream {substream}: {error}; set plain values on it, and make the rest in open"
         raise DataError(msg) from error
+    try:
+        vars(made).update(resolved(vars(made)))
+    except MissingSecret as error:
+        raise MissingSecret(f"{type(processor).__name__} on substream {substream} of {substreams}: {error}") from None
     try:
         made.open(substream, substreams)
     except (Exception, SystemExit) as error:

@@ -24,6 +24,7 @@ from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
 from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
 from headrace.reference.tuples import times_of
+from headrace.secrets import Sealed, resolved
 from headrace.types import TS
 
 Rows = dict[str, pa.Table]  # by output
@@ -123,10 +124,13 @@ class Copy:
 
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
-        try:
-            self.opened(substreams)
-        except (Exception, SystemExit) as error:
-            raise DataError(f"{self._where} failed in open: {_told(error)}") from error
+        self._settings = Sealed(vars(processor))
+        vars(self.processor).update(resolved(vars(self.processor)))
+        with self._settings.hiding():
+            try:
+                self.opened(substreams)
+            except (Exception, SystemExit) as error:
+                raise DataError(f"{self._where} failed in open: {_told(error)}") from error
 
     def opened(self, substreams: int) -> None:
         self.processor.open(self.substream, substreams)
@@ -140,10 +144,11 @@ class Copy:
         if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
             return self._checked(None, call)
         given = moment(call.time) if call.tuples is None else call.tuples
-        try:
-            put = self.made(getattr(self.processor, call.what), given, state)
-        except (Exception, SystemExit) as error:
-            raise DataError(f"{self._where} failed {call.words}: {_told(error)}") from error
+        with self._settings.hiding():
+            try:
+                put = self.made(getattr(self.processor, call.what), given, state)
+            except (Exception, SystemExit) as error:
+                raise DataError(f"{self._where} failed {call.words}: {_told(error)}") from error
         try:
             return self._checked(put, call)
         except DataError as error:
