@@ -90,8 +90,11 @@ __all__ = [
 ]
 
 
-def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
-    """A SparkSession with the settings headrace needs: local[slots], or the given master."""
+def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
+    """A SparkSession with the settings headrace needs: local[slots], or the given master. `config` adds more settings.
+
+    Those that are secret by name, or `hr.secret("NAME")`, are kept out of the arguments of Spark's process.
+    """
     from headrace.engine import spark
 
     return spark.session(slots, master, **config)

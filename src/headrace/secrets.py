@@ -50,6 +50,7 @@ _SHAPES = (
     re.compile(r"\b((?:gh[opsru]_|github_pat_|glpat-|xox[a-z]-|[sr]k[-_]|A[KS]IA|eyJ)[\w.-]{12,})"),
 )
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
+_IN_PLACE = re.compile(r"//(?:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@")  # host:port/ is not user:password
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -190,6 +191,15 @@ def _masked_text(text: str) -> str:
             shown += text[at:low] + HIDDEN * (low >= at)
             at = high
     return shown + text[at:]
+
+
+def without_logins(place: str) -> str:
+    """Return what a source reads without the logins in it; other parts stay, because they tell sources apart.
+
+    >>> without_logins("FileSource[s3a://key:se/cret@bucket/x], hdfs://host:8020/a@b")
+    'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
+    """
+    return _IN_PLACE.sub("//", place)
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:

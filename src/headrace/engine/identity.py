@@ -15,7 +15,7 @@ from headrace.errors import QueryChanged
 from headrace.operators.base import State
 from headrace.processor import SETTINGS, without_secrets
 from headrace.screen import printable
-from headrace.secrets import HIDDEN
+from headrace.secrets import HIDDEN, without_logins
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest
 
@@ -90,7 +90,8 @@ def check_places(
 ) -> None:
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
-        known = last.sources[name].place
+        stored = last.sources[name].place
+        known = stored if stored in (None, place) else without_logins(str(stored))  # as earlier versions stored it
         if name in static and known not in (None, place):
             _log.warning(STATIC_CHANGED, *map(printable, (name, str(known), place)))
         elif known not in (None, place) and not (name in driven and driven[name].is_at(str(known))):

@@ -193,7 +193,7 @@ class DatabaseTable(Noting):
 
     def __repr__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
-        return f"database({str(self.database)!r}, {str(self.table)!r}{key})"
+        return f"database({self.database.shown!r}, {str(self.table)!r}{key})"
 
 
 def database_table(
@@ -211,7 +211,7 @@ def database_table(
 
 def _database(given: str | Secret) -> Database:
     """The database of a URL; one that is secret is shown as such."""
-    url, shown = (given.value, str(given)) if isinstance(given, Secret) else (given, None)
+    url, shown = (given.value, given) if isinstance(given, Secret) else (given, None)
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:  # what was given may hold a password
         raise QueryTypeError(

@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from headrace.secrets import Sealed
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import TABLE, Column, Rows, Table, insertion, listed, refused, upsert
 from headrace.sinks.waiting import Away
 
@@ -43,8 +43,9 @@ WIDER = {
 class Duck:
     name = "DuckDB"
 
-    def __init__(self, path: Path, shown: str | None = None) -> None:
-        self.path, self._shown = path, shown or f"duckdb:///{path}"
+    def __init__(self, path: Path, shown: Secret | None = None) -> None:
+        self.path = path
+        self.shown: str | Secret = shown or f"duckdb:///{path}"
         self._hidden = Sealed(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -79,7 +80,7 @@ class Duck:
         pass
 
     def __str__(self) -> str:
-        return self._shown
+        return str(self.shown)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.secrets import Sealed
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.addresses import address
 from headrace.sinks.databases.base import (
     TABLE,
@@ -88,10 +88,11 @@ _VARYING = re.compile(r"character varying\(\d+\)")
 class Postgres:
     name = "PostgreSQL"
 
-    def __init__(self, url: str, shown: str | None = None) -> None:
+    def __init__(self, url: str, shown: Secret | None = None) -> None:
         self._driver = library("adbc_driver_postgresql.dbapi", "postgres", "hr.sinks.database('postgresql://...')")
         found = address(url)
-        self._url, self._shown = found.with_parameters(WITHOUT_END), shown or found.shown
+        self._url = found.with_parameters(WITHOUT_END)
+        self.shown: str | Secret = shown or found.shown
         self._hidden = Sealed(None, found.secrets)
         self._connection: Any = None
 
@@ -132,8 +133,8 @@ class Postgres:
             except self._driver.Error as error:
                 answers, text = self._rolled_back(), " ".join(str(error).split())
                 if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                    raise Away(f"{self._shown}: {text}") from None
-                raise refused(self._shown, text) from None
+                    raise Away(f"{self.shown}: {text}") from None
+                raise refused(self.shown, text) from None
             except BaseException:
                 self._rolled_back()
                 raise
@@ -160,10 +161,10 @@ class Postgres:
                 connection.close()
 
     def __str__(self) -> str:
-        return self._shown
+        return str(self.shown)
 
     def __repr__(self) -> str:
-        return f"Postgres({self._shown!r})"
+        return f"Postgres({self.shown!r})"
 
 
 class _Held(NamedTuple):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
-from headrace.secrets import Sealed
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import Column, Rows, Table, altered, insertion, quoted, refused, upsert
 from headrace.sinks.waiting import Away
 
@@ -30,8 +30,9 @@ AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sql
 class Sqlite:
     name = "SQLite"
 
-    def __init__(self, path: Path, shown: str | None = None) -> None:
-        self.path, self._shown = path, shown or f"sqlite:///{path}"
+    def __init__(self, path: Path, shown: Secret | None = None) -> None:
+        self.path = path
+        self.shown: str | Secret = shown or f"sqlite:///{path}"
         self._hidden = Sealed(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -84,7 +85,7 @@ class Sqlite:
         pass
 
     def __str__(self) -> str:
-        return self._shown
+        return str(self.shown)
 
 
 class _Session:
