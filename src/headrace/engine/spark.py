@@ -12,6 +12,7 @@ import functools
 import gc
 import itertools
 import json
+import logging
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -80,10 +82,23 @@ def session(slots: int = 2, master: str | None = None, **config: str | Secret) -
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, resolved(value))
-    found = builder.getOrCreate()
+    with _py4j_quiet():
+        found = builder.getOrCreate()
     if not any(key.replace("__", ".") == LOG_LEVEL for key in config):
         _hush(found)
     return found
+
+
+@contextmanager
+def _py4j_quiet() -> Iterator[None]:
+    """py4j logs every call with its arguments, at the level DEBUG: settings that may be secret are among them."""
+    log = logging.getLogger("py4j")
+    level = log.level
+    log.setLevel(max(level, logging.INFO))
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _hush(spark: SparkSession) -> None:
@@ -132,7 +147,9 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
         "spark.sql.ui.retainedExecutions": "10",
         "spark.cleaner.periodicGC.interval": "5min",
         LOG_LEVEL: "ERROR",
-        "spark.redaction.regex": REDACTED,
+        "spark.redaction.regex": "|".join(
+            [REDACTED, *(re.escape(key) for key, value in asked.items() if isinstance(value, Secret))]
+        ),
         "spark.driver.memory": "2g",
         **sparks.worker_settings(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
