@@ -49,6 +49,7 @@ _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*)", re.DOTALL),
     re.compile(r"\b((?:gh[opsru]_|github_pat_|glpat-|xox[a-z]-|[sr]k[-_]|A[KS]IA|eyJ)[\w.-]{12,})"),
 )
+_SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
 _IN_PLACE = re.compile(r"//(?:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@")  # host:port/ is not user:password
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
@@ -178,6 +179,8 @@ def _are_pairs(values: Iterable[Any]) -> bool:
 
 def _spans(text: str) -> list[tuple[int, int]]:
     """Where a text may hold secrets: what follows a secret's name to the end of the text, and whatever has the shape of one."""
+    if _SIGNS.search(text) is None:  # most settings are plain, and there may be very many
+        return []
     found = [match.span(1) for shape in _SHAPES for match in shape.finditer(text)]
     named = (match.end() for match in _PAIR.finditer(text) if is_secret_name(unquote_plus(match[1])))
     start = next(named, len(text))
