@@ -150,6 +150,7 @@ def run(folder: Path, secrets: dict[str, str], found: Found) -> None:
     assert process.returncode == 0 and "to the end" in said, said[-5000:]
     events = b"".join(path.read_bytes() for path in (folder / "work" / "events").rglob("*") if path.is_file())
     assert b"SparkListenerEnvironmentUpdate" in events and b"spark.myapp.header" in events, "Spark logged its settings"
+    assert "NOT_THERE is not set in a Python worker of Spark" in said and "ConnectionError: cannot log in: ***" in said
     assert said.count("failed as it should") >= 7 and '"limit": 2' in said, "and a change of settings was logged"
 
 
