@@ -46,7 +46,7 @@ from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.secrets import Secret, masked, resolved, without_logins
+from headrace.secrets import Secret, is_secret_name, resolved, without_logins
 from headrace.sources.driven import Cut
 from headrace.sources.tables import Part
 from headrace.state.blocks import BlockReader
@@ -78,7 +78,8 @@ Columns = Mapping[str, Collection[str]]  # by source: those that are read, as th
 def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
     settings = _settings(slots, master, config)
-    _launch(settings)
+    if any(map(_is_secret, settings.items())):
+        _launch(settings)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, resolved(value))
@@ -120,9 +121,16 @@ def _launch(settings: Mapping[str, Any], **process: Any) -> None:
     """Start Spark's JVM, unless there is one. Its arguments can be read by every user of the machine: secrets are not among
     them, and are set when the session is made."""
     if SparkContext._gateway is None:
-        known = [(key, value) for key, value in settings.items() if masked({key: value}) == {key: value}]
-        known = [(key, value) for key, value in known if not isinstance(value, Secret)]
-        SparkContext._ensure_initialized(gateway=launch_gateway(SparkConf(loadDefaults=False).setAll(known), process))
+        arguments = [each for each in settings.items() if not _is_secret(each)]
+        SparkContext._ensure_initialized(
+            gateway=launch_gateway(SparkConf(loadDefaults=False).setAll(arguments), process)
+        )
+
+
+def _is_secret(setting: tuple[str, str | Secret]) -> bool:
+    """By name alone: what a JVM needs when it starts, such as its options, may hold a secret but has no such name."""
+    name, value = setting
+    return isinstance(value, Secret) or is_secret_name(name)
 
 
 def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
