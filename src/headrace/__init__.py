@@ -17,6 +17,7 @@ from headrace.errors import (
     ExpressionError,
     HeadraceError,
     MissingLibrary,
+    MissingSecret,
     ProcessorError,
     QueryChanged,
     QueryError,
@@ -34,6 +35,7 @@ from headrace.processor import Processor, StateTable
 from headrace.query import nodes
 from headrace.query.nodes import Source
 from headrace.reference import reference
+from headrace.secrets import Secret, secret
 from headrace.stream import Stream, Table
 from headrace.types import stream_schema
 from headrace.version import __version__
@@ -56,12 +58,14 @@ __all__ = [
     "ExpressionError",
     "HeadraceError",
     "MissingLibrary",
+    "MissingSecret",
     "Policy",
     "Processor",
     "ProcessorError",
     "QueryChanged",
     "QueryError",
     "QueryTypeError",
+    "Secret",
     "SinkError",
     "SourceError",
     "StateError",
@@ -77,6 +81,7 @@ __all__ = [
     "kafka",
     "read_state",
     "reference",
+    "secret",
     "session",
     "sinks",
     "start",
@@ -85,8 +90,11 @@ __all__ = [
 ]
 
 
-def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
-    """A SparkSession with the settings headrace needs: local[slots], or the given master."""
+def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
+    """A SparkSession with the settings headrace needs: local[slots], or the given master. `config` adds more settings.
+
+    Those that are secret by name, or `hr.secret("NAME")`, are kept out of the arguments of Spark's process.
+    """
     from headrace.engine import spark
 
     return spark.session(slots, master, **config)
@@ -157,7 +165,8 @@ def kafka(
     idle: a partition silent for that long no longer holds the others back; without it an empty partition does so forever.
     messages_per_epoch: about so many, of all partitions together, and at least one of each; by default as many as fit.
     gaps: "stop" (offsets that retention removed before they were read end the run) or "count" (they are passed over).
-    settings: those of librdkafka, such as for TLS and SASL; nothing of them is ever shown or stored.
+    settings: those of librdkafka, such as for TLS and SASL, with hr.secret("NAME") for what is secret. They are not stored.
+        No text shows what hr.secret stands for, nor what is secret by its name (passwords, keys, tokens).
     """
     from headrace.sources.kafka.client import checked_servers
     from headrace.sources.kafka.decoding import WRITTEN, decoder

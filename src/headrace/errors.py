@@ -56,6 +56,10 @@ class MissingLibrary(HeadraceError, ImportError):
     """A source or a sink needs a library that is not installed; the message says how to install it."""
 
 
+class MissingSecret(HeadraceError, LookupError):
+    """A secret is to be read from an environment variable that is not set; names the variable and the process that looked."""
+
+
 class DeploymentError(HeadraceError, ValueError):
     """A deployment descriptor that cannot be meant: an unknown key, a wrong value, a file that is not there."""
 

@@ -8,7 +8,7 @@
 
 Invariant: a `Declaration` is complete and checked when the query is built, so that everything else (reference, engine,
 state on disk) reads it and never asks the class again. Attributes set on the instance are settings; state is what the
-tables hold, and nothing else.
+tables hold, and nothing else. What a declaration holds of settings is without their secrets (`headrace.secrets`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import hashlib
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -31,11 +29,12 @@ import pyarrow as pa
 
 from headrace.durations import Duration, format_duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
-from headrace.given import named
+from headrace.given import kind_of, named
+from headrace.secrets import Secret, masked
 from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
-SECRET = re.compile(r"passw|secret|token|credential|api_?key", re.IGNORECASE)  # names of settings that are
+SETTINGS = ", settings "  # what precedes them in the text of a manifest that names the code of an operator
 DECLARED = ("schema", "outputs", "tables", "every", "version")
 
 
@@ -161,7 +160,7 @@ class Declaration:
     name: str  # of its class, for people
     path: str  # qualified: what the state belongs to
     version: int
-    settings: str  # JSON
+    settings: str  # JSON, without secrets
     outputs: tuple[tuple[str, pa.Schema], ...]  # one called ONLY, or several
     tables: tuple[tuple[str, StateTable], ...]
     every: int | None  # microseconds
@@ -295,23 +294,22 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
     return tuple(processor.tables.items())
 
 
-def _hidden(name: str, value: Any) -> Any:
-    """What must not be read in a log or a manifest, only compared."""
-    if SECRET.search(name) is None:
-        return value
-    return f"hidden, {hashlib.sha256(repr(value).encode()).hexdigest()[:8]}"
-
-
 def _settings(processor: Processor) -> str:
     name = type(processor).__name__
-    given = {key: _hidden(key, value) for key, value in vars(processor).items() if key not in DECLARED}
-    return "{" + ", ".join(f"{json.dumps(key)}: {_setting(name, key, given[key])}" for key in sorted(given)) + "}"
+    given = {key: value for key, value in vars(processor).items() if key not in DECLARED}
+    return without_secrets(json.dumps({key: _setting(name, key, value) for key, value in given.items()}))
 
 
-def _setting(name: str, key: str, value: Any) -> str:
+def without_secrets(settings: str) -> str:
+    """Return settings in JSON without the secrets in them."""
+    return json.dumps(masked(json.loads(settings)), sort_keys=True)
+
+
+def _setting(name: str, key: str, value: Any) -> Any:
+    """A setting as JSON has it, without secrets: they need not be of a kind that JSON has."""
     try:
-        return json.dumps(value, sort_keys=True, default=_plain)
-    except (TypeError, ValueError) as error:
+        return json.loads(json.dumps(masked(value, key), sort_keys=True, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
         msg = (
             f"the attributes of {name} are its settings and must be plain values (numbers, text, lists, durations, paths);"
             f" {key}: {error}; what is derived from them belongs into open(self, substream, substreams)"
@@ -322,7 +320,7 @@ def _setting(name: str, key: str, value: Any) -> str:
 def _plain(value: Any) -> Any:
     """Values that are plain though JSON has no word for them."""
     match value:
-        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum():
+        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum() | Secret():
             return str(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
@@ -330,7 +328,12 @@ def _plain(value: Any) -> Any:
             return sorted(value)
         case np.generic() | np.ndarray():
             return value.tolist()
-    raise TypeError(f"found {named(value)}")
+    raise TypeError(f"found {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    """What a value is; the text of one that is of no known kind may tell what is secret in it."""
+    return named(value) if kind_of(value) else f"a value of type {type(value).__name__}"
 
 
 # --- which substream --------------------------------------------------------------------------------------------------

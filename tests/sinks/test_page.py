@@ -20,7 +20,8 @@ ADDRESSES = ("postgresql://ann@localhost:5432/shop", "localhost:9092")
 @pytest.mark.spark
 def test_the_page(spark, server: postgres.Server, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert len(BLOCKS) == 7 and all(PAGE.count(address) == 1 for address in ADDRESSES)
+    monkeypatch.setenv("DB_URL", "")  # which the page sets
+    assert len(BLOCKS) == 8 and all(PAGE.count(address) == 1 for address in ADDRESSES)
     for _ in range(2):
         names = {"__name__": "__main__"}
         for block in BLOCKS:

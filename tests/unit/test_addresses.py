@@ -15,8 +15,8 @@ import pytest
 
 from headrace import sinks
 from headrace.errors import QueryError
+from headrace.secrets import spelled, without
 from headrace.sinks.databases.addresses import Address, address
-from headrace.sinks.secrets import longest_first, without
 
 RESERVED = "@:/?#[]&=,;+$!*'()%\" \\^`{|}<>~-._\u00e9"
 TOKENS = [
@@ -174,7 +174,7 @@ def texts(url: str, libpq: Parse) -> str:
     assert not isinstance(said, str) or "invalid URI query parameter" in said
     values = [] if isinstance(said, str) else [part for value in said.values() for part in (value, *value.split(","))]
     named = [said] if isinstance(said, str) else [f'"{value}"' for value in values]
-    return repr(sink) + repr(sink.database) + without(longest_first(found.secrets), " ".join(named))
+    return repr(sink) + repr(sink.database) + without(spelled(found.secrets), " ".join(named))
 
 
 def test_a_password_with_reserved_characters_is_never_shown(libpq: Parse):
@@ -215,7 +215,7 @@ def test_what_is_shown(url: str, shown: str):
 
 def test_parameters_that_are_not_known_are_taken_for_secrets():
     found = address("postgresql://ann@h/shop?password=hun&ter2=x&sslmode=disable")
-    assert without(longest_first(found.secrets), 'invalid URI query parameter: "ter2" hun') == (
+    assert without(spelled(found.secrets), 'invalid URI query parameter: "ter2" hun') == (
         'invalid URI query parameter: "***" ***'
     )
 

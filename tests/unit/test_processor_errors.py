@@ -4,7 +4,6 @@ what was asked, where, what was found and what to do; nothing of it is committed
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import sys
 import threading
@@ -576,21 +575,6 @@ def test_explain_says_how_tuples_find_a_processor() -> None:
     before = found.index("subquery-1 <- logins")
     assert found[before + 1 : before + 3] == ["split into 4 substreams by n", "filter n > 1"]
     assert any(line.startswith("chosen: substream, one of 4 by n") for line in found)
-
-
-def test_secrets_among_settings_are_compared_and_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def with_password(value: str) -> Any:
-        made = Noting()
-        made.password, made.limit = value, 3  # type: ignore[attr-defined]
-        return logins(pa.concat_tables(STEPS)).split(4, route="n % 4").apply(made)
-
-    for value in ("geheim", "anders"):
-        run = LocalRun(with_password(value), tmp_path / "state")
-        run.epoch(STEPS[0])
-        said = json.dumps(run.store.last.versions)  # type: ignore[union-attr]
-        run.close()
-        assert "limit" in said and "password" in said and value not in said
-    assert "goes on with the state" in caplog.text and "geheim" not in caplog.text
 
 
 def test_times_that_no_stream_has_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floo
     ("compiled",),
     ("loops",),
     ("errors", "version", "moments", "screen", "arrow", "areas", "given"),
-    ("durations", "extras", "form", "limits", "paths", "reading", "sorting", "types"),
+    ("durations", "extras", "form", "limits", "paths", "reading", "secrets", "sorting", "types"),
     ("scratch",),
     ("duck",),
     ("expressions", "values", "processor"),

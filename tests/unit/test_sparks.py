@@ -34,7 +34,7 @@ INNER = {"_ensure_initialized", "_gateway", "_jdf", "_jsc", "_jsq", "_jvm"}  # w
 SETTINGS = {
     "spark.app.name", "spark.cleaner.periodicGC.interval", "spark.cores.max", "spark.driver.host",
     "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
-    "spark.executorEnv.PYTHONPATH", "spark.log.level", "spark.master", "spark.pyspark.python",
+    "spark.executorEnv.PYTHONPATH", "spark.log.level", "spark.master", "spark.pyspark.python", "spark.redaction.regex",
     "spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.session.timeZone",
     "spark.sql.streaming.metricsEnabled", "spark.sql.ui.retainedExecutions", "spark.submit.pyFiles",
     "spark.ui.enabled", "spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks",

@@ -411,15 +411,14 @@ def held_against(
 ) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
     same, code = last.query["operators"] == new["operators"], identity.code_of(compile_query(roots, ordered))
+    made = identity.known_code(last)
     if same:  # whatever another version made of it
         found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
-        if "means" in last.query and any(last.versions.get(name, text) != text for name, text in code.items()):
-            moved = compare(
-                last.query, new, last.versions, code
-            )  # what tells operators apart may be their settings alone
+        if "means" in last.query and any(made.get(name, text) != text for name, text in code.items()):
+            moved = compare(last.query, new, made, code)  # what tells operators apart may be their settings alone
             found = moved if moved.continues else found
     elif "means" in last.query:
-        found = compare(last.query, new, last.versions, code)
+        found = compare(last.query, new, made, code)
     else:
         changes = "; ".join(identity.changes(last.query, new))
         raise QueryChanged(

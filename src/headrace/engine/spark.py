@@ -12,6 +12,7 @@ import functools
 import gc
 import itertools
 import json
+import logging
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ from headrace.given import instead_of_dataframe, named
 from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
+from headrace.secrets import Secret, is_secret_name, resolved, without_logins
 from headrace.sources.driven import Cut
 from headrace.sources.tables import Part
 from headrace.state.blocks import BlockReader
@@ -58,6 +61,9 @@ BATCH = "source string, kind string, body binary"  # a physical window, or where
 PIECE, ROWS = "piece", "rows"  # kinds
 
 LOG_LEVEL = "spark.log.level"
+REDACTED = (  # settings that Spark shows neither in its log of events nor on its pages
+    "(?i)passw|passphrase|secret|token|credential|pwd|authorization|(access|account|api|private)[._-]?key"
+)
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
 
 ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
@@ -69,15 +75,31 @@ Columns = Mapping[str, Collection[str]]  # by source: those that are read, as th
 # --- sessions and DataFrames ---------------------------------------------------------------------------------------
 
 
-def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
+def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
+    settings = _settings(slots, master, config)
+    if any(map(_is_secret, settings.items())):
+        _launch(settings)
     builder = SparkSession.builder
-    for key, value in _settings(slots, master, config).items():
-        builder = builder.config(key, value)
-    found = builder.getOrCreate()
+    for key, value in settings.items():
+        builder = builder.config(key, resolved(value))
+    with _py4j_quiet():
+        found = builder.getOrCreate()
     if not any(key.replace("__", ".") == LOG_LEVEL for key in config):
         _hush(found)
     return found
+
+
+@contextmanager
+def _py4j_quiet() -> Iterator[None]:
+    """py4j logs every call with its arguments, at the level DEBUG: settings that may be secret are among them."""
+    log = logging.getLogger("py4j")
+    level = log.level
+    log.setLevel(max(level, logging.INFO))
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _hush(spark: SparkSession) -> None:
@@ -87,17 +109,31 @@ def _hush(spark: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(f"org.apache.spark.{who}", log4j.Level.OFF)
 
 
-def session_apart(slots: int = 2, master: str | None = None, **config: str) -> SparkSession:
+def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """The same for a program that ends by itself at a signal: one that is sent to its whole process group, as `timeout`
     does, does not reach Spark's JVM, which is still needed; the JVM ends when its standard input does, so with us.
     """
-    if SparkContext._gateway is None:
-        settings = SparkConf(loadDefaults=False).setAll(list(_settings(slots, master, config).items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"process_group": 0}))
+    _launch(_settings(slots, master, config), process_group=0)
     return session(slots, master, **config)
 
 
-def _settings(slots: int, master: str | None, config: Mapping[str, str]) -> dict[str, str]:
+def _launch(settings: Mapping[str, Any], **process: Any) -> None:
+    """Start Spark's JVM, unless there is one. Its arguments can be read by every user of the machine: secrets are not among
+    them, and are set when the session is made."""
+    if SparkContext._gateway is None:
+        arguments = [each for each in settings.items() if not _is_secret(each)]
+        SparkContext._ensure_initialized(
+            gateway=launch_gateway(SparkConf(loadDefaults=False).setAll(arguments), process)
+        )
+
+
+def _is_secret(setting: tuple[str, str | Secret]) -> bool:
+    """By name alone: what a JVM needs when it starts, such as its options, may hold a secret but has no such name."""
+    name, value = setting
+    return isinstance(value, Secret) or is_secret_name(name)
+
+
+def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
     check_slots(slots)
     asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -119,6 +155,9 @@ def _settings(slots: int, master: str | None, config: Mapping[str, str]) -> dict
         "spark.sql.ui.retainedExecutions": "10",
         "spark.cleaner.periodicGC.interval": "5min",
         LOG_LEVEL: "ERROR",
+        "spark.redaction.regex": "|".join(
+            [REDACTED, *(re.escape(key) for key, value in asked.items() if isinstance(value, Secret))]
+        ),
         "spark.driver.memory": "2g",
         **sparks.worker_settings(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -255,7 +294,7 @@ def _reads(leaf: Any) -> str:
     options = leaf.extraOptions() if kind == "StreamingRelationV2" else {}
     given = [f"{key}={value}" for key in IDENTIFYING if (value := options.get(key)) is not None]
     name = re.sub(r"(?<=^FileSource\[).*(?=\]$)", _one_spelling, leaf.sourceName())
-    return re.sub(r"//[^/@]*@", "//", f"{name}{given or ''}")
+    return without_logins(f"{name}{given or ''}")
 
 
 def _one_spelling(found: re.Match[str]) -> str:

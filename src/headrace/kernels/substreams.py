@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from headrace import user_code
 from headrace.arrow import Numbers
-from headrace.errors import DataError, HeadraceError
+from headrace.errors import DataError, HeadraceError, MissingSecret
 from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
 from headrace.moments import FOREVER, FURTHEST, NEVER, as_datetime
 from headrace.processor import ONLY, Declaration, Processor, State, Table
+from headrace.secrets import resolved
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
@@ -307,6 +308,10 @@ def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
             f"{name} cannot be copied for substream {substream}: {error}; set plain values on it, and make the rest in open"
         ),
     )
+    try:
+        vars(made).update(resolved(vars(made)))
+    except MissingSecret as error:
+        raise MissingSecret(f"{name} on substream {substream} of {substreams}: {error}") from None
     place = f"{name}.open on substream {substream} of {substreams}"
     user_code.call(place, made.open, substream, substreams, failed=lambda error: failed(place, error))
     return made

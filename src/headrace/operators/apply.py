@@ -11,7 +11,7 @@ substream's first `ts`, which is kept in the hidden table `FIRST`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -27,9 +27,10 @@ from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
-from headrace.processor import Declaration, Processor, StateTable
+from headrace.processor import SETTINGS, Declaration, Processor, StateTable, Table
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
+from headrace.secrets import Sealed
 from headrace.state.blocks import Block
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
@@ -72,7 +73,7 @@ class ApplyOperator(Unkeyed, Appended):
 
     @property
     def code(self) -> str:
-        settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
+        settings = "" if self.declared.settings == "{}" else f"{SETTINGS}{self.declared.settings}"
         every = "" if self.declared.every is None else f", tick every {format_duration(self.declared.every)}"
         return f"{self.declared.path} version {self.declared.version}{every}{settings}"
 
@@ -176,12 +177,15 @@ class _Turns:
         numbers = [turn.substream for turn in turns]
         tables = {name: self.slot.open_tables(name, numbers) for name, _ in self.declared.tables}
         for turn in turns:
-            copy = substreams.copy_of(
-                self.operator.processor, self._owner, turn.substream, self.operator.rule.substreams
-            )
             own = {name: tables[name][turn.substream] for name, _ in self.declared.tables}
-            yield from substreams.run(copy, self.declared, turn.substream, turn.tuples, own, turn.ticks, turn.end)
+            yield from self._called(turn, own)
         self._begun([turn for turn in turns if turn.substream not in known])
+
+    def _called(self, turn: _Turn, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:
+        processor, substream = self.operator.processor, turn.substream
+        with Sealed(vars(processor)).hiding():
+            copy = substreams.copy_of(processor, self._owner, substream, self.operator.rule.substreams)
+            yield from substreams.run(copy, self.declared, substream, turn.tuples, own, turn.ticks, turn.end)
 
     @property
     def _owner(self) -> str:

@@ -25,6 +25,7 @@ from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
 from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
 from headrace.reference.tuples import times_of
+from headrace.secrets import Sealed, resolved
 from headrace.types import TS
 
 Rows = dict[str, pa.Table]  # by output
@@ -124,12 +125,15 @@ class Copy:
 
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
-        user_code.call(
-            f"{self._where}, open",
-            self.opened,
-            substreams,
-            failed=lambda error: DataError(f"{self._where} failed in open: {_told(error)}"),
-        )
+        self._settings = Sealed(vars(processor))
+        vars(self.processor).update(resolved(vars(self.processor)))
+        with self._settings.hiding():
+            user_code.call(
+                f"{self._where}, open",
+                self.opened,
+                substreams,
+                failed=lambda error: DataError(f"{self._where} failed in open: {_told(error)}"),
+            )
 
     def opened(self, substreams: int) -> None:
         self.processor.open(self.substream, substreams)
@@ -143,14 +147,15 @@ class Copy:
         if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
             return self._checked(None, call)
         given = moment(call.time) if call.tuples is None else call.tuples
-        put = user_code.call(
-            self._where,
-            self.made,
-            getattr(self.processor, call.what),
-            given,
-            state,
-            failed=lambda error: DataError(f"{self._where} failed {call.words}: {_told(error)}"),
-        )
+        with self._settings.hiding():
+            put = user_code.call(
+                self._where,
+                self.made,
+                getattr(self.processor, call.what),
+                given,
+                state,
+                failed=lambda error: DataError(f"{self._where} failed {call.words}: {_told(error)}"),
+            )
         try:
             return self._checked(put, call)
         except DataError as error:

@@ -16,6 +16,7 @@ from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.paths import given_path
 from headrace.screen import printable
+from headrace.secrets import Secret
 from headrace.sinks.base import (
     AnySink,
     Delivery,
@@ -57,7 +58,7 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool 
 
 
 def database(
-    url: str,
+    url: str | Secret,
     table: str,
     *,
     key: Sequence[str] | None = None,
@@ -69,6 +70,8 @@ def database(
     Rows and the number of their epoch are committed together, so every result is there exactly once. The table is made, or
     its columns are checked. With `key`, a list of columns, a row takes the place of the one with the same key; within an
     epoch the last counts. While the database is away the run waits, within its patience.
+
+    The URL may be `hr.secret("NAME")`. No text shows a password, nor a part of the URL that a password could be a part of.
     """
     return database_table(url, table, key, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
@@ -77,13 +80,15 @@ def delta(
     uri: str | os.PathLike[str],
     *,
     ordered: bool = False,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str | Secret] | None = None,
     patience: Duration = "10 minutes",
 ) -> Sink:
     """A Delta table, of a folder or of a store that `deltalake` knows (`s3://...`, with `storage_options`).
 
     Each epoch is one commit, which its log knows by the epoch, so every result is there exactly once. The table is made, or
     its columns are checked. While it cannot be reached the run waits, within its patience.
+
+    Options may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (keys, passwords, tokens).
     """
     return DeltaTable(_place(uri), storage_options, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
@@ -91,7 +96,7 @@ def delta(
 def iceberg(
     table: str,
     *,
-    catalog: str | Mapping[str, str] | Any = None,
+    catalog: str | Mapping[str, str | Secret] | Any = None,
     ordered: bool = False,
     patience: Duration = "10 minutes",
 ) -> Sink:
@@ -99,6 +104,9 @@ def iceberg(
 
     Each epoch is one commit, which the table's properties know, so every result is there exactly once. Namespace and table
     are made, or its columns are checked. While the catalog cannot be reached the run waits, within its patience.
+
+    Properties may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (keys, passwords, tokens),
+    nor logins in URLs.
     """
     if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
         raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
@@ -111,7 +119,7 @@ def kafka(
     *,
     key: str | Sequence[str] | None = None,
     format: Literal["json", "arrow"] = "json",
-    settings: Mapping[str, str | int | float] | None = None,
+    settings: Mapping[str, str | int | float | Secret] | None = None,
     ordered: bool = False,
     patience: Duration = "10 minutes",
 ) -> Sink:
@@ -119,8 +127,10 @@ def kafka(
 
     Messages and the number of their epoch are committed in one transaction, so a reader of what is committed finds every
     result exactly once. `json`: a message per row, with the text of the column `key` as its key, or an object of the columns
-    in a list; `arrow`: a batch of rows in every message. `settings` are librdkafka's, for TLS and logins too, and are shown
-    nowhere. While the cluster is away the run waits, within its patience.
+    in a list; `arrow`: a batch of rows in every message. `settings` are librdkafka's, for TLS and logins too. While the
+    cluster is away the run waits, within its patience.
+
+    Settings may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (passwords, keys, tokens).
     """
     seconds = parse_duration(patience, "patience", zero=True) / 1e6
     return kafka_topic(servers, topic, key, format, settings, ordered, seconds)

@@ -15,8 +15,8 @@ from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.screen import printable
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.extras import library
-from headrace.sinks.secrets import hidden_in, longest_first, without
 from headrace.sinks.waiting import Away
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ FOR_PRODUCERS = {
 _OF_PRODUCERS = re.compile(
     r"transaction\.|queue\.buffering\.|linger\.ms|batch\.|compression\.|partitioner|message\.|sticky\.|delivery\."
 )
-_MORE_SECRETS = re.compile(r"sasl\.(oauthbearer\.)?(config|assertion.*)|.*\.pem")
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 LASTING = (  # all else may pass; of a topic that is not known, a new look says whether it is gone or was just made
     "_AUTHENTICATION",
@@ -94,13 +93,16 @@ class Cluster:
         self.library = library("confluent_kafka", "kafka", "hr.sinks.kafka")
         self.admin_library = library("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
         self.servers = _servers(servers)
-        self._settings = _checked(settings)
-        more = [str(value) for name, value in self._settings.items() if _MORE_SECRETS.fullmatch(name)]
-        self._secrets = longest_first([*hidden_in(self._settings), *more])
+        self._given = Sealed(_checked(settings)).open()
         self._admin: Any = None
         self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
 
     # --- clients -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = self._given.opened
+        return settings
 
     def setting(self, name: str, usual: int) -> int:
         """A number, as the producers have it."""
@@ -132,21 +134,23 @@ class Cluster:
 
     def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
         given = {**FOR_ALL, **settings, "bootstrap.servers": self.servers, "logger": _Quiet(self)}
-        try:
-            return kind(given)
-        except self.library.KafkaException as error:
-            msg = f"settings that a Kafka client does not take: {self._words(error.args[0])}"
-            raise QueryError(msg) from None
+        with self._given.hiding():
+            try:
+                return kind(given)
+            except self.library.KafkaException as error:
+                msg = f"settings that a Kafka client does not take: {self._words(error.args[0])}"
+                raise QueryError(msg) from None
 
     # --- what goes wrong -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def in_words(self) -> Iterator[None]:
         self._said = None
-        try:
-            yield
-        except self.library.KafkaException as error:
-            raise self._told(error.args[0]) from None
+        with self._given.hiding():
+            try:
+                yield
+            except self.library.KafkaException as error:
+                raise self._told(error.args[0]) from None
 
     def _told(self, error: Any) -> Exception:
         name, text = error.name(), self._words(error)
@@ -170,7 +174,7 @@ class Cluster:
         return self.without_secrets(f"{error.name()}: {error.str()}")
 
     def without_secrets(self, text: str) -> str:
-        return printable(without(self._secrets, text))
+        return printable(self._given.without_secrets(text))
 
     def __str__(self) -> str:
         return f"Kafka at {self.servers}"
@@ -197,11 +201,14 @@ def _servers(servers: str | Sequence[str]) -> str:
 
 
 def _checked(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Refuses what headrace sets itself; values are shown nowhere."""
+    """Refuses what headrace sets itself; no error here shows a value."""
     found = dict(settings or {})
     for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, str | int | float):
-            msg = f"settings takes names and texts or numbers, as librdkafka does; {name!r} is {type(value).__name__}"
+        if not isinstance(name, str) or not isinstance(value, str | int | float | Secret):
+            msg = (
+                f"settings takes names and texts or numbers, as librdkafka does, or hr.secret(...); {name!r} is"
+                f" {type(value).__name__}"
+            )
             raise QueryTypeError(msg)
         if name in OWN:
             msg = f"settings: {name!r} is headrace's own, so that every result is there exactly once; leave it out"

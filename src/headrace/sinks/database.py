@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.paths import given_path
+from headrace.secrets import Secret
 from headrace.sinks.base import Delivery
 from headrace.sinks.databases.base import TABLE, Column, Database, Session, Table, listed, quoted, wanted_types
 from headrace.sinks.databases.duck import Duck
@@ -192,10 +193,12 @@ class DatabaseTable(Noting):
 
     def __repr__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
-        return f"database({str(self.database)!r}, {str(self.table)!r}{key})"
+        return f"database({self.database.shown!r}, {str(self.table)!r}{key})"
 
 
-def database_table(url: str, table: str, key: Sequence[str] | None, ordered: bool, seconds: float) -> DatabaseTable:
+def database_table(
+    url: str | Secret, table: str, key: Sequence[str] | None, ordered: bool, seconds: float
+) -> DatabaseTable:
     if isinstance(key, str):
         raise QueryTypeError(f"key takes a list of columns, such as [{key!r}]; found {key!r}")
     if key is not None and not key:
@@ -206,13 +209,18 @@ def database_table(url: str, table: str, key: Sequence[str] | None, ordered: boo
     return DatabaseTable(_database(url), _table(table), key or (), ordered, seconds)
 
 
-def _database(url: str) -> Database:
+def _database(given: str | Secret) -> Database:
+    """The database of a URL; one that is secret is shown as such."""
+    url, shown = (given.value, given) if isinstance(given, Secret) else (given, None)
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:  # what was given may hold a password
-        raise QueryTypeError(f"database takes the URL of a database as text, such as {SCHEMES}")
+        raise QueryTypeError(
+            f"database takes the URL of a database as text or as hr.secret(...), such as {SCHEMES}"
+            + (f"; {shown} holds no such URL" if shown else "")
+        )
     scheme, rest = found.groups()
     if scheme in ("postgresql", "postgres"):
-        return Postgres(url)
+        return Postgres(url, shown)
     if scheme not in _FILES:
         raise QueryError(f"database does not know the scheme {scheme!r}; such as {SCHEMES}")
     if not rest.startswith("/") or not rest[1:]:
@@ -225,8 +233,8 @@ def _database(url: str) -> Database:
         )
     path = given_path(rest[1:], "the database").absolute()
     if not path.parent.is_dir() or path.is_dir():
-        raise QueryError(f"the database cannot be at {str(path)!r}: there is no such folder, or it is one")
-    return _FILES[scheme](Path(path))
+        raise QueryError(f"the database cannot be at {shown or repr(str(path))}: there is no such folder, or it is one")
+    return _FILES[scheme](Path(path), shown)
 
 
 def _table(name: str) -> Table:

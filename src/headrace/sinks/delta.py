@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
+from headrace.secrets import Sealed
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
 from headrace.sinks.marks import mark_of, other_results
 from headrace.sinks.naming import label
-from headrace.sinks.secrets import hidden_in, without
 from headrace.sinks.waiting import Away
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
@@ -33,12 +33,13 @@ LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
 class DeltaTable(Lake):
     """The sink."""
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None, ordered: bool, seconds: float) -> None:
+    def __init__(self, uri: str, options: Mapping[str, Any] | None, ordered: bool, seconds: float) -> None:
         self._library = library("deltalake", "delta", "hr.sinks.delta")
         self._errors = library("deltalake.exceptions", "delta", "hr.sinks.delta")
-        self.uri, self.ordered = uri, ordered
-        self._options, self._secrets = dict(options or {}), hidden_in(options or {})
-        super().__init__(f"the Delta table {uri}", seconds)
+        self.ordered = ordered
+        self._given = Sealed({"table_uri": uri, "storage_options": dict(options or {}) or None}).open()
+        self.uri = str(self._given.shown["table_uri"])
+        super().__init__(f"the Delta table {self.uri}", seconds)
 
     def _deliver(self, delivery: Delivery) -> None:
         table, schema = self._prepare(delivery.table.schema)
@@ -74,8 +75,7 @@ class DeltaTable(Lake):
                 table = self._open()
             except self._errors.TableNotFoundError:
                 self._may_make()
-                given = self._options or None
-                table = self._library.DeltaTable.create(self.uri, wanted, mode="ignore", storage_options=given)
+                table = self._library.DeltaTable.create(**self._given.opened, schema=wanted, mode="ignore")
             found = pa.schema(table.schema().to_arrow())
         demand_fitting(wanted, found, self.place)
         self._was_there = True
@@ -84,22 +84,21 @@ class DeltaTable(Lake):
     def _open(self) -> Any:
         """Read the log from its last checkpoint. An update of a table that is known would lay the log of another table, which
         was made in its place, over the old one."""
-        return self._library.DeltaTable(self.uri, storage_options=self._options or None)
+        return self._library.DeltaTable(**self._given.opened)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except (SinkError, QueryError):
-            raise
-        except Exception as error:
-            text = without(
-                self._secrets, f"{type(error).__name__}: {' '.join(str(error).partition('   0: <unknown>')[0].split())}"
-            )
-            passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or OF_A_STORE.search(text)
-            if passing:  # a disk, a network or another writer
-                raise Away(text) from None
-            raise self._refused(text) from None
+        with self._given.hiding():
+            try:
+                yield
+            except (SinkError, QueryError):
+                raise
+            except Exception as error:
+                text = f"{type(error).__name__}: {' '.join(str(error).partition('   0: <unknown>')[0].split())}"
+                passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or OF_A_STORE.search(text)
+                if passing:  # a disk, a network or another writer
+                    raise Away(text) from None
+                raise self._refused(text) from None
 
     def close(self) -> None:
         """Nothing stays open between two deliveries."""

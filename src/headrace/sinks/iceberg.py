@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
+from headrace.secrets import Sealed
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
 from headrace.sinks.marks import epoch_in, mark_of, other_results
-from headrace.sinks.secrets import hidden_in, without
 from headrace.sinks.waiting import Away
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
@@ -34,8 +34,8 @@ class IcebergTable(Lake):
         self._errors = library("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
         self._load = library("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
         self._updates = library("pyiceberg.table.update", "iceberg", "hr.sinks.iceberg")
-        self.table, self.ordered, self._given = table, ordered, catalog
-        self._secrets = hidden_in(catalog) if isinstance(catalog, Mapping) else []
+        self.table, self.ordered = table, ordered
+        self._given = Sealed(dict(catalog) if isinstance(catalog, Mapping) else catalog).open()
         super().__init__(f"the Iceberg table {table}", seconds)
         self._catalog: Any = None
 
@@ -82,22 +82,23 @@ class IcebergTable(Lake):
         return self._catalog
 
     def _opened(self) -> Any:
-        given = self._given
-        if isinstance(given, Mapping):
+        given = self._given.opened
+        if isinstance(given, dict):
             return self._load(**{"name": "default", **given})  # a catalog in SQL tells its tables apart by its name
         return self._load(given) if given is None or isinstance(given, str) else given
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except HeadraceError:
-            raise
-        except Exception as error:
-            text = without(self._secrets, f"{type(error).__name__}: {error}")
-            if self._may_pass(error):
-                raise Away(text) from None
-            raise self._refused(text) from None
+        with self._given.hiding(), Sealed(getattr(self._catalog, "properties", None)).hiding():
+            try:
+                yield
+            except HeadraceError:
+                raise
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                if self._may_pass(error):
+                    raise Away(text) from None
+                raise self._refused(text) from None
 
     def _may_pass(self, error: Exception) -> bool:
         """Another writer, a catalog or a store that is away; a connection's errors are the operating system's."""
@@ -111,7 +112,7 @@ class IcebergTable(Lake):
     def close(self) -> None:
         """A catalog that was opened here is closed here."""
         catalog, self._catalog = self._catalog, None
-        if catalog is not None and catalog is not self._given:
+        if catalog is not None and catalog is not self._given.opened:
             catalog.close()
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.errors import QueryTypeError, SinkError
+from headrace.secrets import Secret
 
 Rows = list[tuple[Any, ...]]
 
@@ -51,6 +52,7 @@ class Session(Protocol):
 
 class Database(Protocol):
     name: str  # for people
+    shown: str | Secret  # the URL without secrets
 
     def type_of(self, kind: pa.DataType) -> str | None:
         """The type that holds every value of this kind exactly; "": of any; None: there is none."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import TABLE, Column, Rows, Table, insertion, listed, refused, upsert
 from headrace.sinks.waiting import Away
 
@@ -42,8 +43,10 @@ WIDER = {
 class Duck:
     name = "DuckDB"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shown: Secret | None = None) -> None:
         self.path = path
+        self.shown: str | Secret = shown or f"duckdb:///{path}"
+        self._hidden = Sealed(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
         return _type_of(kind)
@@ -65,19 +68,19 @@ class Duck:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except duckdb.Error as error:
-            text = f"{self.path}: {error}"
-            if isinstance(error, AWAY) and NO_DATABASE not in text:
-                raise Away(text) from None
-            raise refused(self.path, str(error)) from None
+        with self._hidden.hiding():
+            try:
+                yield
+            except duckdb.Error as error:
+                if isinstance(error, AWAY) and NO_DATABASE not in str(error):
+                    raise Away(f"{self}: {error}") from None
+                raise refused(self, str(error)) from None
 
     def close(self) -> None:
         pass
 
     def __str__(self) -> str:
-        return f"duckdb:///{self.path}"
+        return str(self.shown)
 
 
 @functools.cache

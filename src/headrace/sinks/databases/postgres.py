@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.addresses import address
 from headrace.sinks.databases.base import (
     TABLE,
@@ -29,7 +30,6 @@ from headrace.sinks.databases.base import (
     upsert,
 )
 from headrace.sinks.extras import library
-from headrace.sinks.secrets import longest_first, without
 from headrace.sinks.waiting import Away
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
@@ -88,11 +88,12 @@ _VARYING = re.compile(r"character varying\(\d+\)")
 class Postgres:
     name = "PostgreSQL"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shown: Secret | None = None) -> None:
         self._driver = library("adbc_driver_postgresql.dbapi", "postgres", "hr.sinks.database('postgresql://...')")
         found = address(url)
-        self._url, self._shown = found.with_parameters(WITHOUT_END), found.shown
-        self._secrets = longest_first(found.secrets)
+        self._url = found.with_parameters(WITHOUT_END)
+        self.shown: str | Secret = shown or found.shown
+        self._hidden = Sealed(None, found.secrets)
         self._connection: Any = None
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -126,18 +127,17 @@ class Postgres:
     @contextmanager
     def _in_words(self) -> Iterator[None]:
         """Whatever goes wrong ends the transaction; the connection stays only if it still answers."""
-        try:
-            yield
-        except self._driver.Error as error:
-            answers = self._rolled_back()
-            text = without(self._secrets, " ".join(str(error).split()))
-            error.args, error.details = (text,), []  # it stays reachable as the context of the one that is raised
-            if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                raise Away(f"{self._shown}: {text}") from None
-            raise refused(self._shown, text) from None
-        except BaseException:
-            self._rolled_back()
-            raise
+        with self._hidden.hiding():
+            try:
+                yield
+            except self._driver.Error as error:
+                answers, text = self._rolled_back(), " ".join(str(error).split())
+                if not answers or AWAY.fullmatch(error.sqlstate or ""):
+                    raise Away(f"{self.shown}: {text}") from None
+                raise refused(self.shown, text) from None
+            except BaseException:
+                self._rolled_back()
+                raise
 
     def _rolled_back(self) -> bool:
         """Whether the server has answered."""
@@ -161,10 +161,10 @@ class Postgres:
                 connection.close()
 
     def __str__(self) -> str:
-        return self._shown
+        return str(self.shown)
 
     def __repr__(self) -> str:
-        return f"Postgres({self._shown!r})"
+        return f"Postgres({self.shown!r})"
 
 
 class _Held(NamedTuple):

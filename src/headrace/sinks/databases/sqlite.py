@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
+from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import Column, Rows, Table, altered, insertion, quoted, refused, upsert
 from headrace.sinks.waiting import Away
 
@@ -29,8 +30,10 @@ AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sql
 class Sqlite:
     name = "SQLite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shown: Secret | None = None) -> None:
         self.path = path
+        self.shown: str | Secret = shown or f"sqlite:///{path}"
+        self._hidden = Sealed(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
         t = pa.types
@@ -70,18 +73,19 @@ class Sqlite:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in AWAY:
-                raise Away(f"{self.path}: {error}") from None
-            raise refused(self.path, str(error)) from None
+        with self._hidden.hiding():
+            try:
+                yield
+            except sqlite3.Error as error:
+                if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in AWAY:
+                    raise Away(f"{self}: {error}") from None
+                raise refused(self, str(error)) from None
 
     def close(self) -> None:
         pass
 
     def __str__(self) -> str:
-        return f"sqlite:///{self.path}"
+        return str(self.shown)
 
 
 class _Session:

@@ -1,4 +1,4 @@
-"""The broker, asked: which partitions there are, where they begin and end. Nobody is told a secret.
+"""The broker, asked: which partitions there are, where they begin and end. No error holds a secret.
 
 Offsets are those of the last stable one: what lies before it is committed or aborted for good, so a range that ends there
 holds the same messages whenever it is read.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
 from headrace.extras import library
 from headrace.moments import micros
+from headrace.secrets import Sealed
 
 ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
@@ -51,12 +53,16 @@ class Place(NamedTuple):
         return Place(topic, int(number))
 
 
-@dataclass(frozen=True)
 class Servers:
-    """Where brokers are, and how they are spoken to. `settings` may be secret: they are in no text."""
+    """Where brokers are, and the settings of clients, which may hold secrets. Tasks get them with the values of secrets."""
 
-    servers: str
-    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    def __init__(self, servers: str, settings: Mapping[str, Any] | None = None) -> None:
+        self._given = Sealed({**(settings or {}), "bootstrap.servers": servers}).open()
+
+    @property
+    def shown(self) -> str:
+        """The addresses of the brokers, for people."""
+        return str(self._given.shown["bootstrap.servers"])
 
     def admin(self, hear: Callable[[Any], None]) -> Any:
         """For questions; what goes wrong meanwhile is told to `hear`."""
@@ -82,22 +88,26 @@ class Servers:
         )
 
     def _made(self, settings: dict[str, Any]) -> Any:
-        try:
-            return confluent().Consumer(settings)
-        except (TypeError, ValueError, confluent().KafkaException) as error:
-            msg = f"the settings for Kafka cannot be used: {self.words(_reason(error))}"
-            raise SourceError(msg) from None
+        with self.hiding():
+            try:
+                return confluent().Consumer(settings)
+            except (TypeError, ValueError, confluent().KafkaException) as error:
+                raise SourceError(f"the settings for Kafka cannot be used: {_reason(error)}") from None
 
     def _common(self) -> dict[str, Any]:
         quiet = {"log_level": 0, "error_cb": _say_nothing, "reconnect.backoff.max.ms": 1_000}
-        return {**quiet, **self.settings, "bootstrap.servers": self.servers}
+        return {**quiet, **self._given.opened}
 
     def words(self, error: object) -> str:
-        """Of an error, without anything that was set."""
-        text = str(error)
-        for value in sorted(map(str, self.settings.values()), key=len, reverse=True):
-            text = text.replace(value, "***") if len(value) > 3 else text
-        return text
+        """Return the text of an error without secrets."""
+        return self._given.without_secrets(str(error))
+
+    def hiding(self) -> AbstractContextManager[None]:
+        """Errors that leave this hold no secret, nor does any error that led to them."""
+        return self._given.hiding()
+
+    def __repr__(self) -> str:
+        return f"Servers({self.shown!r})"
 
 
 def _say_nothing(error: object) -> None:
@@ -160,12 +170,13 @@ class Client:
 
     def _topic(self, name: str, future: Any) -> Topic | None:
         unknown = confluent().KafkaError.UNKNOWN_TOPIC_OR_PART
-        try:
-            found = future.result(2 * ASKED)
-        except Exception as error:
-            if _code(error) == unknown:
-                return None
-            raise self._told(error, f"topic {name!r}") from None
+        with self.servers.hiding():
+            try:
+                found = future.result(2 * ASKED)
+            except Exception as error:
+                if _code(error) == unknown:
+                    return None
+                raise self._told(error, f"topic {name!r}") from None
         return Topic(str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
@@ -198,20 +209,22 @@ class Client:
         found = {}
         for at, future in futures.items():
             place = Place(at.topic, at.partition)
-            try:
-                found[place] = future.result(2 * ASKED).offset
-                self._answered = True
-            except Exception as error:
-                raise self._told(error, f"partition {place.name}") from None
+            with self.servers.hiding():
+                try:
+                    found[place] = future.result(2 * ASKED).offset
+                    self._answered = True
+                except Exception as error:
+                    raise self._told(error, f"partition {place.name}") from None
         return found
 
     def _asked(self, question: str, *about: Any, **how: Any) -> Any:
-        try:
-            if self._admin is None:
-                self._admin = self.servers.admin(self._hear)
-            return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
-        except confluent().KafkaException as error:
-            raise self._told(error, "the brokers") from None
+        with self.servers.hiding():
+            try:
+                if self._admin is None:
+                    self._admin = self.servers.admin(self._hear)
+                return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
+            except confluent().KafkaException as error:
+                raise self._told(error, "the brokers") from None
 
     def _told(self, error: Exception, what: str) -> SourceError:
         """An answer that will not change is an error; for any other there is a later."""
@@ -223,8 +236,8 @@ class Client:
             inner, name = self._refusal, self._refusal.name()
         words = self.servers.words(inner.str() if hasattr(inner, "str") else inner)
         if _is_refusal(name):
-            return SourceError(f"Kafka at {self.servers.servers} refuses {what}: {words}; correct servers or settings")
-        return SourceAway(f"Kafka at {self.servers.servers} gives no answer about {what}: {words}")
+            return SourceError(f"Kafka at {self.servers.shown} refuses {what}: {words}; correct servers or settings")
+        return SourceAway(f"Kafka at {self.servers.shown} gives no answer about {what}: {words}")
 
 
 def _is_refusal(name: str) -> bool:

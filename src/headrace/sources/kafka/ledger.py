@@ -153,7 +153,7 @@ class Ledger:
         for name in self._topics:
             topic, known = topics[name], self._ids.get(name)
             if topic is None:
-                raise SourceError(_gone(name) if known else _missing(name, self._client.servers.servers))
+                raise SourceError(_gone(name) if known else _missing(name, self._client.servers.shown))
             if known not in (None, topic.id):
                 raise SourceError(_made_again(name))
         met = {name: topic for name, topic in topics.items() if topic is not None}

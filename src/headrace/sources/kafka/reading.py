@@ -200,10 +200,11 @@ class KafkaReader:
 
     def _some(self, consumer: Any, count: int, open_: Mapping[Place, _Reading]) -> Iterator[tuple[Place, list[Any]]]:
         """Messages that have come, by partition."""
-        try:
-            found: list[Any] = consumer.consume(count, GLANCE)
-        except confluent().KafkaException as error:
-            raise SourceError(f"Kafka cannot be read: {self.servers.words(error)}") from None
+        with self.servers.hiding():
+            try:
+                found: list[Any] = consumer.consume(count, GLANCE)
+            except confluent().KafkaException as error:
+                raise SourceError(f"Kafka cannot be read: {error}") from None
         if any(map(_ERROR, found)):
             for message in found:
                 if message.error() is not None:

@@ -1,0 +1,320 @@
+"""Secrets: which values no text and no file may show, and values that are read from the environment where they are needed.
+
+One vocabulary serves sinks, sources and the settings of processors. A value counts as secret
+
+- if it is a `Secret`, whatever its name is;
+- if a name on the way to it is one for secrets, such as `password`, `sasl.password`, `apiKey` or `Authorization`, however deep
+  it is nested in dicts and lists;
+- if it is text in the shape of a secret: a URL with a login, `password=...` in a URL or a connection string, a header such as
+  `Bearer ...`, a private key, a token of a well-known kind.
+
+Invariant: what is shown is never derived from a secret, not even a digest, because a short secret can be guessed from its
+digest. A value that is taken for a secret by mistake is used like any other; only its changes are not noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Self
+from urllib.parse import quote, unquote, unquote_plus
+
+from headrace.errors import MissingSecret, QueryTypeError
+
+HIDDEN = "***"
+SHORT = 4  # characters: a shorter secret is removed from a text only where it stands alone
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REPR = re.compile(r"secret\('[A-Za-z_][A-Za-z0-9_]*'\)")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_NAMES = re.compile(  # in names as words in lower case with _ between them
+    r"passw[a-z]*|passphrases?|passcodes?|[a-z]*secret[a-z]*|[a-z]*credentials?"
+    r"|(?:token|pwd|authorization|signature|cookie|webhook|assertion)s?(?=_|$)"
+    r"|(?:^|_)(?:bearer|creds?|hmac|jaas|jwts?|pem|sas|sig|sasl_config|oauthbearer_config)(?=_|$)"
+    r"|(?:^|_)(?:auth|pass|pw)$"
+    r"|(?:access|account|api|app|application|auth|customer|encryption|license|master|private|shared|signing|ssh|storage"
+    r"|subscription)_?keys?(?=_|$)"
+)
+_PAIR = re.compile(r"""([\w.%+-]+)["']?(?:=|\s*:\s*)""")  # a name and what separates it from its value
+_SHAPES = (
+    re.compile(r"[a-z][a-z0-9+.-]*://(\S*)@", re.IGNORECASE),  # up to the last @: a password may hold any character
+    re.compile(r"\b(?:bearer|basic)\s+([\w.~+/=-]{4,})", re.IGNORECASE),
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*)", re.DOTALL),
+    re.compile(r"\b((?:gh[opsru]_|github_pat_|glpat-|xox[a-z]-|[sr]k[-_]|A[KS]IA|eyJ)[\w.-]{12,})"),
+)
+_SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
+_FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
+_IN_PLACE = re.compile(r"//(?:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@")  # host:port/ is not user:password
+_END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
+
+
+# --- values that are read where they are needed ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that is read from an environment variable of the process that needs it. It is stored and shown by name."""
+
+    name: str
+
+    @property
+    def value(self) -> str:
+        """Return what the variable holds in this process."""
+        found = os.environ.get(self.name)
+        if found:
+            return found
+        place = f"process {os.getpid()} on {socket.gethostname()}"
+        how = "set it there, such as by export, and start again"
+        if _is_worker():
+            place = f"a Python worker of Spark, {place}"
+            how = (
+                "a worker has the environment of its executor, and on one machine that of the driver at the moment when the"
+                f" session was made: set {self.name} before that, or on a cluster by spark.executorEnv.{self.name}"
+            )
+        what = "is not set" if found is None else "is empty"
+        raise MissingSecret(f"{self!r} cannot be read: the environment variable {self.name} {what} in {place}; {how}")
+
+    def __repr__(self) -> str:
+        return f"secret({self.name!r})"
+
+    __str__ = __repr__
+
+
+def secret(name: str) -> Secret:
+    """A value that is read from the environment variable `name` where it is needed, and that is neither stored nor shown.
+
+    Sinks and sources read it in the driver, when they are made; processors where they run, in the executors, before `open`.
+    """
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):  # what was given may be the secret itself
+        raise QueryTypeError(
+            "hr.secret takes the name of an environment variable: letters, digits and _, such as hr.secret('DB_URL');"
+            " found something else, which is not shown because it may be the secret"
+        )
+    return Secret(name)
+
+
+def _is_worker() -> bool:
+    """Whether this process is a Python worker of Spark."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return main is not None and main.name.startswith("pyspark.")
+
+
+def resolved(value: Any) -> Any:
+    """Return a value with what its secrets stand for; the value itself if it holds none."""
+    if isinstance(value, Secret):
+        return value.value
+    if isinstance(value, dict):
+        found: Any = {key: resolved(each) for key, each in value.items()}
+        return found if any(found[key] is not each for key, each in value.items()) else value
+    if isinstance(value, list | tuple | set | frozenset):
+        each = [resolved(item) for item in value]
+        if all(new is old for new, old in zip(each, value, strict=True)):
+            return value
+        return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
+    return value
+
+
+# --- which values are secret ------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=10_000)
+def is_secret_name(name: str, *, of_number: bool = False) -> bool:
+    """Return whether values of this name are secret. A number is one only if the name ends so: `token_limit` is none.
+
+    >>> [is_secret_name(name) for name in ("sasl.password", "apiKey", "Authorization", "tokenizer", "key", "primary_key")]
+    [True, True, True, False, False, False]
+    >>> [is_secret_name(name, of_number=True) for name in ("password", "max_tokens", "token_limit")]
+    [True, False, False]
+    """
+    words = "_".join(_WORDS.findall(name)).lower()
+    found = list(_NAMES.finditer(words))
+    if of_number:
+        return any(match.end() == len(words) for match in found) and not words.endswith("tokens")
+    return bool(found)
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool | Secret):
+        return False
+    return is_secret_name(name, of_number=isinstance(value, int | float))
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return a value, of settings by name as well, without what is secret in it.
+
+    >>> masked({"user": "ann", "kafka": {"sasl.password": "x"}, "url": "https://ann:x@host/?token=y", "key": Secret("KEY")})
+    {'user': 'ann', 'kafka': {'sasl.password': '***'}, 'url': 'https://***@host/?token=***', 'key': secret('KEY')}
+    """
+    if isinstance(value, Mapping):
+        return {key: masked(each, _nearer(name, key)) for key, each in value.items()}
+    if isinstance(value, list | tuple) and _are_pairs(value):
+        return [[key, masked(each, _nearer(name, key))] for key, each in value]
+    if isinstance(value, list | tuple):
+        return [masked(each, name) for each in value]
+    if isinstance(value, set | frozenset):
+        return {masked(each, name) for each in value}
+    if isinstance(value, str) and _REPR.fullmatch(value):
+        return value
+    if _is_secret(name, value):
+        return HIDDEN
+    return _masked_text(value) if isinstance(value, str) else value
+
+
+def _nearer(name: str, key: Any) -> str:
+    """The name that tells whether a value is secret: all that is nested under a secret's name is."""
+    return name if is_secret_name(name) else str(key)
+
+
+def _are_pairs(values: Iterable[Any]) -> bool:
+    """Whether these are settings as a list of names and values."""
+    return all(isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) for each in values)
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Where a text may hold secrets: what follows a secret's name to the end of the text, and whatever has the shape of one."""
+    if _SIGNS.search(text) is None:  # most settings are plain, and there may be very many
+        return []
+    found = [match.span(1) for shape in _SHAPES for match in shape.finditer(text)]
+    named = (match.end() for match in _PAIR.finditer(text) if is_secret_name(unquote_plus(match[1])))
+    start = next(named, len(text))
+    return [(low, high) for low, high in [*found, (start, len(text))] if low < high]
+
+
+def _masked_text(text: str) -> str:
+    shown, at = "", 0
+    for low, high in sorted(_spans(text)):
+        if high > at:
+            shown += text[at:low] + HIDDEN * (low >= at)
+            at = high
+    return shown + text[at:]
+
+
+def without_logins(place: str) -> str:
+    """Return what a source reads without the logins in it; other parts stay, because they tell sources apart.
+
+    >>> without_logins("FileSource[s3a://key:se/cret@bucket/x], hdfs://host:8020/a@b")
+    'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
+    """
+    return _IN_PLACE.sub("//", place)
+
+
+def _texts(value: Any, name: str = "") -> Iterator[str]:
+    """Return the secrets of a value."""
+    if isinstance(value, Secret):
+        value, name = os.environ.get(value.name, ""), "secret"
+    if isinstance(value, Mapping) or (isinstance(value, list | tuple) and _are_pairs(value)):
+        for key, each in value.items() if isinstance(value, Mapping) else value:
+            yield from _texts(each, _nearer(name, key))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from _texts(each, name)
+    else:
+        if _is_secret(name, value):
+            yield value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        if isinstance(value, str):
+            yield from _pieces(value)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Return what may be a secret in a text, in each of the ways in which it may be cut out of it."""
+    for login in (*_SHAPES[0].finditer(text), *_FIRST_LOGIN.finditer(text)):
+        yield login[1].partition(":")[2] or login[1]
+    for low, high in _spans(text):
+        span = text[low:high]
+        yield from (span, _END.split(span)[0])
+        if span[0] in "\"'":
+            yield span[1:].partition(span[0])[0]
+
+
+def spelled(secrets: Iterable[str]) -> list[str]:
+    """Return secrets in every spelling in which a text may hold them, the longest first."""
+    found = set()
+    for each in secrets:
+        lines = [line for line in each.splitlines() if len(line) > 2 * SHORT] if "\n" in each else []
+        for text in (each, unquote(each), each.strip("\"'"), " ".join(each.split()), *lines):
+            found |= {text, quote(text), quote(text, safe=""), repr(text)[1:-1], json.dumps(text)[1:-1]}
+    return sorted(found - {"", HIDDEN}, key=len, reverse=True)
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """Return a text without secrets, which are `spelled`."""
+    for each in secrets:
+        if len(each) < SHORT:
+            text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN, text)
+        else:
+            text = text.replace(each, HIDDEN)
+    return text
+
+
+# --- settings with secrets in them --------------------------------------------------------------------------------------------
+
+
+class Sealed:
+    """Settings of a sink, a source or a processor: for use, and for texts without their secrets.
+
+    more: secrets beside those that the settings are known to hold.
+    """
+
+    def __init__(self, given: Any, more: Iterable[str] = ()) -> None:
+        self._given, self._more = given, list(more)
+
+    @cached_property
+    def opened(self) -> Any:
+        """The settings with the values of their secrets, which are also known where the environment is another."""
+        self._more += _texts(self._given)
+        return resolved(self._given)
+
+    def open(self) -> Self:
+        """Read the secrets now, so that one that is missing is an error now."""
+        self.opened  # noqa: B018
+        return self
+
+    @property
+    def shown(self) -> Any:
+        """The settings without secrets."""
+        return masked(self._given)
+
+    def without_secrets(self, text: str) -> str:
+        return without(self._secrets, text)
+
+    @property
+    def _secrets(self) -> list[str]:
+        return spelled([*_texts(self._given), *self._more])
+
+    @contextmanager
+    def hiding(self) -> Iterator[None]:
+        """Errors that leave this hold no secret, nor does any error that led to them."""
+        try:
+            yield
+        except Exception as error:
+            secrets = self._secrets
+            error.args = tuple(without(secrets, each) if isinstance(each, str) else each for each in error.args)
+            was_raised_from_none = error.__suppress_context__ and error.__cause__ is None
+            if was_raised_from_none or any(without(secrets, text) != text for text in map(_told, _chain(error))):
+                error.__cause__ = error.__context__ = None
+            raise
+
+    def __repr__(self) -> str:
+        return f"Sealed({self.shown!r})"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The errors that led to an error, and those that led to them."""
+    waiting, seen = [error.__cause__, error.__context__], {id(error)}
+    while waiting:
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            waiting += [each.__cause__, each.__context__]
+
+
+def _told(error: BaseException) -> str:
+    return f"{error} {error!r} {error.__dict__}"
