@@ -264,6 +264,10 @@ class Meanings:
     def _edge(self, edge: Json, found: dict[str, str], code: Mapping[str, str]) -> str:
         return _canonical([self._digest_of(edge["from"], found, code), edge.get("output", 0), *self._carried(edge)])
 
+    def edge_meaning(self, edge: Json, *, coded: bool = False) -> str:
+        """What comes along an edge, by what its producer means."""
+        return self._edge(edge, {}, self._code if coded else {})
+
     def _carried(self, edge: Json) -> list[Any]:
         left_out = {"words", "name", *self._ignored}
         steps = [{k: v for k, v in _unloaded_step(step).items() if k not in left_out} for step in edge["steps"]]
