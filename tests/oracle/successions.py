@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,8 +40,26 @@ SLOTS = (1, 2, 3)
 Epochs = list[dict[str, pa.Table]]
 BASES = ("time_join", "outer_join", "time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
 BASES += ("distinct", "distinct", "asof", "apply", "later", "later", "union", "count_join", "each")
-BEHIND = ("time_aggregate", "time_aggregate", "time_aggregate", "distinct", "time_join", "outer_join", "session_aggregate")
-FRONT = ("distinct", "asof", "count_aggregate", "session_aggregate", "time_join", "outer_join", "apply", "later", "count_join")
+BEHIND = (
+    "time_aggregate",
+    "time_aggregate",
+    "time_aggregate",
+    "distinct",
+    "time_join",
+    "outer_join",
+    "session_aggregate",
+)
+FRONT = (
+    "distinct",
+    "asof",
+    "count_aggregate",
+    "session_aggregate",
+    "time_join",
+    "outer_join",
+    "apply",
+    "later",
+    "count_join",
+)
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,11 @@ may be half filled.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from headrace.engine import incomplete, twins
-from headrace.operators.apply import ApplyOperator
-from headrace.operators.distinct import DistinctOperator
-
-from .mixing import operators_of
-from .successions import Succession, make_succession, trouble
+from .successions import make_succession, trouble
 
 TRIED = 40  # in make test
 LONG = 300

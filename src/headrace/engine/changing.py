@@ -23,6 +23,7 @@ from headrace.engine.incomplete import Begun as Incomplete
 from headrace.engine.incomplete import begun_in
 from headrace.engine.lying import known
 from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
+from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
 from headrace.engine.twins import Pairs
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
@@ -367,6 +368,7 @@ def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool
     last = store.last
     if last is None:
         return Begun(list(roots), {**described(roots, ordered, order), "changes": []})
+    last = with_tables_as_in(last, roots)
     over, said = as_begun(roots, last.query["operators"])
     new = described(over, ordered, order)
     found = held_against(store, last, over, ordered, new)
@@ -384,14 +386,18 @@ def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, 
     """What a manifest says of a query; held: columns that the state of its operators has already."""
     graph = json.loads(json.dumps(nodes.fingerprint(roots, ordered, order)))
     holding = compile_query(roots, ordered, held=held) if held else None
-    return section(compile_query(roots, ordered), graph, holding)
+    places = unnamed_places(roots)
+    return {**section(compile_query(roots, ordered), graph, holding), **({"places": places} if places else {})}
 
 
 def held_against(
     store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
 ) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
-    same, code = last.query["operators"] == new["operators"], identity.code_of(compile_query(roots, ordered))
+    same = last.query["operators"] == new["operators"]
+    if same and "means" in last.query:  # tables without a name may have changed places
+        same = joined_tables(last.query) == joined_tables(new)
+    code = identity.code_of(compile_query(roots, ordered))
     if same:  # whatever another version made of it
         found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
         if "means" in last.query and any(last.versions.get(name, text) != text for name, text in code.items()):

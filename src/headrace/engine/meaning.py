@@ -33,6 +33,7 @@ Json = dict[str, Any]
 PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on
 NOT_MEANT = ("body", "inputs", "schema", *PLACES)
 LATER = ("computed", "types")  # that manifests of earlier versions do not have
+OF_TABLE = " of table "  # in what a column is
 _LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
 
 
@@ -84,7 +85,7 @@ def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
         if isinstance(step, p.TableStep):
             side, of = next(((side, of) for out, side, of in step.columns if out.lower() == name), ("l", name))
             if side == "r":
-                return f"{of} of table {step.table}"
+                return f"{of}{OF_TABLE}{step.table}"
             name = of.lower()
         elif isinstance(step, p.MapStep) and name != TS:
             sql = next((sql for out, sql in step.columns if out.lower() == name), "")
@@ -182,6 +183,7 @@ def check(query: Any) -> None:
     for part in ("grouped", "held"):
         _LAID(query.get(part, {}), f"query.{part}")
     form.each(form.optional(form.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
+    form.each(form.text)(query.get("places", {}), "query.places")
     if "means" not in query:
         return
     found = form.having(**_SECTION)(query, "query")

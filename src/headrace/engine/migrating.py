@@ -27,6 +27,7 @@ from headrace.engine.changing import Comparison
 from headrace.engine.incomplete import Begun, begun_in, in_words, shown
 from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
+from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.moments import FOREVER, NEVER
 from headrace.query import nodes
@@ -83,6 +84,7 @@ def _carried_over(
             f"the results of epoch {last.number} may not have reached their sinks, since the run did not end in order; start it"
             " once more with the query as it was, which delivers them, and stop it; then migrate"
         )
+    last = with_tables_as_in(last, roots)
     over, said = as_begun(roots, last.query["operators"])
     new = changing.described(over, ordered, order)
     found = changing.held_against(store, last, over, ordered, new)

@@ -106,7 +106,9 @@ class Progress:
     incomplete: dict[str, str | None] = field(
         default_factory=dict
     )  # results that lack what was before their operators were added: from when on they will not; None: no time says so
-    withheld: dict[str, int] = field(default_factory=dict)  # windows that an added aggregate did not put out, by operator
+    withheld: dict[str, int] = field(
+        default_factory=dict
+    )  # windows that an added aggregate did not put out, by operator
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
