@@ -306,7 +306,7 @@ class _Play:
 
 
 def is_windows(node: nodes.Node) -> bool:
-    """Whether all that a node emits are windows of time, perhaps changed by stateless steps."""
+    """Whether all that a node emits are windows of time or sessions, perhaps changed by stateless steps."""
     if isinstance(node, nodes.Map | nodes.Filter | nodes.Case | nodes.Union):
         return all(is_windows(each) for each in node.inputs)
-    return isinstance(node, nodes.TimeAggregate)
+    return isinstance(node, nodes.TimeAggregate | nodes.SessionAggregate)

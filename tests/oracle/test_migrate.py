@@ -95,7 +95,7 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
     assert list(done.lines) == [
         "kept: aggregate-1",
-        "added: aggregate-2: begins empty",
+        f"added: aggregate-2: begins empty; windows that began before {_later(began, 1)} are not put out",
         f"added: aggregate-3: begins empty; windows that began before {began} are not put out",
         "source s: lateness was 5000000, is 1000000: while state goes on it can only become longer",
         "result-1 is new",
@@ -258,6 +258,23 @@ def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp
     assert wanted.num_rows or begins is None
     assert difference(wanted, run.results("result-1")) is None
     assert sum(run.driver.progress.withheld.values()), "windows began before that time, and are counted"
+
+
+def test_no_session_is_half_filled_and_those_that_are_withheld_are_counted(tmp_path: Path) -> None:
+    def query() -> list[Stream]:
+        s = stream()
+        return [counted(s), s.aggregate(by=["n"], session="0.5 seconds", x="sum(n)")]
+
+    run_on(LocalRun(query()[0], tmp_path / "old" / "state"), [0, 1])
+    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    assert done.complete == {"result-1": None}, "a session may go on for any time"
+    run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
+    run_on(run, [2, 3], end=True)
+    begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"]) + SECOND // 2
+    whole, found = emitted(query()[1], 0, None), run.results("result-1")
+    wanted = whole.filter(pc.greater_equal(whole["window_start"], as_datetime(begins)))
+    assert wanted.num_rows and difference(wanted, found) is None
+    assert run.driver.progress.withheld["aggregate-2"] > 0
 
 
 class Later(hr.Processor):

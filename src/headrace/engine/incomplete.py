@@ -7,8 +7,8 @@ An operator that is added begins empty. Its results are complete from T plus the
 any amount of time, no time is known, neither for it nor for what is downstream. An operator that is kept emitted a part of its
 results before: an operator that is added downstream of it gets all of those that are later than these.
 
-Invariant: an added aggregate over time windows emits no window half filled: windows that began before T are withheld, and
-all windows if no time is known. An entry stays in the manifests until the watermark has passed the time from which on
+Invariant: an added aggregate over time windows or sessions emits no window half filled: windows that began before T (sessions:
+before T plus the gap) are withheld, and all windows if no time is known. An entry stays in the manifests until the watermark has passed the time from which on
 results are complete.
 """
 
@@ -95,7 +95,7 @@ def still(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, Clock]) -> Be
 
 
 def since(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
-    """The plan, whose aggregates over time windows know from when on all of their input comes."""
+    """The plan, whose aggregates know from when on all of their input comes."""
     times = {name: FOREVER if time is None else time for name, time in begun.items()}
     operators = (o.since(times[o.name]) if o.name in times else o for o in plan.operators)
     return replace(plan, operators=tuple(operators)) if begun else plan

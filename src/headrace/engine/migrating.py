@@ -164,13 +164,13 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meaning
 
 def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
     """Say which windows an added aggregate does not put out."""
-    for operator in plan.operators:
-        if operator.name in begun.keys() & found.added.keys() and operator.since(FOREVER) is not operator:
-            found.added[operator.name] += f"; {_withheld(begun[operator.name])}"
+    for operator in incomplete.since(plan, begun).operators:
+        if operator.name in found.added and operator.begins is not None:
+            found.added[operator.name] += f"; {_withheld(operator.begins)}"
 
 
-def _withheld(time: int | None) -> str:
-    if time is not None:
+def _withheld(time: int) -> str:
+    if time < FOREVER:
         return f"windows that began before {shown(time)} are not put out"
     return "no window is put out, since no time is known from which on all of its input comes"
 

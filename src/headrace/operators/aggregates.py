@@ -30,22 +30,35 @@ class GroupedOperator(Keyed):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(GroupedOperator, Appended):
+class WithholdingOperator(GroupedOperator):
+    """Windows that have a beginning: those that began too early to have all of their input are counted, and not emitted."""
+
+    whole_from: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
+
+    def since(self, time: int) -> Self:
+        return replace(self, whole_from=time)
+
+    @property
+    def begins(self) -> int | None:
+        return self.whole_from
+
+    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
+        return {WITHHELD: withheld} if withheld else {}
+
+
+@dataclass(frozen=True)
+class WindowAggregate(WithholdingOperator, Appended):
     """Over time windows [k*every, k*every + window)."""
 
     window: int
     every: int
-    begins: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
-
-    def since(self, time: int) -> Self:
-        return replace(self, begins=time)
 
     @abstractmethod
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
         """The results of the windows that close between two watermarks; held: the state that they can need."""
 
     def run(self, slot: Slot) -> Results:
-        """Windows that began before all of the input came are counted, and not put out."""
         if (held := open_windows(slot)) is None:
             return
         before, after = slot.before[0], slot.after[0]
@@ -53,10 +66,6 @@ class WindowAggregate(GroupedOperator, Appended):
             slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
             before = last
         yield 0, self.close(held, before, after)
-
-    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
-        return {WITHHELD: withheld} if withheld else {}
 
     @property
     def arranged(self) -> Arranged:

@@ -236,6 +236,11 @@ class Operator(ABC):
         return self
 
     @property
+    def begins(self) -> int | None:
+        """Windows that began before this time are withheld; None: none are."""
+        return None
+
+    @property
     def beside(self) -> str:
         """An operator in whose slots it can run whenever all of each of its groups is in one; none: by itself."""
         return ""
