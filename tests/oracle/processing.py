@@ -223,3 +223,14 @@ def _hashable(key: Any) -> Any:
 
 
 SINGLE = (Counter, Sessions, Matcher, Silent, Together)
+
+
+class Later(Keyed):
+    """Every tuple again, some seconds after it: a result may have any time that is not before its cause."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.out(cause=TS_TYPE)
+
+    def process(self, tuples: pa.Table, state: Any) -> pa.Table:
+        return table_of(self.schema, [(ts + 7 * SECOND, key, ts) for ts, key, _ in self.given(tuples)])

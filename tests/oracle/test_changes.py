@@ -189,6 +189,22 @@ def test_results_may_change_places_and_so_the_names_of_operators(tmp_path: Path)
         assert wanted.num_rows and difference(wanted, since(run, 2, f"result-{place}")) is None, state
 
 
+def test_twins_that_hold_different_columns_may_change_places(tmp_path: Path) -> None:
+    """Two joins of one meaning: what each holds is what its result reads."""
+
+    def both(*columns: str) -> list[Stream]:
+        s = stream()
+        joins = [s.join(s.filter("n < 4"), on="l.user = r.user", last=(3, 5)) for _ in columns]
+        return [join.map(x=column) for join, column in zip(joins, columns, strict=True)]
+
+    run_on(LocalRun(both("l_kind", "r_n", "l_user"), tmp_path), [0, 1])
+    order = ("r_n", "l_user", "l_kind")
+    run = LocalRun(both(*order), tmp_path, slots=2)
+    run_on(run, [2, 3], end=True)
+    for place, query in enumerate(both(*order)):
+        assert difference(emitted(query, 2, None), since(run, 2, f"result-{place}")) is None
+
+
 def test_a_result_may_be_added_behind_state_that_is_there_and_another_left_out(tmp_path: Path) -> None:
     def both(*tails: str) -> list[Stream]:
         state = STATES["join"](stream())
@@ -212,6 +228,54 @@ def test_a_sink_may_want_order_from_now_on_but_not_give_it_up(tmp_path: Path) ->
     assert found["ts"].to_pylist() == sorted(found["ts"].to_pylist())
     with pytest.raises(QueryChanged, match="lost: order-1"):
         LocalRun(query, tmp_path)
+
+
+def zoned(s: Stream, folder: Path) -> Stream:
+    """Joined with a table without a name; its state depends on what is in the folder."""
+    zones = hr.table(folder, schema=pa.schema([("z", pa.int64()), ("zone", pa.string())]))
+    return s.join(zones, on="l.n % 3 = r.z").aggregate(by=["zone"], window="3 seconds", x="count(*)").map("zone", "x")
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_tables_without_a_name_may_change_places(alike: bool, tmp_path: Path) -> None:
+    """A table belongs to its folder: the state that it made continues, and one that cannot be read stays what it was."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        rows_of = pa.table({"z": [0, 1, 1], "zone": [f"{name}1", f"{name}2", f"{name}3"]})
+        pq.write_table(rows_of, tmp_path / name / "0.parquet")
+
+    def queries(*names: str) -> list[Stream]:
+        s = stream()
+        return [zoned(s, tmp_path / name).filter("true" if alike else f"zone <> '{name}1'") for name in names]
+
+    wanted = [emitted(query, 2, None) for query in queries("b", "a")]
+    run_on(LocalRun(queries("a", "b"), tmp_path / "state", slots=2), [0, 1])
+    (tmp_path / "a" / "0.parquet").unlink()
+    run = LocalRun(queries("b", "a"), tmp_path / "state", slots=2)
+    run_on(run, [2, 3], end=True)
+    for place, table in enumerate(wanted):
+        assert table.num_rows and difference(table, since(run, 2, f"result-{place}")) is None
+    trouble = {name: figures.trouble for name, figures in run.driver.versions.figures.items()}
+    assert trouble["table-1"] is None and trouble["table-2"] is not None
+
+
+def test_a_table_without_a_name_may_go_and_another_take_its_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"z": [0, 1], "zone": [f"{name}1", f"{name}2"]}), tmp_path / name / "0.parquet")
+    state = counted(stream()).map("x", n="CAST(x AS BIGINT)")
+    both, one = ([behind(state, tmp_path / name) for name in names] for names in ("ab", "b"))
+    run_on(LocalRun(both, tmp_path / "state"), [0, 1])
+    wanted = emitted(one[0], 2, None)
+    (tmp_path / "b" / "0.parquet").unlink()
+    run = LocalRun(one, tmp_path / "state")
+    run_on(run, [2, 3], end=True)
+    assert wanted.num_rows and difference(wanted, since(run, 2)) is None
+
+
+def behind(state: Stream, folder: Path) -> Stream:
+    zones = hr.table(folder, schema=pa.schema([("z", pa.int64()), ("zone", pa.string())]))
+    return state.join(zones, on="l.n % 3 = r.z").map("zone", "x")
 
 
 # --- what waits in the outbox ------------------------------------------------------------------------------------------------

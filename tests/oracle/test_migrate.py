@@ -9,15 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import headrace as hr
 from headrace.cli import explaining
 from headrace.difference import difference, leftover
 from headrace.engine import migrating
@@ -26,11 +28,13 @@ from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch,
 from headrace.moments import as_datetime
 from headrace.reference import reference
 from headrace.sources import TableOrigin
+from headrace.state.manifest import manifest_name
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
+from tests.processors import Counter
 
-from .test_changes import STATES, counted, emitted, rows, run_on, several, since, stream, undelivered
+from .test_changes import SECOND, STATES, UTC, counted, emitted, rows, run_on, several, since, stream, undelivered
 
 
 def migrate(old: Path, new: Path, queries: list[Stream]) -> migrating.Migration:
@@ -91,7 +95,7 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
     assert list(done.lines) == [
         "kept: aggregate-1",
-        "added: aggregate-2: begins empty",
+        f"added: aggregate-2: begins empty; windows that began before {_later(began, 1)} are not put out",
         f"added: aggregate-3: begins empty; windows that began before {began} are not put out",
         "source s: lateness was 5000000, is 1000000: while state goes on it can only become longer",
         "result-1 is new",
@@ -192,6 +196,171 @@ def test_an_outer_join_that_is_added_is_complete_from_some_time_on_and_an_order_
     done = migrating.migrate(tmp_path / "old", tmp_path / "new", roots, [True, False], "False")
     largest = max(value.value for number in (0, 1) for value in rows(number)["ts"])
     assert done.complete == {"result-1": largest + 1 + 2_000_000}
+
+
+# --- windows that would be half filled behind other operators --------------------------------------------------------------------
+
+
+SIZE = 4 * SECOND
+
+
+def windows(s: Stream) -> Stream:
+    return s.aggregate(window="4 seconds", n="count(*)")
+
+
+ADDED: dict[
+    str, tuple[Callable[[Stream], Stream], int | None]
+] = {  # what is added before it, and how far that looks back
+    "nothing": (lambda s: s, 0),
+    "distinct": (lambda s: s.distinct(by=["n"], within="1 second"), None),
+    "asof": (lambda s: s.asof(s.filter("kind = 'x'"), by=["user"], how="left"), None),
+    "asof within": (lambda s: s.asof(s.filter("kind = 'x'"), by=["user"], within="2 seconds", how="left"), 2 * SECOND),
+    "count windows": (lambda s: s.aggregate(by=["user"], last=1, m="max(n)"), None),
+    "count join": (lambda s: s.join(s, on="l.n = r.n", last=2), None),
+    "sessions": (lambda s: s.aggregate(by=["n"], session="0.1 seconds", m="max(n)"), None),
+    "time windows": (counted, 3 * SECOND),
+    "join": (lambda s: s.join(s, on="l.n = r.n", within="1 second"), 0),
+    "left join": (lambda s: s.join(s.filter("n > 5"), on="l.n = r.n", within="1 second", how="left"), SECOND),
+    "processor": (lambda s: s.split(2, by=["user"]).apply(Counter()), None),
+    "each": (lambda s: s.split(2, by=["user"]).each(lambda t: t.distinct(by=["n"], within="1 second")), None),
+}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [name if name in ("distinct", "left join") else pytest.param(name, marks=pytest.mark.thorough) for name in ADDED],
+)
+def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp_path: Path) -> None:
+    """Windows are emitted from the time on from which all of their input is complete; without such a time, never."""
+    made, back = ADDED[before]
+
+    def query() -> list[Stream]:
+        s = stream()
+        return [STATES["panes"](s), windows(made(s))]
+
+    run_on(LocalRun(query()[0], tmp_path / "old" / "state"), [0, 1])
+    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    largest = max(value.value for number in (0, 1) for value in rows(number)["ts"])
+    begins = None if back is None else largest + 1 + back
+    assert done.complete == {"result-1": None if begins is None else begins + SIZE}
+    withheld = (
+        "no window is put out" if begins is None else f"windows that began before {as_datetime(begins).isoformat()}"
+    )
+    assert any(line.startswith("added: aggregate") and withheld in line for line in done.lines)
+    run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
+    run_on(run, [2, 3], end=True)
+    whole = emitted(query()[1], 0, None)
+    wanted = (
+        whole.slice(0, 0)
+        if begins is None
+        else whole.filter(pc.greater_equal(whole["window_start"], as_datetime(begins)))
+    )
+    assert wanted.num_rows or begins is None
+    assert difference(wanted, run.results("result-1")) is None
+    assert sum(run.driver.progress.withheld.values()), "windows began before that time, and are counted"
+
+
+def test_no_session_is_half_filled_and_those_that_are_withheld_are_counted(tmp_path: Path) -> None:
+    def query() -> list[Stream]:
+        s = stream()
+        return [counted(s), s.aggregate(by=["n"], session="0.5 seconds", x="sum(n)")]
+
+    run_on(LocalRun(query()[0], tmp_path / "old" / "state"), [0, 1])
+    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    assert done.complete == {"result-1": None}, "a session may go on for any time"
+    run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
+    run_on(run, [2, 3], end=True)
+    begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"]) + SECOND // 2
+    whole, found = emitted(query()[1], 0, None), run.results("result-1")
+    wanted = whole.filter(pc.greater_equal(whole["window_start"], as_datetime(begins)))
+    assert wanted.num_rows and difference(wanted, found) is None
+    assert run.driver.progress.withheld["aggregate-2"] > 0
+
+
+class Later(hr.Processor):
+    """Every tuple again, six seconds after it."""
+
+    schema = pa.schema([("ts", UTC), ("user", pa.string())])
+
+    def process(self, tuples: pa.Table, state: Any) -> pa.Table:
+        at = pa.array([value.value + 6 * SECOND for value in tuples["ts"]], pa.int64()).cast(UTC)
+        return pa.table({"ts": at, "user": tuples["user"]}, schema=self.schema)
+
+
+def announced() -> list[Stream]:
+    later = stream().split(3, by=["user"]).apply(Later())
+    return [later, windows(later)]
+
+
+def test_no_window_is_half_filled_behind_a_processor_whose_results_are_later_than_their_cause(tmp_path: Path) -> None:
+    run = LocalRun(announced()[0], tmp_path / "old" / "state", slots=3)
+    run_on(run, [0, 1])
+    emitted_last = max(value.value for value in run.results()["ts"])
+    done = migrate(tmp_path / "old", tmp_path / "new", announced())
+    assert done.complete == {"result-1": emitted_last + 1 + SIZE}
+    run = LocalRun(announced(), tmp_path / "new" / "state")
+    run_on(run, [2, 3], end=True)
+    whole = emitted(announced()[1], 0, None)
+    wanted = whole.filter(pc.greater(whole["window_start"], as_datetime(emitted_last)))
+    assert wanted.num_rows and difference(wanted, run.results("result-1")) is None
+
+
+def test_what_an_earlier_version_did_not_note_of_a_processor_is_not_guessed(tmp_path: Path) -> None:
+    """Its results so far may have any time, also once a later version notes them."""
+
+    def forgotten(folder: Path) -> None:
+        with StateStore.open(folder / "state", fsync=False) as store:
+            last = store.last
+            assert last is not None
+            states = {name: replace(state, extra={}) for name, state in last.operators.items()}
+            manifest = replace(last, operators=states)
+        place = folder / "state" / manifest_name(manifest.number)
+        place.write_bytes(manifest.to_bytes())
+
+    run_on(LocalRun(announced()[0], tmp_path / "old" / "state"), [0])
+    forgotten(tmp_path / "old")
+    run_on(LocalRun(announced()[0], tmp_path / "old" / "state"), [1])
+    done = migrate(tmp_path / "old", tmp_path / "new", announced())
+    assert done.complete == {"result-1": None}
+
+
+def test_what_was_added_once_is_incomplete_for_what_is_added_behind_it_later(tmp_path: Path) -> None:
+    """A second migration knows what the first one began; and so does a result that a restart adds."""
+
+    def query() -> list[Stream]:
+        s = stream()
+        once = s.distinct(by=["user"], within="1 hour")
+        return [counted(s), once.map("user"), windows(once), once.map(y="n")]
+
+    run_on(LocalRun(query()[0], tmp_path / "one" / "state"), [0, 1])
+    assert migrate(tmp_path / "one", tmp_path / "two", query()[:2]).complete == {"result-1": None}
+    run_on(LocalRun(query()[:2], tmp_path / "two" / "state"), [2])
+    assert migrate(tmp_path / "two", tmp_path / "three", query()[:3]).complete == {"result-2": None}
+    run = LocalRun(query()[:3], tmp_path / "three" / "state")
+    run_on(run, [3], end=True)
+    assert not run.results("result-2").num_rows and run.driver.progress.withheld == {"aggregate-2": 1}
+    first, second, _, added = query()
+    run = LocalRun([first, second, added], tmp_path / "two" / "state")
+    assert run.driver.progress.incomplete == {"result-1": None, "result-2": None}
+    run.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_result_that_is_kept_keeps_its_state_whatever_twin_is_added(first: bool, tmp_path: Path) -> None:
+    def query() -> list[Stream]:
+        s = stream()
+        seen, odd = (s.distinct(by=["n"], within="5 seconds") for _ in range(2))
+        both = [seen.map("user"), odd.filter("n % 2 = 1").map("kind")]
+        return both[::-1] if first else both
+
+    place = int(first)
+    run_on(LocalRun(query()[place], tmp_path / "old" / "state"), [0, 1])
+    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    assert done.complete == {f"result-{1 - place}": None}
+    run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
+    run_on(run, [2, 3], end=True)
+    wanted = emitted(query()[place], 2, None)
+    assert wanted.num_rows and difference(wanted, since(run, 2, f"result-{place}")) is None
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------------------

@@ -17,13 +17,17 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.compile import Held, compile_query, lacking
-from headrace.engine import identity
+from headrace.engine import identity, incomplete
 from headrace.engine.begun import as_begun
+from headrace.engine.incomplete import Begun as Incomplete
 from headrace.engine.incomplete import begun_in
 from headrace.engine.lying import known
 from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
+from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
+from headrace.engine.twins import Pairs
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
+from headrace.moments import NEVER
 from headrace.operators.base import Operator
 from headrace.plan.columns import names_of
 from headrace.query import nodes
@@ -87,9 +91,9 @@ def compare(
 ) -> Comparison:
     """Two sections `query` of a manifest, and by operator the user's own code that runs in it."""
     before, after = _both(old, new, old_code, new_code)
-    kept = _matched(before, after)
-    results = _matched_results(before, after)
-    found = Comparison(kept, results)
+    pairs = Pairs(before, after)
+    kept = {name: pairs.operators[name] for name in after.operators if name in pairs.operators}
+    found = Comparison(kept, _in_place(before, after, pairs.results))
     _sources(found, before, after)
     for name in [name for name in before.operators if name not in kept.values()]:
         twin = _twin(name, before, after, kept)
@@ -114,39 +118,10 @@ def _both(
     return Meanings(old, old_code, known), Meanings(new, new_code, known)
 
 
-def _matched(before: Meanings, after: Meanings) -> dict[str, str]:
-    """Operators of one meaning; of several, those that run the same code first, and of these the ones with one name."""
-    found: dict[str, str] = {}
-    for former, mine in ((before.coded, after.coded), (before.digests, after.digests)):
-        _pair(found, former, mine)
-    return {name: found[name] for name in after.operators if name in found}
-
-
-def _pair(found: dict[str, str], known: Mapping[str, str], mine: Mapping[str, str]) -> None:
-    """More pairs, of what has one digest and is in none yet: those with one name first."""
-    taken = set(found.values())
-    for name, digest in mine.items():
-        if name not in found and name not in taken and known.get(name) == digest:
-            found[name] = name
-            taken.add(name)
-    for name, digest in mine.items():
-        free = next((n for n, d in known.items() if d == digest and n not in taken), None)
-        if name not in found and free is not None:
-            found[name] = free
-            taken.add(free)
-
-
-def _matched_results(before: Meanings, after: Meanings) -> dict[str, str | None]:
-    """Those that mean the same, same code and same place first; of the others, those in the same place."""
-    found: dict[str, str] = {}
-    for coded in (True, False):
-        former, mine = ({n: each.result_digest(n, coded=coded) for n in each.results} for each in (before, after))
-        _pair(found, former, mine)
-    all_of_them: dict[str, str | None] = {}
-    for name in after.results:
-        free = name in before.results and name not in found.values()
-        all_of_them[name] = found.get(name, name if free else None)
-    return all_of_them
+def _in_place(before: Meanings, after: Meanings, results: Mapping[str, str]) -> dict[str, str | None]:
+    """All results: those that mean the same, and of the others those in the same place."""
+    free = set(before.results) - set(results.values())
+    return {name: results.get(name, name if name in free else None) for name in after.results}
 
 
 def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
@@ -326,9 +301,16 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
         whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
-    begun = begun_in(old)
-    kept = {n: begun[o] for names in (found.kept, found.results) for n, o in names.items() if o in begun}
-    return {**new, **laid, "changes": old.get("changes", []), **({"begun": kept} if kept else {})}
+    begun = _begun(begun_in(old), found, plan)
+    return {**new, **laid, "changes": old.get("changes", []), **({"begun": begun} if begun else {})}
+
+
+def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
+    """What is incomplete still: what was, and results that are made otherwise now, of operators that lack something."""
+    begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
+    complete = incomplete.propagate(plan, {source.name: NEVER for source in plan.sources}, dict(begun))
+    changed = {name: incomplete.entered(plan, name, complete) for name in found.altered}
+    return {name: time for name, time in {**begun, **changed}.items() if time != NEVER}
 
 
 def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
@@ -358,7 +340,7 @@ def _splits(edges: Sequence[Json]) -> list[Json]:
 def _empty(operator: Operator, groups: int) -> OperatorState:
     """The state of an operator before its first tuple."""
     tables = {name: known(None, name, operator, groups) for name in operator.tables}
-    return OperatorState(tuple(() for _ in operator.schemas), {}, tables)
+    return OperatorState(tuple(() for _ in operator.schemas), operator.remembered(None, ()), tables)
 
 
 # --- beginning, or going on ---------------------------------------------------------------------------------------------
@@ -386,6 +368,7 @@ def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool
     last = store.last
     if last is None:
         return Begun(list(roots), {**described(roots, ordered, order), "changes": []})
+    last = with_tables_as_in(last, roots)
     over, said = as_begun(roots, last.query["operators"])
     new = described(over, ordered, order)
     found = held_against(store, last, over, ordered, new)
@@ -403,14 +386,18 @@ def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, 
     """What a manifest says of a query; held: columns that the state of its operators has already."""
     graph = json.loads(json.dumps(nodes.fingerprint(roots, ordered, order)))
     holding = compile_query(roots, ordered, held=held) if held else None
-    return section(compile_query(roots, ordered), graph, holding)
+    places = unnamed_places(roots)
+    return {**section(compile_query(roots, ordered), graph, holding), **({"places": places} if places else {})}
 
 
 def held_against(
     store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
 ) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
-    same, code = last.query["operators"] == new["operators"], identity.code_of(compile_query(roots, ordered))
+    same = last.query["operators"] == new["operators"]
+    if same and "means" in last.query:  # tables without a name may have changed places
+        same = joined_tables(last.query) == joined_tables(new)
+    code = identity.code_of(compile_query(roots, ordered))
     made = identity.known_code(last)
     if same:  # whatever another version made of it
         found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})

@@ -48,7 +48,7 @@ def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
 
 
 def _lasting(query: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in query.items() if key not in ("changes", "begun")}
+    return {key: value for key, value in query.items() if key not in ("changes", "begun", "places")}
 
 
 def code_of(plan: p.PhysicalPlan) -> dict[str, str]:

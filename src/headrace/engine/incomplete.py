@@ -1,21 +1,28 @@
-"""Results that lack something yet, because what makes them was added to a state that was there (`headrace migrate`).
+"""Results that lack something, because operators that make them were added to a state that was there (`headrace migrate`).
 
-    query["begun"][operator]  =  T: all of its input from event time T on came to it; earlier some may not have
-    query["begun"][result]    =  from which time on nothing is missing in it; None: no time says so
+    query["begun"][operator]  =  T: all of its input from event time T on comes to it; None: no time is known
+    query["begun"][result]    =  T: nothing from event time T on is missing in it; None: no time is known
 
-Invariant: no window of an added aggregate over time windows is put out half filled: those that began before T never are.
-An entry stands in the manifests until the watermark has passed it: what follows then is complete.
+An operator that is added begins empty. Its results are complete from T plus the time that it looks back; if it looks back
+any amount of time, no time is known, neither for it nor for what is downstream. An operator that is kept emitted a part of its
+results before: an operator that is added downstream of it gets all of those that are later than these.
+
+Invariant: an added aggregate over time windows or sessions emits no window half filled: windows that began before T (sessions:
+before T plus the gap) are withheld, and all windows if no time is known. An entry stays in the manifests until the watermark has passed the time from which on
+results are complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from headrace import plan as p
 from headrace.engine.watermarks import Clock, input_watermarks, operator_watermarks
-from headrace.moments import as_datetime
+from headrace.moments import FOREVER, NEVER, as_datetime
+from headrace.operators.base import Operator
 from headrace.state.manifest import Manifest
 
 Begun = dict[str, int | None]
@@ -32,25 +39,66 @@ def results_in(manifest: Manifest) -> Begun:
     return {name: time for name, time in begun_in(manifest.query).items() if name in results}
 
 
-def still(plan: p.PhysicalPlan, begun: Mapping[str, int | None], clocks: Mapping[str, Clock]) -> Begun:
-    """What holds when the sources stand there."""
+def propagate(
+    plan: p.PhysicalPlan,
+    arrived: Mapping[str, int],
+    begun: Begun,
+    added: Collection[str] = (),
+    extra: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Begun:
+    """By source and operator, from when on its tuples, as far as they are still to come, are complete.
+
+    arrived: by source, a time before which all of its tuples so far are. begun: by operator, as in a manifest; those that are
+    added now are noted in it. extra: by operator that is kept, what it keeps beside its state.
+    """
+    complete: Begun = dict(arrived)
+    for operator in plan.operators:
+        name, inputs = operator.name, entered(plan, operator.name, complete)
+        if name in added:
+            begun[name] = inputs
+        emitted = NEVER if name in added else operator.emitted_before(inputs, extra.get(name, {}))
+        complete[name] = latest([emitted, _complete(operator, begun[name]) if name in begun else NEVER])
+    return complete
+
+
+def entered(plan: p.PhysicalPlan, target: str, complete: Begun) -> int | None:
+    """From when on all that enters an operator or a result is complete."""
+    return latest([complete[edge.producer] for edge in plan.edges if edge.target == target])
+
+
+def latest(times: Sequence[int | None]) -> int | None:
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def _complete(operator: Operator, begun: int | None) -> int | None:
+    """From when on the results of an operator are complete, to which all of its input comes from a time on."""
+    if begun is None or begun == NEVER:
+        return begun
+    return None if operator.looks_back is None else begun + operator.looks_back
+
+
+def still(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, Clock]) -> Begun:
+    """The entries that are needed when the sources have come this far."""
     reached = operator_watermarks(plan, clocks)
 
-    def watermark(name: str) -> int:
-        if name in plan.by_name:
-            operator = plan.by_name[name]
-            return operator.watermark(input_watermarks(plan, operator, reached))
-        return min(reached[edge.producer, edge.output] for edge in plan.entering(name, 0))
+    def is_needed(name: str, time: int | None) -> bool:
+        if name in plan.results:
+            return time is None or min(reached[e.producer, e.output] for e in plan.entering(name, 0)) < time
+        if name not in plan.by_name:
+            return False
+        operator = plan.by_name[name]
+        complete = _complete(operator, time)
+        return complete is None or min(input_watermarks(plan, operator, reached)) < complete
 
-    known = {*plan.by_name, *plan.results}
-    return {n: time for n, time in begun.items() if n in known and (time is None or watermark(n) < time)}
+    return {name: time for name, time in begun.items() if is_needed(name, time)}
 
 
-def since(plan: p.PhysicalPlan, begun: Mapping[str, int | None]) -> p.PhysicalPlan:
-    """The plan, whose aggregates over time windows know from when on they have all of their input."""
-    if not begun:
-        return plan
-    return replace(plan, operators=tuple(operator.since(begun.get(operator.name)) for operator in plan.operators))
+def since(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
+    """The plan, whose aggregates know from when on all of their input comes."""
+    times = {name: FOREVER if time is None else time for name, time in begun.items()}
+    operators = (o.since(times[o.name]) if o.name in times else o for o in plan.operators)
+    return replace(plan, operators=tuple(operators)) if begun else plan
 
 
 def shown(time: int) -> str:

@@ -33,6 +33,7 @@ Json = dict[str, Any]
 PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on
 NOT_MEANT = ("body", "inputs", "schema", *PLACES)
 LATER = ("computed", "types")  # that manifests of earlier versions do not have
+OF_TABLE = " of table "  # in what a column is
 _LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
 
 
@@ -84,7 +85,7 @@ def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
         if isinstance(step, p.TableStep):
             side, of = next(((side, of) for out, side, of in step.columns if out.lower() == name), ("l", name))
             if side == "r":
-                return f"{of} of table {step.table}"
+                return f"{of}{OF_TABLE}{step.table}"
             name = of.lower()
         elif isinstance(step, p.MapStep) and name != TS:
             sql = next((sql for out, sql in step.columns if out.lower() == name), "")
@@ -182,6 +183,7 @@ def check(query: Any) -> None:
     for part in ("grouped", "held"):
         _LAID(query.get(part, {}), f"query.{part}")
     form.each(form.optional(form.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
+    form.each(form.text)(query.get("places", {}), "query.places")
     if "means" not in query:
         return
     found = form.having(**_SECTION)(query, "query")
@@ -220,6 +222,7 @@ class Meanings:
         self.order = next(node["order"] for node in section["operators"] if node["operator"] == "result")
         self._code = {name: without_loader(text) for name, text in (code or {}).items() if name in self.operators}
         self._ignored = frozenset() if known is None else frozenset(LATER) - known
+        self._found: dict[bool, dict[str, str]] = {True: {}, False: {}}  # digests, with and without code
 
     @property
     def noted(self) -> frozenset[str]:
@@ -233,36 +236,33 @@ class Meanings:
     @cached_property
     def digests(self) -> dict[str, str]:
         """By operator."""
-        return self._digests({})
+        return {name: self._digest_of(name, coded=False) for name in self.operators}
 
     @cached_property
     def coded(self) -> dict[str, str]:
         """The same with the code that runs in it, and in all that comes to it."""
-        return self._digests(self._code)
+        return {name: self._digest_of(name, coded=True) for name in self.operators}
 
-    def _digests(self, code: Mapping[str, str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for name in self.operators:
-            self._digest_of(name, found, code)
-        return {name: found[name] for name in self.operators}
-
-    def _digest_of(self, name: str, found: dict[str, str], code: Mapping[str, str]) -> str:
+    def _digest_of(self, name: str, *, coded: bool) -> str:
+        found = self._found[coded]
         if name not in found:
             found[name] = ""  # no operator is made of itself
             if name in self.sources:
                 found[name] = _digest(["source", source_meaning(self.sources[name])])
             else:
-                operator = self.operators[name]
-                inputs = [self._resolved(side, found, code) for side in operator["inputs"]]
-                found[name] = _digest([kind_of(name), operator["does"], inputs, code.get(name)])
+                operator, code = self.operators[name], self._code.get(name) if coded else None
+                inputs = [self._resolved(side, coded=coded) for side in operator["inputs"]]
+                found[name] = _digest([kind_of(name), operator["does"], inputs, code])
         return found[name]
 
-    def _resolved(self, edges: Sequence[Json], found: dict[str, str], code: Mapping[str, str]) -> list[str]:
+    def _resolved(self, edges: Sequence[Json], *, coded: bool) -> list[str]:
         """Edges by what they mean, not by what their producers are called."""
-        return sorted(self._edge(edge, found, code) for edge in edges)
+        return sorted(self.edge_meaning(edge, coded=coded) for edge in edges)
 
-    def _edge(self, edge: Json, found: dict[str, str], code: Mapping[str, str]) -> str:
-        return _canonical([self._digest_of(edge["from"], found, code), edge.get("output", 0), *self._carried(edge)])
+    def edge_meaning(self, edge: Json, *, coded: bool = False) -> str:
+        """What comes along an edge, by what its producer means."""
+        producer = self._digest_of(edge["from"], coded=coded)
+        return _canonical([producer, edge.get("output", 0), *self._carried(edge)])
 
     def _carried(self, edge: Json) -> list[Any]:
         left_out = {"words", "name", *self._ignored}
@@ -273,14 +273,14 @@ class Meanings:
     def result_digest(self, name: str, *, coded: bool = False) -> str:
         """Of all that makes a result."""
         result = self.results[name]
-        return _digest([self._resolved(result["inputs"], {}, self._code if coded else {}), result["columns"]])
+        return _digest([self._resolved(result["inputs"], coded=coded), result["columns"]])
 
     def passed(self, name: str, side: int) -> dict[str, dict[str, list[str]]]:
         """By column that is only passed on, and by what it is: the edges that it comes along as that, by what they mean."""
         found: dict[str, dict[str, list[str]]] = {}
         for edge in self.operators[name]["inputs"][side]:
             for column, origin in edge.get("passes", ()):
-                found.setdefault(column, {}).setdefault(origin, []).append(self._edge(edge, {}, {}))
+                found.setdefault(column, {}).setdefault(origin, []).append(self.edge_meaning(edge))
         return {column: {origin: sorted(edges) for origin, edges in each.items()} for column, each in found.items()}
 
     def above(self, name: str) -> set[str]:

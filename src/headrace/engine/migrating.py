@@ -21,14 +21,15 @@ from pathlib import Path
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.engine import changing, identity, stored
+from headrace.engine import changing, identity, incomplete, stored
 from headrace.engine.begun import as_begun
 from headrace.engine.changing import Comparison
 from headrace.engine.incomplete import Begun, begun_in, in_words, shown
 from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
+from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
-from headrace.moments import NEVER
+from headrace.moments import FOREVER, NEVER
 from headrace.query import nodes
 from headrace.screen import printable
 from headrace.sources.driven import driven_by_us, is_driven
@@ -83,6 +84,7 @@ def _carried_over(
             f"the results of epoch {last.number} may not have reached their sinks, since the run did not end in order; start it"
             " once more with the query as it was, which delivers them, and stop it; then migrate"
         )
+    last = with_tables_as_in(last, roots)
     over, said = as_begun(roots, last.query["operators"])
     new = changing.described(over, ordered, order)
     found = changing.held_against(store, last, over, ordered, new)
@@ -93,7 +95,7 @@ def _carried_over(
     held = changing.held_by(found.kept, last.query)
     plan, new = compile_query(over, ordered, held=held), changing.described(over, ordered, order, held)
     begun = _begun(last, found, plan, Meanings(new))
-    _withheld(found, plan, begun)
+    _say_withheld(found, plan, begun)
     complete = {name: time for name, time in begun.items() if name in plan.results}
     words = [in_words(result, time) for result, time in complete.items()]
     lines = [*found.listed(), *found.shorter, *said, *found.said, *words]
@@ -145,42 +147,32 @@ def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manife
 
 
 def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meanings) -> Begun:
-    """By operator that is added, from when on all of its input comes to it, and by result that is new, or made by such an
-    operator, from when on nothing is missing; None: not by time alone, since something looks back further than any time,
-    such as over a number of tuples. What is made of new sources alone lacks nothing."""
-    begins: Begun = {}
-    begun: Begun = {}
-    for source in plan.sources:
-        known = last.sources.get(source.name)
-        largest = known.largest if known else None
-        begins[source.name] = NEVER if largest is None else largest + 1
-    for operator in plan.operators:
-        inputs = [begins[edge.producer] for edge in plan.edges if edge.target == operator.name]
-        kept = operator.name in found.kept
-        begins[operator.name] = _latest(inputs, 0 if kept else operator.looks_back)
-        if not kept and (time := _latest(inputs, 0)) is not None:
-            begun[operator.name] = time
-    added = {o.name for o in plan.operators if o.name in found.added and kind_of(o.name) != changing.ORDER}
+    """The entries of operators that are added, and of results that are new, or that such an operator makes. What is made of
+    new sources alone lacks nothing."""
+    known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
+    arrived = {name: NEVER if largest is None else largest + 1 for name, largest in known.items()}
+    before, added = begun_in(last.query), {o.name for o in plan.operators if o.name not in found.kept}
+    begun = {name: before[old] for name, old in found.kept.items() if old in before}
+    extra = {name: last.operators[old].extra for name, old in found.kept.items() if old in last.operators}
+    complete = incomplete.propagate(plan, arrived, begun, added, extra)
+    making = {name for name in added if kind_of(name) != changing.ORDER}
     for result in plan.results:
-        if found.results[result] is None or added & new.above(result):
-            inputs = [begins[edge.producer] for edge in plan.edges if edge.target == result]
-            begun[result] = _latest(inputs, 0)
+        if found.results[result] is None or making & new.above(result):
+            begun[result] = incomplete.entered(plan, result, complete)
     return {name: time for name, time in begun.items() if time != NEVER}
 
 
-def _withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
+def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
     """Say which windows an added aggregate does not put out."""
-    for operator in plan.operators:
-        time = begun.get(operator.name)
-        if time is not None and operator.since(time) is not operator:
-            found.added[operator.name] += f"; windows that began before {shown(time)} are not put out"
+    for operator in incomplete.since(plan, begun).operators:
+        if operator.name in found.added and operator.begins is not None:
+            found.added[operator.name] += f"; {_withheld(operator.begins)}"
 
 
-def _latest(inputs: Sequence[int | None], back: int | None) -> int | None:
-    times = [time for time in inputs if time is not None]
-    if back is None or len(times) < len(inputs):
-        return None
-    return NEVER if max(times) == NEVER else max(times) + back
+def _withheld(time: int) -> str:
+    if time < FOREVER:
+        return f"windows that began before {shown(time)} are not put out"
+    return "no window is put out, since no time is known from which on all of its input comes"
 
 
 # --- the new folder ---------------------------------------------------------------------------------------------------------

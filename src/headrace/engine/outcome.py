@@ -152,8 +152,10 @@ def _operators(
     arrived = watermarks.operator_watermarks(plan, watermarks.arrivals(clocks))
     found, held = {}, {}
     for operator in plan.operators:
-        before = epoch.state.get(operator.name) or OperatorState(tuple(() for _ in operator.schemas), {})
-        own = {**before.extra, **extra.get(operator.name, {})}
+        state = epoch.state.get(operator.name)
+        before = state or OperatorState(tuple(() for _ in operator.schemas), {})
+        notes = [report.noted[operator.name] for report in reports if operator.name in report.noted]
+        own = operator.remembered(state.extra if state else None, notes)
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
         moved = list(zip(*(watermarks.input_watermarks(plan, operator, of) for of in (began, producers)), strict=True))
         bounds = operator.keep_from(watermarks.input_watermarks(plan, operator, times), extra.get(operator.owner, {}))

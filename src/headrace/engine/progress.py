@@ -18,6 +18,7 @@ from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts, total
 from headrace.kernels.lookup import way
 from headrace.moments import NEVER
+from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
 
@@ -105,6 +106,9 @@ class Progress:
     incomplete: dict[str, str | None] = field(
         default_factory=dict
     )  # results that lack what was before their operators were added: from when on they will not; None: no time says so
+    withheld: dict[str, int] = field(
+        default_factory=dict
+    )  # windows that an added aggregate did not put out, by operator
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
@@ -134,6 +138,8 @@ class Progress:
         self.versions = versions_of(manifest)
         missing = results_in(manifest).items()
         self.incomplete = {name: None if time is None else shown(time) for name, time in missing}
+        states = manifest.operators.items()
+        self.withheld = {name: state.extra[WITHHELD] for name, state in states if WITHHELD in state.extra}
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}

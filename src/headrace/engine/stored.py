@@ -21,6 +21,9 @@ from headrace.engine.position import Position
 from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.limits import MOST_GROUPS
+from headrace.moments import FOREVER, NEVER
+from headrace.operators.aggregates import WITHHELD
+from headrace.operators.apply import EMITTED
 from headrace.operators.base import Operator, State
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
 from headrace.screen import printable
@@ -29,7 +32,11 @@ from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt
 from headrace.types import describe
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
-_RANKS = form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61))
+_EXTRA: dict[str, form.Form] = {  # what operators keep beside their state
+    "given": form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61)),
+    EMITTED: form.whole(NEVER, FOREVER),
+    WITHHELD: form.count,
+}
 
 
 def check(last: Manifest) -> None:
@@ -136,5 +143,6 @@ def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
         if lying.units * lying.parts != len(table.rows) or not lying.parts:
             wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
             raise form.refuse(f"{key}.rows", wanted, len(table.rows))
-    if "given" in state.extra:
-        _RANKS(state.extra["given"], f"operators.{operator.name}.extra.given")
+    for key, is_right in _EXTRA.items():
+        if key in state.extra:
+            is_right(state.extra[key], f"operators.{operator.name}.extra.{key}")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import pyarrow as pa
+
 from headrace.durations import format_duration
 from headrace.moments import FOREVER, NEVER, minus
-from headrace.operators.base import Appended, Arranged
+from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.keyed import Keyed
 from headrace.plan import Named
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.state.blocks import Block
+
+WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 
 
 @dataclass(frozen=True)
@@ -25,19 +30,42 @@ class GroupedOperator(Keyed):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(GroupedOperator, Appended):
+class WithholdingOperator(GroupedOperator):
+    """Windows that have a beginning: those that began too early to have all of their input are counted, and not emitted."""
+
+    whole_from: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
+
+    def since(self, time: int) -> Self:
+        return replace(self, whole_from=time)
+
+    @property
+    def begins(self) -> int | None:
+        return self.whole_from
+
+    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
+        return {WITHHELD: withheld} if withheld else {}
+
+
+@dataclass(frozen=True)
+class WindowAggregate(WithholdingOperator, Appended):
     """Over time windows [k*every, k*every + window)."""
 
     window: int
     every: int
-    begins: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
 
-    def since(self, time: int | None) -> Self:
-        return replace(self, begins=time)
+    @abstractmethod
+    def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
+        """The results of the windows that close between two watermarks; held: the state that they can need."""
 
-    def last_closed(self, before: int) -> int:
-        """A watermark by which windows ended that were put out, or never are, since they began too early."""
-        return before if self.begins is None else max(before, self.begins + self.window - 1)
+    def run(self, slot: Slot) -> Results:
+        if (held := open_windows(slot)) is None:
+            return
+        before, after = slot.before[0], slot.after[0]
+        if self.begins is not None and before < (last := min(self.begins + self.window - 1, after)):
+            slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
+            before = last
+        yield 0, self.close(held, before, after)
 
     @property
     def arranged(self) -> Arranged:
@@ -86,3 +114,13 @@ class WindowAggregate(GroupedOperator, Appended):
     @property
     def words(self) -> str:
         return self._words(f"window {format_duration(self.window)} every {format_duration(self.every)}")
+
+
+def open_windows(slot: Slot) -> pa.Table | None:
+    """What the windows that close in this epoch can hold, in this slot; None: nothing closes."""
+    after = slot.after[0]
+    if after <= slot.before[0]:
+        return None
+    blocks = [*slot.old(0), *slot.new(0)]
+    tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
+    return pa.concat_tables(tables) if tables else None

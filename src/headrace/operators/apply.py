@@ -35,6 +35,7 @@ from headrace.state.blocks import Block
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 WORTH = 20_000  # rows of a block: fewer may as well stay as they are
+EMITTED = "emitted"  # what it notes: the largest `ts` of its results
 FIRST = "__first"  # the first `ts` of every substream that has had a tuple
 FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
@@ -118,6 +119,18 @@ class ApplyOperator(Unkeyed, Appended):
     def trims_by_arrival(self) -> bool:
         return False
 
+    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The largest `ts` of all its results, if it is known of all: versions that did not note it may have begun."""
+        if before is not None and EMITTED not in before:
+            return dict(before)
+        return {EMITTED: max(noted[EMITTED] for noted in ({EMITTED: NEVER, **(before or {})}, *notes))}
+
+    def emitted_before(self, arrived: int | None, extra: Mapping[str, Any]) -> int | None:
+        """A processor may give its results any `ts` after that of their cause."""
+        if arrived in (None, NEVER):
+            return arrived
+        return max(arrived, int(extra[EMITTED]) + 1) if EMITTED in extra else None
+
     # --- its work ------------------------------------------------------------------------------------------------------
 
     def run(self, slot: Slot) -> Results:
@@ -168,6 +181,7 @@ class _Turns:
         self.last = slot.largest(operator.split) if self.after == FOREVER else None
         self.reached = slot.reached if self.after == FOREVER else NEVER
         self.end = None if self.last is None else max(self.last, self.reached)  # so that no output is late
+        self.emitted = NEVER
 
     def run(self) -> Results:
         known = dict(_pairs(self.slot.keyed(FIRST, self.groups)))
@@ -178,7 +192,10 @@ class _Turns:
         tables = {name: self.slot.open_tables(name, numbers) for name, _ in self.declared.tables}
         for turn in turns:
             own = {name: tables[name][turn.substream] for name, _ in self.declared.tables}
-            yield from self._called(turn, own)
+            for output, rows in self._called(turn, own):
+                self.emitted = max(self.emitted, int(times(rows).max(initial=NEVER)))
+                yield output, rows
+        self.slot.note(**{EMITTED: self.emitted})
         self._begun([turn for turn in turns if turn.substream not in known])
 
     def _called(self, turn: _Turn, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:

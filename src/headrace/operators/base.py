@@ -221,14 +221,24 @@ class Operator(ABC):
         """How much older than a result what it depends on can be; None: any amount."""
         return self.longest_window
 
+    def emitted_before(self, arrived: int | None, extra: Mapping[str, Any]) -> int | None:
+        """A time before which all of its results so far are, when all of its input so far is before `arrived`; None: no
+        time is known. extra: what it keeps beside its state."""
+        return arrived
+
     @property
     @abstractmethod
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
 
-    def since(self, time: int | None) -> Self:
-        """The same, to which all of its input came from a time on (None: all there is), if that makes a difference to it."""
+    def since(self, time: int) -> Self:
+        """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
         return self
+
+    @property
+    def begins(self) -> int | None:
+        """Windows that began before this time are withheld; None: none are."""
+        return None
 
     @property
     def beside(self) -> str:
@@ -259,6 +269,10 @@ class Operator(ABC):
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
         """What is sent of tuples by value: themselves, unless less of them is enough."""
         return tuples
+
+    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What it keeps beside its state after an epoch in which its slots noted these; before: None if it begins."""
+        return {key: value for noted in (before or {}, *notes) for key, value in noted.items()}
 
     # --- its work ------------------------------------------------------------------------------------------------------
 

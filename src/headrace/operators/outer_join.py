@@ -75,6 +75,10 @@ class OuterJoinOperator(TimeJoinOperator):
         return self.keep_from(inputs, {})[output - 1] if output else self.watermark(inputs)
 
     @property
+    def looks_back(self) -> int:
+        return self.longest_window  # a partner may be older than the tuple that it marks
+
+    @property
     def only_exact(self) -> bool:
         return True
 

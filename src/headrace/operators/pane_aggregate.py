@@ -9,7 +9,6 @@ import pyarrow as pa
 from headrace.expressions import Partial
 from headrace.kernels import aggregate
 from headrace.operators.aggregates import WindowAggregate
-from headrace.operators.base import Results, Slot
 from headrace.plan.columns import Names, names_of, read_by
 
 
@@ -41,16 +40,5 @@ class PaneAggregateOperator(WindowAggregate):
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         return aggregate.merge_partials(self, state)
 
-    def run(self, slot: Slot) -> Results:
-        if (held := open_windows(slot)) is not None:
-            yield 0, aggregate.close_panes(self, held, self.last_closed(slot.before[0]), slot.after[0])
-
-
-def open_windows(slot: Slot) -> pa.Table | None:
-    """What the windows that close in this epoch can hold, in this slot; None: nothing closes."""
-    after = slot.after[0]
-    if after <= slot.before[0]:
-        return None
-    blocks = [*slot.old(0), *slot.new(0)]
-    tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
-    return pa.concat_tables(tables) if tables else None
+    def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
+        return aggregate.close_panes(self, held, before, after)

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.durations import format_duration
 from headrace.expressions import Partial
 from headrace.kernels import sessions
-from headrace.moments import minus
-from headrace.operators.aggregates import GroupedOperator
+from headrace.moments import FOREVER, minus
+from headrace.operators.aggregates import WITHHELD, WithholdingOperator
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of, read_by
@@ -26,8 +27,13 @@ from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
-class SessionOperator(Replaced, GroupedOperator):
+class SessionOperator(Replaced, WithholdingOperator):
     gap: int
+
+    @property
+    def begins(self) -> int | None:
+        """A session that begins later has nothing in the gap before it, where all of the input came."""
+        return None if self.whole_from is None else min(self.whole_from + self.gap, FOREVER)
 
     def watermark(self, inputs: Sequence[int]) -> int:
         return minus(inputs[0], self.gap)
@@ -56,6 +62,10 @@ class SessionOperator(Replaced, GroupedOperator):
         if held.num_rows:
             results, kept = self.closed(held, min(slot.after))  # best effort changes nothing
             slot.hold(0, kept, grouped=True)
+            if self.begins is not None:
+                whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.begins
+                slot.note(**{WITHHELD: int((~whole).sum())})
+                results = results.filter(pa.array(whole))
             yield 0, results
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:

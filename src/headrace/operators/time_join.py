@@ -75,6 +75,10 @@ class TimeJoinOperator(JoinOperator):
         return max(self.w1, self.w2)
 
     @property
+    def looks_back(self) -> int:
+        return 0  # a result has the smaller `ts` of its pair
+
+    @property
     def trims_by_arrival(self) -> bool:
         return True
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from headrace.kernels import aggregate
 from headrace.operators.aggregates import WindowAggregate
-from headrace.operators.base import Results, Slot
-from headrace.operators.pane_aggregate import open_windows
 from headrace.plan.columns import Names, names_of, read_by
 
 
@@ -41,6 +39,5 @@ class TupleAggregateOperator(WindowAggregate):
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         return state
 
-    def run(self, slot: Slot) -> Results:
-        if (held := open_windows(slot)) is not None:
-            yield 0, aggregate.close_tuples(self, held, self.last_closed(slot.before[0]), slot.after[0])
+    def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
+        return aggregate.close_tuples(self, held, before, after)

@@ -318,11 +318,12 @@ def versions(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
 
 
 def incomplete(progress: Progress) -> list[tuple[str, str]]:
-    """Results that begin with a state that was there, and lack something yet."""
-    return [
+    """Results that begin with a state that was there and lack something yet, and the windows that were withheld for it."""
+    results = [
         (name, "not complete, however far time goes" if time is None else f"complete from {time} on")
         for name, time in progress.incomplete.items()
     ]
+    return results + [(name, f"{count:,} windows withheld") for name, count in progress.withheld.items()]
 
 
 def _version(found: VersionFigures) -> str:

@@ -1,0 +1,82 @@
+"""Names of tables that the user did not name: two queries may call one table by two names.
+
+    query["places"][name]  =  what a table without a name reads; its name, `table-1`, only says where the query has it
+
+Invariant: state and versions belong to a table by its place. So when a query calls the table at a place by another name than
+the state does, the manifest is read as if it had that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace.engine.meaning import OF_TABLE, Json
+from headrace.query import nodes
+from headrace.state.manifest import Manifest
+
+GONE = " of the former query"  # behind the name of a table that the query does not have
+
+
+def unnamed_places(roots: Sequence[nodes.Node]) -> dict[str, str]:
+    """By table without a name of its own, what it reads."""
+    return {name: table.origin.place for name, table in nodes.named_tables(*roots).items() if table.name is None}
+
+
+def joined_tables(section: Mapping[str, Any]) -> list[str]:
+    """The tables along the edges of operators and results."""
+    sides = [side for each in section["means"].values() for side in each["inputs"]]
+    sides += [each["inputs"] for each in section["results"].values()]
+    return [step["table"] for side in sides for edge in side for step in edge["steps"] if "table" in step]
+
+
+def with_tables_as_in(last: Manifest, roots: Sequence[nodes.Node]) -> Manifest:
+    """The manifest with the tables at the places that the query knows under the names that the query gives them."""
+    names = dict(_renamed(last.query.get("places", {}), unnamed_places(roots)))
+    if all(old == new for old, new in names.items()):
+        return last
+    tables = {names.get(name, name): version for name, version in last.tables.items()}
+    return replace(last, tables=tables, query=_renamed_query(last.query, names))
+
+
+def _renamed(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Old name, new name: by place, those at one place in their order, and the others by name."""
+    free = dict(after)
+    left = []
+    for old, place in before.items():
+        new = next((name for name, there in free.items() if there == place), None)
+        if new is None:
+            left.append(old)
+        else:
+            del free[new]
+            yield old, new
+    for old in left:
+        yield old, old if old in free else f"{old}{GONE}"
+
+
+def _renamed_query(query: Mapping[str, Any], names: Mapping[str, str]) -> Json:
+    means = {
+        name: {**each, "inputs": [_edges(side, names) for side in each["inputs"]]}
+        for name, each in query["means"].items()
+    }
+    results = {name: {**each, "inputs": _edges(each["inputs"], names)} for name, each in query["results"].items()}
+    places = {names[name]: place for name, place in query["places"].items()}
+    return {**query, "means": means, "results": results, "places": places}
+
+
+def _edges(edges: Sequence[Json], names: Mapping[str, str]) -> list[Json]:
+    return [_edge(edge, names) for edge in edges]
+
+
+def _edge(edge: Json, names: Mapping[str, str]) -> Json:
+    steps = [{**s, "table": names.get(s["table"], s["table"])} if "table" in s else s for s in edge["steps"]]
+    if "passes" not in edge:
+        return {**edge, "steps": steps}
+    return {**edge, "steps": steps, "passes": [[column, _origin(of, names)] for column, of in edge["passes"]]}
+
+
+def _origin(of: str, names: Mapping[str, str]) -> str:
+    """What a column is, which may be one of a table."""
+    column, is_of, table = of.rpartition(OF_TABLE)
+    return f"{column}{is_of}{names[table]}" if is_of and table in names else of
