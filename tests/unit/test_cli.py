@@ -157,14 +157,14 @@ def test_traceback_is_shown_when_asked_for(tmp_path: Path) -> None:
     assert found.stderr.startswith("Traceback") and "QueryError: the query file" in found.stderr
 
 
-def test_being_interrupted_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_being_interrupted_is_no_error_but_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(_: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
     monkeypatch.setattr(loading, "load", interrupted)
     found = call("run", str(tmp_path / "q.py"))
-    assert (found.exit_code, found.stderr) == (0, "stopped\n")
+    assert (found.exit_code, found.stderr) == (130, "stopped\n")
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "x.py", "--order", "fast"], ["demo", "--rate", "0"], ["fly"]])

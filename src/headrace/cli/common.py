@@ -36,16 +36,25 @@ Slots = Annotated[
 
 @contextmanager
 def reporting(traceback: bool) -> Iterator[None]:
-    """Errors as one message, and exit code 1; being stopped is no error."""
-    from headrace.showing.stopping import terminable
+    """Errors as one message, and exit code 1; who was interrupted says so, by an exit code too."""
+    from headrace.showing.stopping import STOPPED, terminable
 
+    with terminable() as stop:
+        try:
+            with _telling(traceback):
+                yield
+                sys.stdout.flush()
+        except BaseException as error:
+            if not (stop.insisted or isinstance(error, KeyboardInterrupt)):
+                raise
+            streams.note("stopped")
+            raise typer.Exit(STOPPED) from None
+
+
+@contextmanager
+def _telling(traceback: bool) -> Iterator[None]:
     try:
-        with terminable():
-            yield
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        streams.note("stopped")
-        raise typer.Exit(0) from None
+        yield
     except BrokenPipeError:  # whoever reads our output has seen enough
         streams.give_up(sys.stdout)
         raise typer.Exit(1) from None
