@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ import pytest
 
 import headrace
 from headrace.reference import reference
+from headrace.showing.stopping import STOPPED
 from headrace.testing import table_stream
 from tests import jvm
 from tests.patience import PATIENCE
@@ -36,13 +38,16 @@ from .killing import Rows, rows_of
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
 SEED = int(os.environ.get("HEADRACE_SOAK_SEED", "20262"))
-ROOT = Path(__file__).parents[2]
+SOURCES = str(Path(headrace.__file__).parents[1])
 MARK = "HEADRACE_TEST_MARK"
 LONGEST = 60.0  # seconds that the descendants of a run have to end after it
 FILES = 6  # that wait at each start: an epoch each
-ENDS = {0, 130, -signal.SIGINT, -signal.SIGTERM}  # stopped: after an epoch, before the run began, before headrace did
+ENDS = {0, STOPPED, -signal.SIGINT, -signal.SIGTERM}  # after an epoch; before one, or twice; before headrace is loaded
 COMMAND = [sys.executable, "-m", "headrace_command"]
 AGGREGATE = {"by": ["k"], "window": "5 seconds", "every": "2 seconds", "n": "count(*)", "total": "sum(v)"}
+JAVA = """#!/bin/sh
+printf '\\000\\nsleep\\0001000\\000'  # as Spark's launcher says what is to be run
+"""
 QUERY = f"""
 import headrace as hr
 
@@ -84,6 +89,67 @@ def _rest_until(process: subprocess.Popen[str], moment: float) -> None:
         time.sleep(min(left, 0.02))
 
 
+class Program:
+    """A process in a folder, with its own temporary folder there, and all its descendants."""
+
+    def __init__(self, folder: Path, command: Sequence[str], **environment: str) -> None:
+        self.folder, self.mark = folder, f"{os.getpid()}-{time.monotonic_ns()}"
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        java = (
+            f"--conf 'spark.driver.defaultJavaOptions={jvm.options()} -Djava.io.tmpdir={self.temporary}' pyspark-shell"
+        )
+        own = {"TMPDIR": str(self.temporary), "PYSPARK_SUBMIT_ARGS": java, "PYTHONPATH": SOURCES, MARK: self.mark}
+        with open(folder / "log.txt", "w") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **own, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+    def end(self) -> tuple[int, list[str]]:
+        """Its exit code, once it has ended, and what it has left behind."""
+        try:
+            code = self.process.wait(PATIENCE)
+        finally:
+            stayed = self._end_all()
+        return code, [*stayed, *self._remains()]
+
+    def _end_all(self) -> list[str]:
+        """Wait for all descendants to end; those that do not are named, and killed."""
+        deadline = time.monotonic() + LONGEST
+        while (alive := self.alive()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        named = [f"{each} stayed" for each in alive]
+        for each in alive:
+            each.kill()
+        return named
+
+    def alive(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def _remains(self) -> list[str]:
+        """What is left in the temporary folder. It is removed, so that it is reported once."""
+        found = sorted(self.temporary.rglob("*"))
+        for path in reversed(found):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        return [f"{path.relative_to(self.folder)} was left behind" for path in found]
+
+
 @dataclass
 class Runs:
     """Runs of one query, one after the other, over one folder of files and one checkpoint."""
@@ -93,8 +159,7 @@ class Runs:
     said: str = ""  # by the last one
 
     def __post_init__(self) -> None:
-        for name in ("in", "tmp"):
-            (self.folder / name).mkdir(parents=True)
+        (self.folder / "in").mkdir(parents=True)
         (self.folder / "query.py").write_text(QUERY)
 
     def feed(self) -> None:
@@ -104,39 +169,13 @@ class Runs:
 
     def run(self, *more: str, strike: Strike | None = None, length: float = 0.0) -> tuple[int, list[str]]:
         """The exit code of a run, and what was wrong with how it ended."""
-        mark, began = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic()
-        with open(self.folder / "log.txt", "w") as log:
-            process = subprocess.Popen(
-                [*COMMAND, "run", "query.py", "--checkpoint", "ckpt", "--out", "out", "--epoch", "0 seconds", *more],
-                cwd=self.folder,
-                env=self._environment(mark),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-        try:
-            if strike is not None:
-                strike.hit(process, began, length)
-            code = process.wait(PATIENCE)
-        finally:
-            left = _end_all(mark)
-        self.said = (self.folder / "log.txt").read_text()
-        return code, [*left, *self._remains(), *([] if "Traceback" not in self.said else ["a traceback"])]
-
-    def _environment(self, mark: str) -> dict[str, str]:
-        folder = self.folder / "tmp"
-        java = f"--conf 'spark.driver.defaultJavaOptions={jvm.options()} -Djava.io.tmpdir={folder}' pyspark-shell"
-        sources = str(Path(headrace.__file__).parents[1])
-        return {**os.environ, MARK: mark, "TMPDIR": str(folder), "PYSPARK_SUBMIT_ARGS": java, "PYTHONPATH": sources}
-
-    def _remains(self) -> list[str]:
-        """What is left in the temporary folder; it is removed, so that it is reported once."""
-        found = sorted((self.folder / "tmp").rglob("*"))
-        for path in reversed(found):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        return [f"left behind: {path.relative_to(self.folder)}" for path in found]
+        options = ["--checkpoint", "ckpt", "--out", "out", "--epoch", "0 seconds", *more]
+        program, began = Program(self.folder, [*COMMAND, "run", "query.py", *options]), time.monotonic()
+        if strike is not None:
+            strike.hit(program.process, began, length)
+        code, wrong = program.end()
+        self.said = program.said
+        return code, [*wrong, *(["a traceback"] if "Traceback" in self.said else [])]
 
     @property
     def closed(self) -> bool:
@@ -150,74 +189,94 @@ class Runs:
         return [] if found == wanted else [f"lost {(wanted - found).total()}, twice {(found - wanted).total()}"]
 
 
-def _end_all(mark: str) -> list[str]:
-    """Wait for all processes with a mark to end; those that do not are named, and killed."""
-    deadline = time.monotonic() + LONGEST
-    while (alive := _marked(mark)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for process in alive:
-        process.kill()
-    return [f"process {process.pid} stayed: {process.name()}" for process in alive]
-
-
-def _marked(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 class Trial:
-    """Many strikes, one after the other; every run goes on where the one before was stopped."""
+    """Strikes, one after the other: every run continues where the one before was stopped."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.rng, self.began = folder, random.Random(seed), 0
+        self.folder, self.seed, self.rng = folder, seed, random.Random(seed)
         self.wrong: list[str] = []
-        self.seed = seed
-        first = self._begin("undisturbed")
-        began = time.monotonic()
-        self._note(first.run("--once"), first, "undisturbed")
+        began, runs = time.monotonic(), self._begin()
+        self._finish(runs)
         self.length = time.monotonic() - began
-        self.wrong += first.complaints()
 
     def strike(self, count: int) -> None:
-        open_ = {("--once",): self._begin("once"), (): self._begin("on")}
+        """Every other run takes what is there and ends, so that its end is struck too."""
+        endless, ending = self._begin(), self._begin()
         for number, strike in enumerate(Strike.drawn(self.rng, count)):
-            options = list(open_)[number % 2]
-            runs = open_[options]
-            print(f"{strike} of {self.length:.1f} s, {options}", flush=True)
-            self._note(runs.run(*options, strike=strike, length=self.length), runs, f"{strike} of {self.length:.1f} s")
-            if runs.closed:
-                self.wrong += runs.complaints()
-                open_[options] = self._begin("once")
+            if number % 2:
+                self._note(ending, strike, *ending.run("--once", strike=strike, length=self.length))
+                if ending.closed:
+                    self.wrong += ending.complaints()
+                    ending = self._begin()
             else:
-                runs.feed()
-        for runs in open_.values():
-            self._note(runs.run("--once"), runs, "the last")
-            self.wrong += runs.complaints()
+                self._note(endless, strike, *endless.run(strike=strike, length=self.length))
+                endless.feed()
+        self._finish(endless)
+        self._finish(ending)
 
-    def _begin(self, name: str) -> Runs:
-        self.began += 1
-        runs = Runs(self.folder / f"{name}-{self.began}")
+    def _begin(self) -> Runs:
+        runs = Runs(self.folder / f"{len(list(self.folder.iterdir()))}")
         runs.feed()
         return runs
 
-    def _note(self, found: tuple[int, list[str]], runs: Runs, what: str) -> None:
-        code, wrong = found
-        expected = {0} if "Strike" not in what else ENDS
-        if code not in expected:
+    def _finish(self, runs: Runs) -> None:
+        self._note(runs, None, *runs.run("--once"))
+        self.wrong += runs.complaints()
+
+    def _note(self, runs: Runs, strike: Strike | None, code: int, wrong: Sequence[str]) -> None:
+        if code not in (ENDS if strike else {0}):
             wrong = [f"exit code {code}", *wrong]
-        print("   ", code, wrong, runs.said.strip().splitlines()[-1:], flush=True)
         if wrong:
-            self.wrong.append(f"seed {self.seed}, {what}: {'; '.join(wrong)}\n{runs.said}")
+            what = f"seed {self.seed}, {strike or 'undisturbed'} in {self.length if strike else 0:.1f} s"
+            self.wrong.append(f"{what}: {'; '.join(wrong)}; it said:\n{runs.said}")
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.long)])
-def test_signals_at_any_moment_leave_nothing_behind(tmp_path: Path, count: int) -> None:
+def test_a_signal_at_any_moment_leaves_nothing_behind(tmp_path: Path, count: int) -> None:
     trial = Trial(tmp_path, SEED)
     trial.strike(count)
     assert not trial.wrong, "\n".join(trial.wrong)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", [0.15, 0.25, 0.35, 0.5, 0.7])
+def test_a_run_that_is_killed_takes_its_jvm_along(tmp_path: Path, moment: float) -> None:
+    """Nobody cleans up after it; a JVM that has just been started still notices."""
+    trial = Trial(tmp_path, SEED)
+    runs = Runs(tmp_path / "killed")
+    runs.feed()
+    _, wrong = runs.run(strike=Strike(signal.SIGKILL, moment, None), length=trial.length)
+    assert not [each for each in wrong if "stayed" in each]
+
+
+SCRIPT = [sys.executable, "-c", "import headrace as hr; hr.session(slots=1)"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("command", "number", "end"),
+    [
+        pytest.param([*COMMAND, "run", "query.py"], signal.SIGINT, STOPPED, id="run"),
+        pytest.param([*COMMAND, "run", "query.py"], signal.SIGTERM, STOPPED, id="terminated"),
+        pytest.param([*COMMAND, "demo"], signal.SIGINT, STOPPED, id="demo"),
+        pytest.param(SCRIPT, signal.SIGINT, -signal.SIGINT, id="script"),
+    ],
+)
+def test_a_jvm_that_never_comes_up_is_ended(
+    tmp_path: Path, command: list[str], number: signal.Signals, end: int
+) -> None:
+    """With a Java that does nothing: the first signal ends it, and the second changes nothing."""
+    (tmp_path / "query.py").write_text(QUERY)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text(JAVA)
+    (tmp_path / "bin" / "java").chmod(0o755)
+    program = Program(tmp_path, command, JAVA_HOME=str(tmp_path))
+    while not any(each.name() == "sleep" for each in program.alive()):
+        assert program.process.poll() is None, program.said
+        time.sleep(0.05)
+    for _ in range(2):
+        if program.process.poll() is None:
+            program.process.send_signal(number)
+            _rest_until(program.process, time.monotonic() + 0.2)
+    assert program.end() == (end, [])
+    assert command == SCRIPT or program.said == "stopped\n"  # in a script, Python says what it always does

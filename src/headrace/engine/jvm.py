@@ -107,13 +107,13 @@ def end() -> None:
     if _process is None:
         return
     process, _process = _process, None
+    _forget()
     _send(process, signal.SIGTERM)
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         _send(process, signal.SIGKILL)
         process.wait()
-    _forget()
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -123,8 +123,8 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _forget() -> None:
-    """pyspark starts another JVM when one is needed next."""
+    """pyspark listens no longer to this JVM, whose end it would report, and starts another when one is needed."""
     if (context := SparkContext._active_spark_context) is not None:
-        context._jsc = None
+        context._jsc = None  # which would be asked to stop, and need not answer
         context.stop()
     SparkContext._gateway = SparkContext._jvm = None

@@ -78,12 +78,16 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which hears none
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+    before = {number: signal.signal(number, _pass_over) for number in ENDINGS}
     try:
         yield
     finally:
         for number, previous in before.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+def _pass_over(*_: Any) -> None:
+    """A process that is started meanwhile would inherit that a signal is ignored; it does not inherit this."""
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

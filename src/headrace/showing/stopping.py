@@ -1,13 +1,14 @@
 """Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists.
 
-Whoever insists is answered once, by a KeyboardInterrupt. What follows it only cleans up and is not interrupted again; and
-what goes wrong in it, with calls to Spark that were cut off, is no news (`Stop.insisted`).
+A user who insists is answered by a KeyboardInterrupt. What follows it cleans up, and is not interrupted for a while; what
+goes wrong in it, with calls to Spark that were cut off, is no news (`Stop.insisted`).
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from headrace.engine.leaving import ENDINGS
 if TYPE_CHECKING:
     from headrace.engine.run import Run
 
+DEAF = 5.0  # seconds for cleaning up in which no signal is heard
 STOPPED = 128 + signal.SIGINT  # the exit code of who was interrupted, as shells have it
 
 
@@ -26,11 +28,16 @@ class Stop:
     """Whether the user wants to end."""
 
     asked: bool = False
-    insisted: bool = False
+    _insisted: float | None = None  # when, if so
+
+    @property
+    def insisted(self) -> bool:
+        return self._insisted is not None
 
     def insist(self, *_: Any) -> None:
-        if not self.insisted:
-            self.insisted = True
+        now = time.monotonic()
+        if self._insisted is None or now > self._insisted + DEAF:  # the first may be lost, where Arrow calls Python
+            self._insisted = now
             raise KeyboardInterrupt
 
 
