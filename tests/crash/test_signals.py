@@ -257,8 +257,8 @@ SCRIPT = [sys.executable, "-c", "import headrace as hr; hr.session(slots=1)"]
     ("command", "number", "end"),
     [
         pytest.param([*COMMAND, "run", "query.py"], signal.SIGINT, STOPPED, id="run"),
-        pytest.param([*COMMAND, "run", "query.py"], signal.SIGTERM, STOPPED, id="terminated"),
-        pytest.param([*COMMAND, "demo"], signal.SIGINT, STOPPED, id="demo"),
+        pytest.param([*COMMAND, "run", "query.py"], signal.SIGTERM, STOPPED, id="terminated", marks=pytest.mark.long),
+        pytest.param([*COMMAND, "demo"], signal.SIGINT, STOPPED, id="demo", marks=pytest.mark.long),
         pytest.param(SCRIPT, signal.SIGINT, -signal.SIGINT, id="script"),
     ],
 )

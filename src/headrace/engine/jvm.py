@@ -29,6 +29,7 @@ from headrace.engine.leaving import PATIENCE, uninterrupted
 Done = TypeVar("Done")
 LOOK = 0.1  # seconds between two looks at a thread that has yet to notice that its JVM is gone
 
+_launching = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None  # the JVM that this process started
 
 
@@ -37,10 +38,11 @@ def is_started() -> bool:
 
 
 def launch(settings: Mapping[str, str], **how: Any) -> None:
-    """Start the JVM. how: more for `subprocess.Popen`."""
+    """Start the JVM, if there is none. how: more for `subprocess.Popen`."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _remembering():
-        SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, how))
+    with _launching, _remembering():
+        if not is_started():
+            SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, how))
 
 
 @contextmanager
@@ -65,7 +67,7 @@ def needed() -> Iterator[None]:
     """The JVM is ended if the block is interrupted."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         with uninterrupted():
             end()
         raise
@@ -78,13 +80,19 @@ def attend(work: Callable[[], Done]) -> Done:
     thread.start()
     try:
         return done.result()
-    except KeyboardInterrupt:
-        with uninterrupted():
-            deadline = time.monotonic() + PATIENCE
-            while thread.is_alive() and time.monotonic() < deadline:  # it may be about to start the JVM
-                end()
-                thread.join(LOOK)
+    except BaseException:
+        if not done.done():
+            with uninterrupted():
+                _end_with(thread)
         raise
+
+
+def _end_with(thread: threading.Thread) -> None:
+    """End the JVM, and the thread that works with it or is about to start it."""
+    deadline = time.monotonic() + PATIENCE
+    while thread.is_alive() and time.monotonic() < deadline:
+        end()
+        thread.join(LOOK)
 
 
 def _do(work: Callable[[], Done], done: Future[Done]) -> None:
