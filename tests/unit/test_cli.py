@@ -450,7 +450,7 @@ def test_calls_to_spark_that_are_cut_off_are_no_news(
             record = logging.LogRecord("root", logging.ERROR, "py4j/java_gateway.py", 1, "cut off", (), None)
             logging.getLogger().handle(record)
             logging.getLogger("headrace").error("this is news")
-            raise RuntimeError("no answer from Java") from None
+            raise hr.EngineError("no answer from Java") from None
 
     monkeypatch.setattr(loading, "load", cut_off)
     found = call("run", str(tmp_path / "q.py"))

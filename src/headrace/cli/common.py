@@ -41,26 +41,24 @@ def reporting(traceback: bool) -> Iterator[None]:
 
     with terminable() as stop:
         try:
-            with _telling(traceback):
-                yield
-                sys.stdout.flush()
+            yield
+            sys.stdout.flush()
+        except typer.Exit:
+            raise
         except BaseException as error:
-            if not (stop.insisted or isinstance(error, KeyboardInterrupt)):
+            if stop.insisted or isinstance(error, KeyboardInterrupt):
+                streams.note("stopped")
+                raise typer.Exit(STOPPED) from None
+            if not isinstance(error, (HeadraceError, OSError)):
                 raise
-            streams.note("stopped")
-            raise typer.Exit(STOPPED) from None
+            _tell(error, traceback)
+            raise typer.Exit(1) from None
 
 
-@contextmanager
-def _telling(traceback: bool) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:  # whoever reads our output has seen enough
+def _tell(error: Exception, traceback: bool) -> None:
+    if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
         streams.give_up(sys.stdout)
-        raise typer.Exit(1) from None
-    except (HeadraceError, OSError) as error:
-        if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
-            streams.give_up(sys.stdout)
-        shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-        streams.note(format_exc() if traceback else shown, "bold red")
-        raise typer.Exit(1) from None
+    if isinstance(error, BrokenPipeError):  # whoever reads our output has seen enough
+        return
+    shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
+    streams.note(format_exc() if traceback else shown, "bold red")
