@@ -129,17 +129,17 @@ class Program:
         deadline = time.monotonic() + LONGEST
         while (alive := self.alive()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        named = [f"{each} stayed" for each in alive]
-        for each in alive:
-            each.kill()
-        return named
+        for process in alive:
+            process.kill()
+        return [f"{name} stayed" for name in alive.values()]
 
-    def alive(self) -> list[psutil.Process]:
-        found = []
+    def alive(self) -> dict[psutil.Process, str]:
+        """Processes and their names."""
+        found = {}
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    found[process] = process.name()
         return found
 
     def _remains(self) -> list[str]:
@@ -271,7 +271,7 @@ def test_a_jvm_that_never_comes_up_is_ended(
     (tmp_path / "bin" / "java").write_text(JAVA)
     (tmp_path / "bin" / "java").chmod(0o755)
     program = Program(tmp_path, command, JAVA_HOME=str(tmp_path))
-    while not any(each.name() == "sleep" for each in program.alive()):
+    while "sleep" not in program.alive().values():
         assert program.process.poll() is None, program.said
         time.sleep(0.05)
     for _ in range(2):

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -27,7 +26,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.leaving import PATIENCE, uninterrupted
 
 Done = TypeVar("Done")
-LOOK = 0.1  # seconds between two looks at a thread that has yet to notice that its JVM is gone
+LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone
 
 _launching = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None  # the JVM that this process started
@@ -89,10 +88,11 @@ def attend(work: Callable[[], Done]) -> Done:
 
 def _end_with(thread: threading.Thread) -> None:
     """End the JVM, and the thread that works with it or is about to start it."""
-    deadline = time.monotonic() + PATIENCE
-    while thread.is_alive() and time.monotonic() < deadline:
+    for _ in range(LOOKS):
         end()
-        thread.join(LOOK)
+        thread.join(PATIENCE / LOOKS)
+        if not thread.is_alive():
+            return
 
 
 def _do(work: Callable[[], Done], done: Future[Done]) -> None:
