@@ -27,6 +27,7 @@ time.sleep(900)
 def nothing_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session that other tests of this process share stays."""
     monkeypatch.setattr(jvm, "_forget", lambda: None)
+    monkeypatch.setattr(jvm, "_stop_listening", lambda: None)
     monkeypatch.setattr(jvm, "_process", None)
 
 

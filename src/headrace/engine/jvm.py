@@ -89,10 +89,11 @@ def attend(work: Callable[[], Done]) -> Done:
 def _end_with(thread: threading.Thread) -> None:
     """End the JVM, and the thread that works with it or is about to start it."""
     for _ in range(LOOKS):
-        end()
+        _end_process()
         thread.join(PATIENCE / LOOKS)
         if not thread.is_alive():
-            return
+            break
+    _forget()
 
 
 def _do(work: Callable[[], Done], done: Future[Done]) -> None:
@@ -110,12 +111,19 @@ def stop(spark: SparkSession) -> None:
 
 
 def end() -> None:
-    """End the JVM that this process started: it is asked first, so that it can remove its files."""
+    """End the JVM that this process started."""
+    if _process is not None:
+        _end_process()
+        _forget()
+
+
+def _end_process() -> None:
+    """It is asked first, so that it can remove its files."""
     global _process
     if _process is None:
         return
     process, _process = _process, None
-    _forget()
+    _stop_listening()
     _send(process, signal.SIGTERM)
     try:
         process.wait(PATIENCE)
@@ -130,9 +138,17 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(process.pid, number) if os.getpgid(process.pid) == process.pid else process.send_signal(number)
 
 
+def _stop_listening() -> None:
+    """pyspark would report that a JVM from which it takes accumulators is gone."""
+    context = SparkContext._active_spark_context
+    if context is not None and (server := getattr(context, "_accumulatorServer", None)) is not None:
+        context._accumulatorServer = None
+        server.shutdown()
+
+
 def _forget() -> None:
-    """pyspark listens no longer to this JVM, whose end it would report, and starts another when one is needed."""
+    """The next session begins with another JVM. Not before all work with this one has ended: it would begin one too."""
     if (context := SparkContext._active_spark_context) is not None:
-        context._jsc = None  # which would be asked to stop, and need not answer
+        context._jsc = None  # which would be asked to stop, and does not answer
         context.stop()
     SparkContext._gateway = SparkContext._jvm = None
