@@ -1,5 +1,5 @@
 """`python -m headrace` is the command `headrace`."""
 
-from headrace.cli import app
+from headrace_command import main
 
-app()
+main()

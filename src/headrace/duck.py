@@ -13,6 +13,7 @@ import resource
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from headrace import scratch
 from headrace.errors import EngineError
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
-Type = duckdb.sqltypes.DuckDBPyType
 TUPLES = "__tuples"  # what SQL calls the tuples of one stream: no column can be mistaken for it
 FEWER_ROWS = (120_000, 1_000, 10)  # in one Arrow batch, which holds 2 GiB of text; tried in turn, at last single rows
 ROOM = 512 << 20  # for results, beside what DuckDB may use
@@ -44,6 +44,21 @@ _NO_TUPLES_FAULT = (
     duckdb.TransactionException,
 )
 _here = threading.local()
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type as DuckDB spells it, its name, and with it the names of all types within it, such as "list" and "bigint".
+
+    DuckDB's own objects are not kept: those that are left when the process ends are reported as leaked.
+    """
+
+    text: str
+    id: str
+    kinds: frozenset[str]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def connection() -> duckdb.DuckDBPyConnection:
@@ -141,7 +156,8 @@ def is_of_data(error: duckdb.Error) -> bool:
 def type_of(sql: str, tables: Mapping[str, pa.Table]) -> Type:
     """DuckDB's type of the one column of a SELECT, which is bound and not run: not even its constants are computed."""
     with _registered(tables) as con:
-        return con.sql(sql).types[0]
+        found = con.sql(sql).types[0]
+        return Type(str(found), found.id, frozenset(_kinds(found)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -160,13 +176,12 @@ def arrives_unchanged(kind: str) -> bool:
         return False
 
 
-def kinds(kind: Type) -> Iterator[str]:
-    """The names of a type and of all types within it, such as "list" and "bigint"."""
+def _kinds(kind: duckdb.sqltypes.DuckDBPyType) -> Iterator[str]:
     yield kind.id
     if kind.id in ("list", "array", "struct", "tuple", "map"):
         for _, child in kind.children:
-            if isinstance(child, Type):  # an array has a length as well
-                yield from kinds(child)
+            if isinstance(child, duckdb.sqltypes.DuckDBPyType):  # an array has a length as well
+                yield from _kinds(child)
 
 
 @contextmanager

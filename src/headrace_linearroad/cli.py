@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +11,12 @@ import typer
 from headrace.cli.common import Slots, Traceback, a_path, reporting
 from headrace.limits import MOST_SLOTS
 from headrace.showing import streams
+from headrace.showing.stopping import STOPPED
 from headrace_linearroad.profiles import Profile
 
 app = typer.Typer(
     help="Linear Road: tolls, accidents, balances, expenditures, travel times of expressways.", no_args_is_help=True
 )
-
-STOPPED = 128 + signal.SIGINT  # as shells have it
 
 History = StrEnum("History", ["needed", "complete", "none"])
 Style = StrEnum("Style", ["official", "walmart"])

@@ -19,10 +19,12 @@ from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
 
-TROUBLE = (" ERROR ", "Traceback", "Exception", "\tat ")
+TROUBLE = (" ERROR ", "ERROR:", "Traceback", "Exception", "\tat ", "nanobind")
 BEGIN = """
-import sys, time
+import logging, sys, time
 import headrace as hr
+
+logging.basicConfig(level=logging.WARNING)
 
 spark = hr.session(slots=2)
 calls = spark.readStream.option("maxFilesPerTrigger", 1).schema("ts timestamp, key long").parquet("in")
@@ -83,8 +85,9 @@ def test_a_tuple_that_fails_is_an_error_and_no_log_of_spark(tmp_path):
 
 
 @pytest.mark.smoke
-@pytest.mark.long
-@pytest.mark.parametrize("script", [pytest.param(STOP, id="stop"), pytest.param(LEAVE, id="leave")])
+@pytest.mark.parametrize(
+    "script", [pytest.param(STOP, id="stop"), pytest.param(LEAVE, id="leave", marks=pytest.mark.long)]
+)
 def test_nothing_is_reported_when_nothing_is_wrong(script, tmp_path):
     assert left_by(script, tmp_path) == ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -22,8 +23,8 @@ from headrace import cli
 from headrace.cli import loading
 from headrace.engine.figures import EpochRecord
 from headrace.engine.progress import EpochProgress, Progress
-from headrace.showing import live
-from headrace.showing.stopping import stoppable
+from headrace.showing import live, stopping
+from headrace.showing.stopping import stoppable, terminable
 
 runner = CliRunner()
 
@@ -187,14 +188,14 @@ def test_traceback_is_shown_when_asked_for(tmp_path: Path) -> None:
     assert found.stderr.startswith("Traceback") and "QueryError: the query file" in found.stderr
 
 
-def test_being_interrupted_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_being_interrupted_is_no_error_but_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(_: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
     monkeypatch.setattr(loading, "load", interrupted)
     found = call("run", str(tmp_path / "q.py"))
-    assert (found.exit_code, found.stderr) == (0, "stopped\n")
+    assert (found.exit_code, found.stderr) == (130, "stopped\n")
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "x.py", "--order", "fast"], ["demo", "--rate", "0"], ["fly"]])
@@ -451,6 +452,40 @@ def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # --- signals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_cleans_up_is_not_interrupted_again(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    with terminable() as stop:
+        with pytest.raises(KeyboardInterrupt), stoppable():
+            os.kill(os.getpid(), number)
+            assert not stop.insisted
+            os.kill(os.getpid(), number)
+        assert stop.insisted
+        os.kill(os.getpid(), number)
+        now[0] += stopping.DEAF + 1  # whatever it does, it does not clean up any more
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+
+
+def test_calls_to_spark_that_are_cut_off_are_no_news(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut_off(_: Path) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            record = logging.LogRecord("root", logging.ERROR, "py4j/java_gateway.py", 1, "cut off", (), None)
+            logging.getLogger().handle(record)
+            logging.getLogger("headrace").error("this is news")
+            raise hr.EngineError("no answer from Java") from None
+
+    monkeypatch.setattr(loading, "load", cut_off)
+    found = call("run", str(tmp_path / "q.py"))
+    assert (found.exit_code, found.stderr) == (130, "stopped\n")
+    assert [record.message for record in caplog.records] == ["this is news"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

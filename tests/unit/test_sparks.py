@@ -27,10 +27,19 @@ ONE = ROOT / "engine" / "sparks.py"
 IMPORTED = {
     "pyspark.RDD", "pyspark.SparkConf", "pyspark.SparkContext", "pyspark.TaskContext", "pyspark.cloudpickle",
     "pyspark.cloudpickle.register_pickle_by_value", "pyspark.errors.PySparkException",
-    "pyspark.java_gateway.launch_gateway", "pyspark.sql.DataFrame", "pyspark.sql.SparkSession",
+    "pyspark.java_gateway", "pyspark.sql.DataFrame", "pyspark.sql.SparkSession",
     "pyspark.sql.streaming.StreamingQuery", "pyspark.sql.types.StructType",
 }  # fmt: skip
-INNER = {"_ensure_initialized", "_gateway", "_jdf", "_jsc", "_jsq", "_jvm"}  # what pyspark keeps to itself
+INNER = {
+    "_active_spark_context",
+    "_ensure_initialized",
+    "_gateway",
+    "_jdf",
+    "_jsc",
+    "_jsparkSession",
+    "_jsq",
+    "_jvm",
+}  # what pyspark keeps to itself
 SETTINGS = {
     "spark.app.name", "spark.cleaner.periodicGC.interval", "spark.cores.max", "spark.driver.host",
     "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",

@@ -1,5 +1,5 @@
 """`python -m headrace.cli`, the same as the script `headrace`."""
 
-from headrace.cli import app
+from headrace_command import main
 
-app(prog_name="headrace")
+main()

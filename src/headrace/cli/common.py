@@ -54,22 +54,29 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 @contextmanager
 def reporting(traceback: bool) -> Iterator[None]:
-    """Errors as one message, and exit code 1; being stopped is no error."""
-    from headrace.showing.stopping import terminable
+    """Errors as one message, and exit code 1; who was interrupted says so, by an exit code too."""
+    from headrace.showing.stopping import STOPPED, terminable
 
-    try:
-        with terminable():
+    with terminable() as stop:
+        try:
             yield
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        streams.note("stopped")
-        raise typer.Exit(0) from None
-    except BrokenPipeError:  # whoever reads our output has seen enough
+        except typer.Exit:
+            raise
+        except BaseException as error:
+            if stop.insisted or isinstance(error, KeyboardInterrupt):
+                streams.note("stopped")
+                raise typer.Exit(STOPPED) from None
+            if not isinstance(error, (HeadraceError, OSError)):
+                raise
+            _tell(error, traceback)
+            raise typer.Exit(1) from None
+
+
+def _tell(error: Exception, traceback: bool) -> None:
+    if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
         streams.give_up(sys.stdout)
-        raise typer.Exit(1) from None
-    except (HeadraceError, OSError) as error:
-        if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
-            streams.give_up(sys.stdout)
-        shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-        streams.note(format_exc() if traceback else shown, "bold red")
-        raise typer.Exit(1) from None
+    if isinstance(error, BrokenPipeError):  # whoever reads our output has seen enough
+        return
+    shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
+    streams.note(format_exc() if traceback else shown, "bold red")

@@ -45,11 +45,11 @@ def follow(
     """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
     import headrace
     from headrace.showing import live
-    from headrace.showing.stopping import stoppable
+    from headrace.showing.stopping import ending, stoppable
 
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
-    with stoppable() as stop, headrace.start(found, show=False, **options) as started:
+    with stoppable() as stop, ending(headrace.start(found, show=False, **options)) as started:
         display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
         if isinstance(display, live.JsonLines):
             started.listen(display.tell)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from headrace.durations import MICROSECONDS, parse_duration
 from headrace.errors import WorkloadError
+from headrace.showing.stopping import stoppable
 from headrace.showing.streams import say
 from headrace.showing.stretch import showing
 from headrace.testing import broker as brokers
@@ -124,8 +125,9 @@ class Topic:
         try:
             self._send(broker.servers, workload, seconds, per_second, live)
             say(_console(), f"the broker at {broker.servers} runs until Ctrl-C, and ends with all its data")
-            while True:
-                time.sleep(1)
+            with stoppable() as stop:
+                while not stop.asked:
+                    time.sleep(0.1)
         finally:
             broker.remove()
 

@@ -25,12 +25,13 @@ def session(
 
     What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
     """
+    from headrace.engine import jvm
     from headrace.engine.spark import await_executors, session_apart
 
     if master is not None:
         check_master(master)
 
-    with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log:
+    with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log, jvm.needed():
         try:
             with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
                 spark = session_apart(slots, master, **(config or {}))
@@ -41,8 +42,11 @@ def session(
         try:
             await_executors(spark.sparkContext, patience)
             yield spark
+        except KeyboardInterrupt:  # what is under way is not waited for
+            jvm.end()
+            raise
         finally:
-            spark.stop()
+            jvm.stop(spark)
 
 
 def _reason(error: Exception, log: Path, master: str | None) -> str:

@@ -25,7 +25,7 @@ from headrace.engine.run import Run
 from headrace.errors import HeadraceError
 from headrace.reference import references
 from headrace.showing import live
-from headrace.showing.stopping import Stop, stoppable
+from headrace.showing.stopping import Stop, ending, stoppable
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}
 WELCOME = """\
@@ -96,7 +96,7 @@ def _stream(
 ) -> tuple[Calls, Progress, float]:
     """Feed and run side by side until all calls are through; how long it took."""
     pairs = list(zip(streams, places.sinks(), strict=True))
-    with hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False) as run:
+    with ending(hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False)) as run:
         calls = generate(options.rate, options.seconds, options.seed, time.time())
         feed, began = places.feed(calls), time.monotonic()
         feed.start()

@@ -1,1 +1,1 @@
-"""How a plan is run, epoch by epoch. Only `headrace.engine.spark` and `headrace.engine.sparks` import pyspark."""
+"""How a plan is run, epoch by epoch. Only its modules `spark`, `sparks` and `jvm` import pyspark."""

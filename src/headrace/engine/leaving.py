@@ -2,6 +2,7 @@
 
 Spark closes the sockets of idle Python workers before it ends them; one that notices reports its own end as an error.
 `leave_quietly`, called in a task, makes the worker look first whether anybody is still there.
+`uninterrupted` is for cleaning up, which a second Ctrl-C must not end half-way.
 When the interpreter ends, runs that go on are stopped as by `run.stop()`, within `PATIENCE`: otherwise Spark would report
 batches whose Python is gone.
 """
@@ -10,16 +11,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 PATIENCE = 10.0  # seconds that runs get to end their epoch when the interpreter ends
 DAEMON = "pyspark.daemon"
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Worker = Callable[[socket.socket, bool], int]
 
@@ -63,6 +67,27 @@ def _spoken_to(connection: socket.socket) -> bool:
         return bool(connection.recv(1, socket.MSG_PEEK))
     except OSError:
         return False
+
+
+# --- interrupts ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Nobody hears a signal to end while we clean up, which takes no longer than `PATIENCE`."""
+    if threading.current_thread() is not threading.main_thread():  # which hears none
+        yield
+        return
+    before = {number: signal.signal(number, _pass_over) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+def _pass_over(*_: Any) -> None:
+    """A process that is started meanwhile would inherit that a signal is ignored; it does not inherit this."""
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""The stages of an epoch as one Spark job. With `sparks`, which knows what differs from Spark to Spark, the only module
-that imports pyspark.
+"""The stages of an epoch as one Spark job. With `sparks`, which knows what differs from Spark to Spark, and `jvm`, the only
+module that imports pyspark.
 
 One epoch = one RDD chain: rows of the batch -> split -> exchange by slot -> process -> exchange -> ... -> reports.
 What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.engine.epoch`.
@@ -27,16 +27,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD, SparkConf, SparkContext, TaskContext, cloudpickle
+from pyspark import RDD, SparkContext, TaskContext, cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import leaving, memory, sparks, witness
+from headrace.engine import jvm, leaving, memory, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
@@ -78,14 +77,21 @@ Columns = Mapping[str, Collection[str]]  # by source: those that are read, as th
 def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
     settings = _settings(slots, master, config)
-    if any(map(_is_secret, settings.items())):
-        _launch(settings)
+    if jvm.is_started():
+        return _made(settings, config)
+    with jvm.needed():
+        jvm.attend(functools.partial(jvm.launch, _arguments(settings)))
+        return _made(settings, config)
+
+
+def _made(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> SparkSession:
+    """On a JVM that is there."""
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, resolved(value))
     with _py4j_quiet():
         found = builder.getOrCreate()
-    if not any(key.replace("__", ".") == LOG_LEVEL for key in config):
+    if not any(key.replace("__", ".") == LOG_LEVEL for key in asked):
         _hush(found)
     return found
 
@@ -111,26 +117,24 @@ def _hush(spark: SparkSession) -> None:
 
 def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """The same for a program that ends by itself at a signal: one that is sent to its whole process group, as `timeout`
-    does, does not reach Spark's JVM, which is still needed; the JVM ends when its standard input does, so with us.
+    does, does not reach Spark's JVM, which is still needed; and no call to the JVM is interrupted half-way by it.
     """
-    _launch(_settings(slots, master, config), process_group=0)
-    return session(slots, master, **config)
+    settings = _settings(slots, master, config)
+    with jvm.needed():
+        if not jvm.is_started():
+            jvm.attend(functools.partial(jvm.launch, _arguments(settings), process_group=0))
+        found = jvm.attend(functools.partial(_made, settings, config))
+        found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+            found._jsparkSession
+        )  # in this thread too
+        return found
 
 
-def _launch(settings: Mapping[str, Any], **process: Any) -> None:
-    """Start Spark's JVM, unless there is one. Its arguments can be read by every user of the machine: secrets are not among
-    them, and are set when the session is made."""
-    if SparkContext._gateway is None:
-        arguments = [each for each in settings.items() if not _is_secret(each)]
-        SparkContext._ensure_initialized(
-            gateway=launch_gateway(SparkConf(loadDefaults=False).setAll(arguments), process)
-        )
-
-
-def _is_secret(setting: tuple[str, str | Secret]) -> bool:
-    """By name alone: what a JVM needs when it starts, such as its options, may hold a secret but has no such name."""
-    name, value = setting
-    return isinstance(value, Secret) or is_secret_name(name)
+def _arguments(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that a JVM is started with. Every user of the machine can read its arguments, so secrets are not among
+    them: they are set when the session is made. Settings are secret by name alone: what a JVM needs when it starts, such as
+    its options, has no such name."""
+    return {name: value for name, value in settings.items() if not (isinstance(value, Secret) or is_secret_name(name))}
 
 
 def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -526,6 +530,16 @@ def await_interrupt(spark: SparkSession) -> str:
     except Exception:  # the interrupt, or there is no JVM any more
         return INTERRUPTED
     return "the run was stopped"
+
+
+def keep_refusals_quiet() -> None:
+    """py4j reports whatever a callback raises, with all its frames; that a batch was refused is what was wanted."""
+    for module in ("clientserver", "java_gateway"):
+        logging.getLogger(f"py4j.{module}").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or str(record.exc_info[1]) != INTERRUPTED
 
 
 def found_nothing_more(query: StreamingQuery) -> bool:

@@ -72,6 +72,7 @@ class SparkCluster:
     def follow(
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> SparkFeed:
+        engine.keep_refusals_quiet()
         checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
         writer = engine.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))

@@ -194,7 +194,7 @@ def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
 def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()) -> pa.DataType:
     """The type of a value in a stream. Nothing is computed: a constant may need more memory than there is."""
     kind = duck_type(sql, scopes, text, what, by=by)
-    if not ALTERED.isdisjoint(duck.kinds(kind)):
+    if not ALTERED.isdisjoint(kind.kinds):
         msg = f"{what} = {text!r} is of type {kind}, which streams do not carry; cast it to a number, a time or text"
         raise ExpressionError(msg)
     try:

@@ -1,14 +1,26 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists."""
+"""Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists.
+
+A user who insists is answered by a KeyboardInterrupt. What follows it cleans up, and is not interrupted for a while; what
+goes wrong in it, with calls to Spark that were cut off, is no news (`Stop.insisted`).
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+from headrace.engine.leaving import ENDINGS
+
+if TYPE_CHECKING:
+    from headrace.engine.run import Run
+
+DEAF = 5.0  # seconds for cleaning up in which no signal is heard
+STOPPED = 128 + signal.SIGINT  # the exit code of who was interrupted, as shells have it
 
 
 @dataclass
@@ -16,42 +28,85 @@ class Stop:
     """Whether the user wants to end."""
 
     asked: bool = False
+    _insisted: float | None = None  # when, if so
+
+    @property
+    def insisted(self) -> bool:
+        return self._insisted is not None
+
+    def insist(self, *_: Any) -> None:
+        now = time.monotonic()
+        if self._insisted is None or now > self._insisted + DEAF:  # the first may be lost, where Arrow calls Python
+            self._insisted = now
+            raise KeyboardInterrupt
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def terminable() -> Iterator[Stop]:
     """Every way to end is Ctrl-C."""
-    with _handling(lambda *_: _interrupt(), *ENDINGS):
-        yield
+    stop = Stop()
+    with _handling(stop.insist), _without_py4j(stop):
+        yield stop
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """While a run goes on, the first signal only asks, so that the epoch in progress is finished.
+    """While a run goes on, the first signal only asks, so that the epoch in progress is finished."""
+    stop, outer = Stop(), signal.getsignal(signal.SIGINT)
+    insist = outer if callable(outer) else stop.insist
 
-    Spark's own handler, which would cancel the epoch, is put aside until the end.
-    """
-    stop = Stop()
-
-    def ask(*_: Any) -> None:
+    def ask(*given: Any) -> None:
         if stop.asked:
-            _interrupt()
+            insist(*given)
         stop.asked = True
 
-    with _handling(ask, signal.SIGINT, *ENDINGS):
+    with _handling(ask):
         yield stop
 
 
-def _interrupt() -> None:
-    raise KeyboardInterrupt
+@contextmanager
+def ending(run: Run) -> Iterator[Run]:
+    """A run that is stopped in the end; if the user insists, what is under way is not waited for."""
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run._ask_to_stop()
+        raise
+    except BaseException:
+        run.stop()
+        raise
+    run.stop()
+
+
+def ignore() -> None:
+    """For a program that has done all: what is left ends by itself."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
-def _handling(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
-    wanted = [n for n in numbers if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]  # nohup
+def _handling(handler: Any) -> Iterator[None]:
+    wanted = [n for n in ENDINGS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]  # nohup
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:
         for number, previous in before.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+@contextmanager
+def _without_py4j(stop: Stop) -> Iterator[None]:
+    """py4j reports every call that was cut off, with all its frames, to its own logger or to the root of all."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not (stop.insisted and "py4j" in record.pathname)
+
+    loggers = [logging.getLogger(name) for name in (None, "py4j", "py4j.java_gateway", "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(passes)

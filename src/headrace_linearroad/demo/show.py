@@ -23,7 +23,7 @@ from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.showing import live, streams
-from headrace.showing.stopping import Stop, stoppable
+from headrace.showing.stopping import Stop, ending, stoppable
 from headrace.workloads.writing import new_folder
 from headrace_linearroad import history, running
 from headrace_linearroad.demo import picture, traffic
@@ -162,7 +162,7 @@ def _stream(spark: Any, options: Options, places: Places, watched: Watched, cons
     prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
     settings: dict[str, Any] = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
     running.begin_folders(places.given.out)
-    with hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings) as run:
+    with ending(hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings)) as run:
         _warm_up(run, watched.feed, console, stop)
         display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)
         watched.feed.start()

@@ -1,0 +1,154 @@
+"""Spark's JVM, from the moment it is started to its end.
+
+    a JVM whose start was interrupted  =>  is ended at once, and has removed what it made
+    any other                          =>  ends when its standard input does: with us
+
+pyspark gives a JVM that it starts a folder to tell its port in. Interrupted, pyspark removes the folder; the JVM then
+cannot tell, never comes to look at its standard input, and stays for good. So whoever starts it must not be interrupted:
+`attend` lets a thread do it, which no signal reaches.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.sql import SparkSession
+
+from headrace.engine.leaving import PATIENCE, uninterrupted
+
+Done = TypeVar("Done")
+LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone
+
+_launching = threading.Lock()
+_process: subprocess.Popen[bytes] | None = None  # the JVM that this process started
+
+
+def is_started() -> bool:
+    return SparkContext._gateway is not None
+
+
+def launch(settings: Mapping[str, str], **how: Any) -> None:
+    """Start the JVM, if there is none. how: more for `subprocess.Popen`."""
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with _launching, _remembering():
+        if not is_started():
+            SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, how))
+
+
+@contextmanager
+def _remembering() -> Iterator[None]:
+    """The process is known from its start on; pyspark tells only once the JVM has told its port."""
+
+    class Remembered(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            global _process
+            super().__init__(*args, **more)
+            _process = self
+
+    before, java_gateway.Popen = java_gateway.Popen, Remembered
+    try:
+        yield
+    finally:
+        java_gateway.Popen = before
+
+
+@contextmanager
+def needed() -> Iterator[None]:
+    """The JVM is ended if the block is interrupted."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        with uninterrupted():
+            end()
+        raise
+
+
+def attend(work: Callable[[], Done]) -> Done:
+    """Let a thread of its own do work with the JVM. If we are interrupted meanwhile, the JVM is ended, and so is the work."""
+    done = Future[Done]()
+    thread = threading.Thread(target=_do, args=(work, done), name="headrace-jvm", daemon=True)
+    thread.start()
+    try:
+        return done.result()
+    except BaseException:
+        if not done.done():
+            with uninterrupted():
+                _end_with(thread)
+        raise
+
+
+def _end_with(thread: threading.Thread) -> None:
+    """End the JVM, and the thread that works with it or is about to start it."""
+    for _ in range(LOOKS):
+        _end_process()
+        thread.join(PATIENCE / LOOKS)
+        if not thread.is_alive():
+            break
+    _forget()
+
+
+def _do(work: Callable[[], Done], done: Future[Done]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop a session; who is interrupted meanwhile ends the JVM too."""
+    if is_started():
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a JVM that does not answer any more
+            attend(spark.stop)
+
+
+def end() -> None:
+    """End the JVM that this process started."""
+    if _process is not None:
+        _end_process()
+        _forget()
+
+
+def _end_process() -> None:
+    """It is asked first, so that it can remove its files."""
+    global _process
+    if _process is None:
+        return
+    process, _process = _process, None
+    _stop_listening()
+    _send(process, signal.SIGTERM)
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        _send(process, signal.SIGKILL)
+        process.wait()
+
+
+def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """To its process group, if it has its own: before there is a JVM, there is a script that looks for one."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number) if os.getpgid(process.pid) == process.pid else process.send_signal(number)
+
+
+def _stop_listening() -> None:
+    """pyspark would report that a JVM from which it takes accumulators is gone."""
+    context = SparkContext._active_spark_context
+    if context is not None and (server := getattr(context, "_accumulatorServer", None)) is not None:
+        context._accumulatorServer = None
+        server.shutdown()
+
+
+def _forget() -> None:
+    """The next session begins with another JVM. Not before all work with this one has ended: it would begin one too."""
+    if (context := SparkContext._active_spark_context) is not None:
+        context._jsc = None  # which would be asked to stop, and does not answer
+        context.stop()
+    SparkContext._gateway = SparkContext._jvm = None
