@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import EngineError
-from headrace.paths import lets_anyone_rename
+from headrace.ownership import lets_anyone_rename
 
 PLACE = "HEADRACE_SCRATCH"
 _log = logging.getLogger(__name__)
