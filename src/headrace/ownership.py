@@ -15,8 +15,11 @@ STEPS = 1000  # of a path with its links: links can lead back to themselves
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def exposed(folder: Path) -> Path | None:
-    """The folder or link on the way to this folder, itself included, that lets others in; None: the folder is guarded."""
+def exposed(folder: Path, *, shared: bool = False) -> Path | None:
+    """The folder or link on the way to this folder, itself included, that lets others in; None: the folder is guarded.
+
+    shared: others may put files of their own into it, beside ours.
+    """
     place, ahead = Path("/"), _names(folder.absolute())
     for _ in range(STEPS):
         found = place.lstat()
@@ -25,7 +28,7 @@ def exposed(folder: Path) -> Path | None:
                 return place
             target = place.readlink()
             place, ahead = Path("/") if target.is_absolute() else place.parent, [*ahead, *_names(target)]
-        elif not (_keeps_its_entries(found) if ahead else is_ours(found)):
+        elif not (_keeps_its_entries(found) if ahead or shared else is_ours(found)):
             return place
         elif not ahead:
             return None
@@ -49,15 +52,7 @@ def is_ours(found: os.stat_result) -> bool:
 
 def is_private(folder: Path) -> bool:
     """Whether others cannot even look into a folder: what is in it is closed to them, whatever its own mode."""
-    found = folder.lstat()
-    is_closed = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_closed and exposed(folder) is None
-
-
-def lets_anyone_rename(folder: Path) -> bool:
-    """Whether everybody may put something else in the place of what stands in a folder."""
-    mode = folder.stat().st_mode
-    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+    return not folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) and exposed(folder) is None
 
 
 def _keeps_its_entries(found: os.stat_result) -> bool:

@@ -1,4 +1,4 @@
-"""Paths that users give.
+"""Paths that users give, and folders that others can reach.
 
 Invariant: what names a place of another kind, such as s3a://bucket/folder, never becomes a folder of that name here. The
 places that can be used are those of `SCHEMES`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -51,3 +52,9 @@ def given_path(path: str | os.PathLike[str], what: str) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise QueryError(f"{what} cannot be at {str(found)!r:.200}: {reason}") from None
     return found
+
+
+def lets_anyone_rename(folder: Path) -> bool:
+    """Whether everybody may put something else in the place of what stands in a folder."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

@@ -304,6 +304,7 @@ def _spark(sources: Mapping[str, nodes.Source]) -> Any:
         raise QueryTypeError(
             "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
         )
+    engine.check_sockets(sessions[0].sparkContext)
     return sessions[0]
 
 
