@@ -47,7 +47,7 @@ class AnotherUser:
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
     """A folder that every user can reach and read, as a test's own temporary folder is not."""
-    folder = Path(tempfile.mkdtemp(prefix="hr-", dir="/tmp"))  # short: it will hold sockets
+    folder = Path(tempfile.mkdtemp(prefix="h", dir="/tmp"))  # short: it will hold sockets
     folder.chmod(0o755)
     try:
         yield folder

@@ -33,7 +33,7 @@ IMPORTED = {
 INNER = {"_ensure_initialized", "_gateway", "_jdf", "_jsc", "_jsq", "_jvm"}  # what pyspark keeps to itself
 SETTINGS = {
     "spark.app.name", "spark.authenticate", "spark.cleaner.periodicGC.interval", "spark.cores.max", "spark.driver.host",
-    "spark.driver.bindAddress", "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.local.dir", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
+    "spark.driver.bindAddress", "spark.driver.memory", "spark.local.dir", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
     "spark.executorEnv.PYTHONPATH", "spark.log.level", "spark.master", "spark.pyspark.python",
     "spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.session.timeZone",
     "spark.sql.streaming.metricsEnabled", "spark.sql.ui.retainedExecutions", "spark.submit.pyFiles",

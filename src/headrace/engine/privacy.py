@@ -15,7 +15,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace import scratch
@@ -27,13 +27,13 @@ from headrace.ownership import exposed, is_private
 _log = logging.getLogger(__name__)
 
 FILES, FILES_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
-JAVA = "spark.driver.defaultJavaOptions"  # which leaves a user's spark.driver.extraJavaOptions alone
+JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"  # what a user sets of Spark's settings for Java comes after it
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 HERE = "127.0.0.1"
 
 SHORT = Path("/tmp")  # noqa: S108  # in it, a folder of our own
-LONGEST = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")  # bytes: what the path of a socket has room for
+LONGEST = 60  # bytes of its name, as Spark has it: the path of a socket must fit into 108
 CLOSING = 0o022  # who may not write a socket cannot connect to it
 INSTEAD = (
     f"make the session with headrace.session(), or set {SOCKET_FOLDER} to a folder of mode 0700"
@@ -47,6 +47,20 @@ def settings(master: str, asked: Mapping[str, str]) -> dict[str, str]:
         return _sockets(asked, None)
     of_driver = {} if master.startswith("local-cluster") else _ports(asked)  # a cluster must be given its secret
     return {**_files(asked), **of_driver, **_sockets(asked, _socket_folder())}
+
+
+@contextlib.contextmanager
+def launching() -> Iterator[None]:
+    """While a JVM is started: it puts the libraries that it loads, and all other temporary files, into a folder of ours."""
+    before = os.environ.get(JAVA_VARIABLE)
+    os.environ[JAVA_VARIABLE] = f'"-Djava.io.tmpdir={_file_folder()}" {before or ""}'.rstrip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[JAVA_VARIABLE]
+        else:
+            os.environ[JAVA_VARIABLE] = before
 
 
 def check_driver(enabled: str, folder: str) -> None:
@@ -76,17 +90,20 @@ def _check(folder: Path) -> None:
 
 
 def _files(asked: Mapping[str, str]) -> dict[str, str]:
-    """Where Spark puts tuples that it exchanges, libraries that it loads, and code that it is sent."""
-    folder = scratch.own_folder() / "spark"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    java = f'"-Djava.io.tmpdir={folder}" {asked.get(JAVA, "")}'.rstrip()
+    """Where Spark puts tuples that it exchanges, and code that it is sent."""
     named = os.environ.get(FILES_VARIABLE) or asked.get(FILES)
     if named is None:
-        return {JAVA: java, FILES: str(folder)}
+        return {FILES: str(_file_folder())}
     for place in map(Path, named.split(",")):
         if place.is_dir() and not is_private(place):
             _log.warning("other users can read what Spark writes to %r; do: chmod 700 %s", str(place), place)
-    return {JAVA: java}
+    return {}
+
+
+def _file_folder() -> Path:
+    folder = scratch.own_folder() / "spark"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _ports(asked: Mapping[str, str]) -> dict[str, str]:

@@ -74,7 +74,8 @@ def session(slots: int = 2, master: str | None = None, **config: str) -> SparkSe
     builder = SparkSession.builder
     for key, value in _settings(slots, master, config).items():
         builder = builder.config(key, value)
-    found = builder.getOrCreate()
+    with privacy.launching():
+        found = builder.getOrCreate()
     if not any(key.replace("__", ".") == LOG_LEVEL for key in config):
         _hush(found)
     return found
@@ -93,7 +94,8 @@ def session_apart(slots: int = 2, master: str | None = None, **config: str) -> S
     """
     if SparkContext._gateway is None:
         settings = SparkConf(loadDefaults=False).setAll(list(_settings(slots, master, config).items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"process_group": 0}))
+        with privacy.launching():
+            SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"process_group": 0}))
     return session(slots, master, **config)
 
 
