@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 
 import pytest
 
+from tests import another_user as users
 from tests import jvm
 from tests.choosing import few
 
@@ -37,3 +39,12 @@ def spark():
     session = hr.session(slots=2)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def another_user() -> users.AnotherUser:
+    if not users.may_be():
+        if os.environ.get("HEADRACE_LEAVE_NOTHING_OUT"):
+            pytest.fail(users.HOW)
+        pytest.skip(users.HOW)
+    return users.AnotherUser()

@@ -1,14 +1,20 @@
-"""How loops over arrays are compiled: once for all processes, where a folder can be written, else once for each.
+"""How loops over arrays are compiled: once for all processes of a user, where there is a folder that only he can write, else once
+for each process.
 
-Invariant: what was kept is used only while all that it was made of is the same: the file of the loop, which numba looks at, and
-the loops, constants and records of other files that were compiled into it (`_made_of`). Of a loop that was made as text, the
-whole text, the versions of what compiles it and the processor are in the name of the file (`ByContent`), and a checksum
-before what is in it: a file that is damaged, cut short or another's is as good as none.
+What is kept is machine code and a pickle, so whoever can write the folder can run code as us. Invariants:
+
+    a file is used    =>  no other user can write it, or put something else in the place of it or of a folder above (`ownership`)
+    a file is used    =>  all that it was made of is the same: that is in its name (`Kept`), and a checksum is before its content
+    nothing is kept   =>  everything is compiled all the same
+
+A loop is made of its own source, of the loops, constants and records that are compiled into it (`_made_of`), or of a text, and of
+the versions of what compiles it and the processor.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import logging
@@ -16,7 +22,9 @@ import os
 import pickle
 import platform
 import stat
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +37,8 @@ from numba.core import compiler, config, serialize
 from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
 
+from headrace.ownership import exposed, is_ours, make
+
 _log = logging.getLogger(__name__)
 
 OPTIONS: dict[str, Any] = {
@@ -37,16 +47,21 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,
 }  # nothing is allocated, so nothing has to be counted
 
+SUFFIX = ".loop"
+CHECKSUM = 32  # bytes
+DAY = 24 * 60 * 60  # seconds
+UNUSED = 60  # days after which a file is removed
+WAY_OUT = "every process compiles them for itself, which takes seconds; set NUMBA_CACHE_DIR to a folder that only you can write"
+
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compiled at its first call, and kept beside its file, or in the user's cache, for other processes; or for this one."""
-    try:
-        made = numba.njit(function, cache=True, **OPTIONS)
-    except RuntimeError:  # there is no folder that may be written
-        return numba.njit(function, **OPTIONS)
-    kept = _kept(made)
-    if kept is not None:
-        kept._source_stamp = (kept._source_stamp, sorted(set(_made_of(function, set()))))
+    """Compiled at its first call, and kept for other processes."""
+    made = numba.njit(function, **OPTIONS)
+    with contextlib.suppress(
+        OSError, TypeError, LookupError
+    ):  # a function without a source, as of an interactive session
+        parts = sorted({_source(function), *_made_of(function, set())})
+        made._cache = Kept("\0".join((f"{function.__module__}.{function.__qualname__}", *parts)))
     return made
 
 
@@ -59,52 +74,60 @@ def from_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
     scope = {"__name__": __name__, **names}
     exec(compile(text, f"<{name}>", "exec"), scope)  # noqa: S102  made of a checked tree: numbers, operators, our own names
     made = numba.njit(scope[name], nogil=True, error_model="numpy")
-    folder = kept_in()
-    if folder is not None:
-        made._cache = ByContent(folder, f"{text}\0{uses}")
+    made._cache = Kept(f"{text}\0{uses}")
     return made
 
 
+def is_kept(loop: Any) -> bool:
+    """Whether a loop was compiled before, by whatever process, and is still what it was."""
+    return isinstance(loop._cache, Kept) and loop._cache.is_there()
+
+
+@functools.cache
 def kept_in() -> Path | None:
-    """The folder of loops that were made as text; None: there is none that may be written, or others may write there too, and what
-    lies there is run."""
+    """The folder of compiled loops; None: it cannot be made or written, or others could put files there, which would be run."""
     try:
         given = getattr(config, "CACHE_DIR", "") or os.environ.get("XDG_CACHE_HOME")
         folder = Path(given or Path.home() / ".cache", "headrace")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # the latter: a user without a home
+        make(folder)
+        found = exposed(folder)
+    except (OSError, RuntimeError) as error:  # the latter: a user without a home
+        _log.info("compiled loops are not kept: %s; %s", error, WAY_OUT)
         return None
-    found = folder.stat()
-    ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return folder if ours and os.access(folder, os.W_OK | os.X_OK) else None
+    if found is not None:
+        msg = "compiled loops are not kept in %r: other users could change what is in %r, and it would be run; %s"
+        _log.warning(msg, str(folder), str(found), WAY_OUT)
+        return None
+    return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
-class ByContent(_Cache):
-    """What numba asks for compiled code: one file for each text and signature, written beside and put in place."""
+class Kept(_Cache):
+    """What numba asks for compiled code: one file for each loop and signature, written beside and put in place."""
 
-    CHECKSUM = 32  # bytes
-
-    def __init__(self, folder: Path, content: str) -> None:
-        self._folder, self._content = folder, content
+    def __init__(self, content: str) -> None:
+        made_by = (numba.__version__, version("llvmlite"), np.__version__, platform.python_version())
+        self._name = _hash(repr((content, made_by)))
 
     @property
     def cache_path(self) -> str:
-        return str(self._folder)
+        return str(kept_in() or "")
 
-    def file(self, signature: Any, target: Any) -> Path:
-        made_by = (numba.__version__, version("llvmlite"), np.__version__, platform.python_version())
-        told = repr((self._content, str(signature), target.codegen().magic_tuple(), made_by))
-        return self._folder / f"{hashlib.sha256(told.encode()).hexdigest()}.loop"
+    def is_there(self) -> bool:
+        folder = kept_in()
+        return folder is not None and any(folder.glob(f"{self._name}-*{SUFFIX}"))
+
+    def file(self, folder: Path, signature: Any, target: Any) -> Path:
+        return folder / f"{self._name}-{_hash(repr((str(signature), target.codegen().magic_tuple())))}{SUFFIX}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        path = self.file(sig, target_context)
+        folder = kept_in()
+        if folder is None:
+            return None
+        path = self.file(folder, sig, target_context)
         try:
-            data = path.read_bytes()
-            if hashlib.sha256(data[self.CHECKSUM :]).digest() != data[: self.CHECKSUM]:
-                raise ValueError("its checksum is another")
             rebuild: Any = compiler.CompileResult._rebuild
-            return rebuild(target_context, *pickle.loads(data[self.CHECKSUM :]))  # noqa: S301
+            return rebuild(target_context, *pickle.loads(_content(path)))  # noqa: S301  of a folder that is ours alone
         except FileNotFoundError:
             return None
         except Exception as error:  # whatever is in the file: it can be made again
@@ -112,12 +135,16 @@ class ByContent(_Cache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        folder = kept_in()
+        if folder is None:
+            return
         with contextlib.suppress(OSError):  # a full disk costs only time
             dumps: Any = serialize.dumps
             kept = dumps(data._reduce())
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as beside:
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as beside:
                 beside.write(hashlib.sha256(kept).digest() + kept)
-            Path(beside.name).replace(self.file(sig, data.target_context))
+            Path(beside.name).replace(self.file(folder, sig, data.target_context))
+            _sweep(folder)
 
     def enable(self) -> None: ...
 
@@ -126,16 +153,30 @@ class ByContent(_Cache):
     def flush(self) -> None: ...
 
 
-def is_kept(loop: Any) -> bool:
-    """Whether a loop was compiled before, by whatever process, and is still what it was."""
-    kept = _kept(loop)
-    return kept is not None and bool(kept._load_index())
+def _content(path: Path) -> bytes:
+    """Of a file that nobody else can have written, as it was written."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not is_ours(found) or not stat.S_ISREG(found.st_mode):
+            raise PermissionError("another user can write it")
+        data = file.read()
+        if time.time() - found.st_mtime > DAY:
+            os.utime(file.fileno())  # it is still of use
+    if hashlib.sha256(data[CHECKSUM:]).digest() != data[:CHECKSUM]:
+        raise ValueError("its checksum is another")
+    return data[CHECKSUM:]
 
 
-def _kept(loop: Any) -> Any:
-    """What numba keeps of a loop, by names of its own; None: nothing, or it has other names for it now."""
-    found = getattr(getattr(loop, "_cache", None), "_cache_file", None)
-    return found if hasattr(found, "_source_stamp") and hasattr(found, "_load_index") else None
+def _sweep(folder: Path) -> None:
+    """Remove what nobody has used for long: loops of earlier versions, and what a process left that was killed."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # somebody else may remove it too
+            if time.time() - path.lstat().st_mtime > UNUSED * DAY:
+                path.unlink()
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
@@ -146,18 +187,17 @@ def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
         if isinstance(value, Dispatcher):
-            yield _file(value.py_func)
+            yield _source(value.py_func)
             yield from _made_of(value.py_func, seen)
         elif isinstance(value, ModuleType) and value.__name__.startswith("headrace"):
-            yield _file(value)
+            yield _source(value)
         elif isinstance(value, type) and hasattr(value, "_fields"):
             yield f"{name} {value._fields}"
         elif isinstance(value, int | float | tuple):
             yield f"{name} {value!r}"
 
 
-def _file(what: Any) -> str:
-    """Of code in an archive, as it is shipped to a cluster, the archive."""
-    path = Path(inspect.getfile(what))
-    found = next(each for each in (path, *path.parents) if each.exists()).stat()
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
+def _source(what: Any) -> str:
+    """The text of the module in which a function is defined, or of a module: by its hash."""
+    module = what if isinstance(what, ModuleType) else sys.modules[what.__module__]
+    return f"{module.__name__} {_hash(inspect.getsource(module))}"

@@ -1,7 +1,7 @@
 """Where a process keeps what it will not need again: spilled tuples, the state of a `collect`.
 
-    every process has one folder of its own:  made by it, open to nobody else, under a name that nobody can foresee
-    a folder is removed                   =>  by its owner when it ends, or by the next process once its owner is dead
+    every process has a folder of its own in a place:  made by it, open to nobody else, under a name that nobody can foresee
+    a folder is removed                            =>  by its owner when it ends, or by the next process once its owner is dead
 
 A living owner holds a lock on its folder, which ends with the process however that ends; process numbers, which are
 used again, are never asked. On a local file system every lock is seen, so a folder without one is garbage, also one of an
@@ -34,21 +34,19 @@ _log = logging.getLogger(__name__)
 ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
 
 _lock = threading.Lock()
-_own: tuple[Path, int] | None = None  # the folder, and the descriptor that holds its lock
+_own: dict[Path | None, tuple[Path, int]] = {}  # by place the folder, and the descriptor that holds its lock
 
 
-def own_folder() -> Path:
-    """This process's folder."""
-    global _own
+def own_folder(place: Path | None = None) -> Path:
+    """This process's folder: in the place that is chosen for all, or in another."""
     with _lock:
-        if _own is not None and not _own[0].is_dir():  # swept away by somebody who keeps temporary folders clean
-            os.close(_own[1])
-            _own = None
-        if _own is None:
-            place = chosen_place()
-            _sweep(place)
-            _own = _make(place)
-        return _own[0]
+        if place in _own and not _own[place][0].is_dir():  # swept away by somebody who keeps temporary folders clean
+            os.close(_own.pop(place)[1])
+        if place not in _own:
+            found = place or chosen_place()
+            _sweep(found)
+            _own[place] = _make(found)
+        return _own[place][0]
 
 
 @contextlib.contextmanager
@@ -134,9 +132,8 @@ def _sweep(place: Path) -> None:
 @atexit.register
 def _leave() -> None:
     """And take along what Spark's Python workers left: they are never asked to leave, only killed."""
-    global _own
-    if _own is not None:
-        (path, descriptor), _own = _own, None
+    while _own:
+        _, (path, descriptor) = _own.popitem()
         shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
         _sweep(path.parent)
@@ -144,10 +141,10 @@ def _leave() -> None:
 
 def _after_fork() -> None:
     """A child makes its own; its copy of the descriptor would keep the parent's folder alive beyond the parent."""
-    global _own, _lock
-    if _own is not None:
-        os.close(_own[1])
-    _own, _lock = None, threading.Lock()
+    global _lock
+    _lock = threading.Lock()
+    while _own:
+        os.close(_own.popitem()[1][1])
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numba
 import pytest
 
-from headrace import compiled
+from headrace import compiled, ownership
 from headrace.compiled import inner
+from tests.another_user import AnotherUser, reachable_folder
 
 LIBRARY = """
 from headrace.compiled import inner
@@ -37,7 +40,8 @@ print(loop(1), before, is_kept(loop))
 
 
 def told(folder: Path) -> str:
-    found = subprocess.run([sys.executable, "loop.py"], cwd=folder, capture_output=True, text=True, check=True)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    found = subprocess.run([sys.executable, "loop.py"], cwd=folder, env=env, capture_output=True, text=True, check=True)
     return found.stdout.strip()
 
 
@@ -114,10 +118,115 @@ def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
     assert hits(TEXT.format(factor=6)) == 0
 
 
-def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path))
-    folder = compiled.kept_in()
-    assert folder is not None and folder.parent == tmp_path
-    for others in (0o770, 0o707):
-        folder.chmod(others)
-        assert compiled.kept_in() is None
+# --- what others can write is not run --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that a user chose for compiled code, before it was first used."""
+    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    compiled.kept_in.cache_clear()
+    yield tmp_path / "chosen"
+    compiled.kept_in.cache_clear()
+
+
+@pytest.mark.parametrize("others", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("whose", ["the folder", "its parent", "one further up"])
+def test_a_folder_that_others_may_write_is_not_used(chosen: Path, others: int, whose: str, caplog) -> None:
+    folder = chosen / "headrace"
+    folder.mkdir(parents=True)
+    opened = {"the folder": folder, "its parent": chosen, "one further up": chosen.parent}[whose]
+    opened.chmod(others)
+    is_sticky = bool(others & stat.S_ISVTX) and opened != folder  # in it each can rename only what is his own
+    assert compiled.kept_in() == (folder if is_sticky else None)
+    assert is_sticky or repr(str(opened)) in caplog.text
+    compiled.kept_in()
+    assert caplog.text.count("could change") == (not is_sticky), "it is said once"
+
+
+def test_under_any_umask_the_folder_is_closed_to_others(chosen: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert compiled.kept_in() == chosen / "headrace"
+        hits(TEXT.format(factor=8))
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(chosen.parent): stat.S_IMODE(path.stat().st_mode) for path in chosen.rglob("*")}
+    assert set(modes.values()) == {0o700, 0o600}
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_link_is_followed_if_no_other_user_can_change_it(chosen: Path, ours: bool, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755 if ours else 0o777)
+    (tmp_path / "shared" / "link").symlink_to(tmp_path / "elsewhere")
+    chosen.symlink_to("shared/link")
+    assert compiled.kept_in() == (chosen / "headrace" if ours else None)
+
+
+def test_links_that_lead_to_themselves_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    assert ownership.exposed(tmp_path / "one") is not None
+
+
+@pytest.mark.parametrize("harm", ["writable", "a link", "a pipe"])
+def test_a_file_that_others_may_have_written_is_not_used(kept: Path, harm: str, tmp_path: Path, caplog) -> None:
+    text = TEXT.format(factor=9)
+    hits(text)
+    (file,) = kept.iterdir()
+    if harm == "writable":
+        file.chmod(0o666)
+    else:
+        whole = file.rename(tmp_path.parent / f"{tmp_path.name}.loop")
+        file.symlink_to(whole) if harm == "a link" else os.mkfifo(file)
+    assert [hits(text), hits(text)] == [0, 1]
+    assert "is not used" in caplog.text and stat.S_ISREG(file.lstat().st_mode)
+
+
+# a fixed loop and one that was made as text
+ATTACKED = """
+import numpy as np
+from headrace import compiled, loops
+both = np.empty(2, np.int64)
+loops.merge(np.array([1]), np.array([2]), both)
+text = compiled.from_text('def loop(v): return v + 1', 'loop', '', {})
+print(both.tolist(), text(1), sum(sum(loop.stats.cache_hits.values()) for loop in (loops.merge, text)))
+"""
+# in the place of every file, also of those that numba would look for: an index, which says that the file behind it is up to date
+PLANT = """
+class Planted:
+    def __reduce__(self):
+        return os.system, (f"touch {sys.argv[1]}",)
+
+code = pickle.dumps(Planted())
+for folder, _, names in os.walk(sys.argv[2]):
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if not name.endswith(".nbi"):
+                os.rename(path, path + ".aside")
+                with open(path, "wb") as file:
+                    file.write(hashlib.sha256(code).digest() + code if name.endswith(".loop") else code)
+            print("planted", path)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.thorough
+def test_code_that_another_user_plants_is_not_run(another_user: AnotherUser) -> None:
+    """In a folder that everybody can write, under a careless umask."""
+    with reachable_folder() as folder:
+        cache, theirs = folder / "cache", folder / "theirs"
+        for each in (cache, theirs):
+            each.mkdir()
+            each.chmod(0o777)
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+        options = {"env": env, "stdout": subprocess.PIPE, "text": True, "check": True, "umask": 0}
+        run = partial(subprocess.run, [sys.executable, "-c", ATTACKED], **options)
+        assert run().stdout == "[1, 2] 2 0\n"
+        another_user.run(PLANT, theirs / "harm", cache)
+        assert run().stdout == "[1, 2] 2 0\n"
+        assert not (theirs / "harm").exists(), "code of another user was run"

@@ -19,6 +19,7 @@ from headrace.operators.base import Operator
 ROOT = Path(headrace.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
+    ("ownership",),
     ("compiled",),
     ("loops",),
     ("errors", "version", "moments", "screen", "arrow", "areas", "given"),

@@ -144,7 +144,7 @@ scratch.own_folder()
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A scratch place of this test, which begins without a folder."""
     monkeypatch.setenv("HEADRACE_SCRATCH", str(tmp_path))
-    monkeypatch.setattr(scratch, "_own", None)
+    monkeypatch.setattr(scratch, "_own", {})
     yield tmp_path
     scratch._leave()
 

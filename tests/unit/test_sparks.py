@@ -41,9 +41,10 @@ INNER = {
     "_jvm",
 }  # what pyspark keeps to itself
 SETTINGS = {
-    "spark.app.name", "spark.cleaner.periodicGC.interval", "spark.cores.max", "spark.driver.host",
-    "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
-    "spark.executorEnv.PYTHONPATH", "spark.log.level", "spark.master", "spark.pyspark.python", "spark.redaction.regex",
+    "spark.app.name", "spark.authenticate", "spark.cleaner.periodicGC.interval", "spark.cores.max",
+    "spark.driver.bindAddress", "spark.driver.host", "spark.driver.memory", "spark.executor.cores",
+    "spark.executor.instances", "spark.executor.memory", "spark.executorEnv.PYTHONPATH", "spark.local.dir",
+    "spark.log.level", "spark.master", "spark.pyspark.python", "spark.redaction.regex",
     "spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.session.timeZone",
     "spark.sql.streaming.metricsEnabled", "spark.sql.ui.retainedExecutions", "spark.submit.pyFiles",
     "spark.ui.enabled", "spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks",
@@ -94,19 +95,14 @@ def test_what_is_used_of_spark_all_of_them_have(found: Callable[[ast.AST], Itera
 
 def test_nobody_else_asks_which_spark_it_is() -> None:
     asking = re.compile(
-        r"pyspark\.__version__|sparks\.(VERSION|OLDEST|SOCKETS|ZONES)|(spark|sc|sparkContext)\.version\b"
+        r"pyspark\.__version__|sparks\.(VERSION|OLDEST|WITH_SOCKETS|ZONES)|(spark|sc|sparkContext)\.version\b"
     )
     found = [str(path) for path in ROOT.rglob("*.py") if path != ONE and asking.search(path.read_text())]
     assert found == []
 
 
-def test_sockets_are_asked_of_a_spark_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "spark.python.unix.domain.socket.enabled"
-    monkeypatch.setattr(sparks.tempfile, "tempdir", "/tmp")
-    assert sparks.worker_settings((4, 0)) == {}
-    assert sparks.worker_settings((4, 1)) == sparks.worker_settings((4, 3)) == {name: "true"}
-    monkeypatch.setattr(sparks.tempfile, "tempdir", str(tmp_path / ("x" * 90)))  # no room for their names
-    assert sparks.worker_settings((4, 1)) == {name: "false"}
+def test_sockets_are_asked_of_a_spark_that_has_them() -> None:
+    assert [sparks.has_sockets(version) for version in ((4, 0), (4, 1), (4, 3))] == [False, True, True]
 
 
 def test_a_spark_that_is_too_old_is_refused_by_name() -> None:

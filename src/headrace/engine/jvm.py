@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+from headrace.engine import privacy
 from headrace.engine.leaving import PATIENCE, uninterrupted
 
 Done = TypeVar("Done")
@@ -39,7 +40,7 @@ def is_started() -> bool:
 def launch(settings: Mapping[str, str], **how: Any) -> None:
     """Start the JVM, if there is none. how: more for `subprocess.Popen`."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _launching, _remembering():
+    with _launching, _remembering(), privacy.launching():
         if not is_started():
             SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, how))
 

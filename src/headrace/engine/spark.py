@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import jvm, leaving, memory, sparks, witness
+from headrace.engine import jvm, leaving, memory, privacy, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
@@ -142,8 +142,9 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
     asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python  # which is where pyspark looks; the setting alone is passed over
+    master = master or f"local[{slots}]"
     return {
-        "spark.master": master or f"local[{slots}]",
+        "spark.master": master,
         "spark.app.name": "headrace",
         "spark.pyspark.python": python,
         "spark.ui.enabled": "false",
@@ -163,9 +164,9 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
             [REDACTED, *(re.escape(key) for key, value in asked.items() if isinstance(value, Secret))]
         ),
         "spark.driver.memory": "2g",
-        **sparks.worker_settings(),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
+        **privacy.settings(asked.get("spark.master", master), asked),
     }
 
 
@@ -494,6 +495,7 @@ _settled = 0  # modules that were loaded when this worker last put its objects a
 def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
+    privacy.check_worker()
     leaving.leave_quietly()
     memory.keep()
     if len(sys.modules) > _settled:
@@ -659,6 +661,14 @@ def _nobody(sc: SparkContext, patience: float) -> str:
 
 
 # --- can the tasks reach the state? --------------------------------------------------------------------------------
+
+
+def check_sockets(sc: SparkContext) -> None:
+    """Refuse a session whose sockets other users of this machine can connect to."""
+    settings = sc.getConf()
+    enabled = settings.get(sparks.SOCKETS) or os.environ.get("PYSPARK_UDS_MODE", "false")
+    folder = settings.get(sparks.SOCKET_FOLDER) or sc._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    privacy.check_driver(enabled, folder)
 
 
 def check_reach(sc: SparkContext, folder: Path) -> None:

@@ -6,11 +6,8 @@ Whatever else the engine uses of Spark, all of them have, and `tests/unit/test_s
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import tempfile
-from collections.abc import Mapping
 
 import pyarrow as pa
 import pyspark
@@ -21,9 +18,10 @@ from headrace.errors import EngineError
 Version = tuple[int, int]
 
 OLDEST: Version = (4, 0)
-SOCKETS: Version = (4, 1)  # the first that speaks to its Python workers through files
+WITH_SOCKETS: Version = (4, 1)  # the first that can speak to its Python workers through Unix domain sockets
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 ZONES: Version = (4, 2)  # the first that is told the time zone of a schema; before it, that is UTC
-LONGEST_FOLDER = 60  # bytes of the name of a folder for sockets
 
 
 def version_of(text: str) -> Version:
@@ -52,17 +50,9 @@ def supported(text: str) -> Version:
 VERSION = supported(pyspark.__version__)
 
 
-def worker_settings(version: Version = VERSION) -> Mapping[str, str]:
-    """How Spark speaks to its Python workers: over TCP every task waits some 40 ms for a delayed acknowledgement.
-
-    Before 4.1 there is only TCP, and a setting that Spark does not know is passed over; so it is not made.
-    """
-    return {} if version < SOCKETS else {"spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower()}
-
-
-def _has_unix_sockets() -> bool:
-    """Their paths, a file in the temporary folder, have room for some hundred characters."""
-    return hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
+def has_sockets(version: Version = VERSION) -> bool:
+    """Whether Spark can speak to its Python workers through Unix domain sockets; before 4.1 there is only TCP."""
+    return version >= WITH_SOCKETS and hasattr(socket, "AF_UNIX")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace import ownership, scratch, sinks
 from headrace import plan as p
-from headrace import scratch, sinks
 from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
@@ -314,6 +314,7 @@ def _spark(sources: Mapping[str, nodes.Source]) -> Any:
         raise QueryTypeError(
             "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
         )
+    engine.check_sockets(sessions[0].sparkContext)
     return sessions[0]
 
 
@@ -374,9 +375,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     try:
         _refuse_other_things(given)
         folder = given.resolve()
-        for parent in reversed([p for p in folder.parents if not p.exists()]):
-            parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask: not for everybody to write
-        folder.mkdir(exist_ok=True, mode=0o700)
+        ownership.make(folder)
     except OSError as error:
         raise QueryError(f"the checkpoint {str(given)!r} cannot be made: {error.strerror}") from None
     keep_to_ourselves(folder)

@@ -266,10 +266,14 @@ def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: st
     declared = source.raw_schema.field(source.time if field.name == TS else field.name)
     if delivered.column_names.count(declared.name) != 1:
         there, expected = ", ".join(delivered.column_names), ", ".join(source.schema.names)
-        raise SourceError(f"the schema of {printable(name)} changed: it has {there}, the query was built for {expected}")
+        raise SourceError(
+            f"the schema of {printable(name)} changed: it has {there}, the query was built for {expected}"
+        )
     found = delivered.column(declared.name)
     if not same_kind(found.type, declared.type):
-        raise SourceError(f"column {declared.name!r} of {printable(name)} changed its type from {declared.type} to {found.type}")
+        raise SourceError(
+            f"column {declared.name!r} of {printable(name)} changed its type from {declared.type} to {found.type}"
+        )
     try:
         found.validate(full=True)
         return found.cast(field.type)

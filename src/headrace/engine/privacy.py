@@ -1,0 +1,146 @@
+"""What of Spark other users of a machine could reach: its temporary files, its ports, and its sockets for Python workers.
+
+    a session that headrace makes, with a local master  =>  its files and sockets are in a folder that is open to this user alone,
+                                                            its ports listen on this machine alone, and ask for a secret
+    sockets that another user could connect to          =>  no task runs: Spark does not ask who it is that connects, and what
+                                                            comes is unpickled
+
+On a cluster, files and ports are the cluster's affair, and sockets are used if the user gives a folder for them that is private
+on every machine. What is not safe is done over TCP, where Spark asks for a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headrace import scratch
+from headrace.engine import sparks
+from headrace.engine.sparks import SOCKET_FOLDER, SOCKETS
+from headrace.errors import EngineError, HeadraceError
+from headrace.ownership import exposed, is_private
+
+_log = logging.getLogger(__name__)
+
+FILES, FILES_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
+JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"  # what a user sets of Spark's settings for Java comes after it
+ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
+ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
+HERE = "127.0.0.1"
+
+SHORT = Path("/tmp")  # noqa: S108  # in it, a folder of our own
+LONGEST = 60  # bytes of its name, as Spark has it: the path of a socket must fit into 108
+CLOSING = 0o022  # who may not write a socket cannot connect to it
+INSTEAD = (
+    f"make the session with headrace.session(), or set {SOCKET_FOLDER} to a folder of mode 0700"
+    f" (on every machine; at most {LONGEST} bytes), or {SOCKETS} to false, which is slower"
+)
+
+
+def settings(master: str, asked: Mapping[str, str]) -> dict[str, str]:
+    """Beside what was asked for, or instead of it."""
+    if not master.startswith("local"):
+        return _sockets(asked, None)
+    of_driver = {} if master.startswith("local-cluster") else _ports(asked)  # a cluster must be given its secret
+    return {**_files(asked), **of_driver, **_sockets(asked, _socket_folder())}
+
+
+@contextlib.contextmanager
+def launching() -> Iterator[None]:
+    """While a JVM is started: it puts the libraries that it loads, and all other temporary files, into a folder of ours."""
+    before = os.environ.get(JAVA_VARIABLE)
+    os.environ[JAVA_VARIABLE] = f'"-Djava.io.tmpdir={_file_folder()}" {before or ""}'.rstrip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[JAVA_VARIABLE]
+        else:
+            os.environ[JAVA_VARIABLE] = before
+
+
+def check_driver(enabled: str, folder: str) -> None:
+    """Refuse sockets of this session, which a user may have made, that another user can connect to."""
+    if enabled.lower() == "true":
+        _check(Path(folder))
+
+
+@functools.cache
+def check_worker() -> None:
+    """The same, in a Python worker, about the sockets of its own machine."""
+    check_driver(os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", ""), os.environ.get("PYTHON_WORKER_FACTORY_SOCK_DIR", ""))
+
+
+def _check(folder: Path) -> None:
+    try:
+        guarded = is_private(folder) or (exposed(folder, shared=True) is None and _umask() & CLOSING == CLOSING)
+    except OSError as error:
+        msg = f"{str(folder)!r} cannot hold Spark's sockets for Python workers: {error.strerror}; {INSTEAD}"
+        raise EngineError(msg) from None
+    if not guarded:
+        msg = (
+            f"Spark's sockets for Python workers are in {str(folder)!r}, where other users of this machine can connect to them"
+            f" (the umask is {_umask():03o}), and Spark does not ask who connects; {INSTEAD}"
+        )
+        raise EngineError(msg)
+
+
+def _files(asked: Mapping[str, str]) -> dict[str, str]:
+    """Where Spark puts tuples that it exchanges, and code that it is sent."""
+    named = os.environ.get(FILES_VARIABLE) or asked.get(FILES)
+    if named is None:
+        return {FILES: str(_file_folder())}
+    for place in map(Path, named.split(",")):
+        if place.is_dir() and not is_private(place):
+            _log.warning("other users can read what Spark writes to %r; do: chmod 700 %s", str(place), place)
+    return {}
+
+
+def _file_folder() -> Path:
+    folder = scratch.own_folder() / "spark"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _ports(asked: Mapping[str, str]) -> dict[str, str]:
+    """Whoever can speak to them unasked can have code of his run."""
+    secret = {"spark.authenticate": asked.get("spark.authenticate", "true")}
+    is_chosen = any(name in asked for name in ADDRESSES) or any(name in os.environ for name in ADDRESS_VARIABLES)
+    return secret if is_chosen else {**secret, **dict.fromkeys(ADDRESSES, HERE)}
+
+
+def _sockets(asked: Mapping[str, str], folder: Path | None) -> dict[str, str]:
+    """folder: one of ours where they may be, if there is one."""
+    if not sparks.has_sockets() or asked.get(SOCKETS, "true").lower() != "true":
+        return {}
+    if SOCKET_FOLDER in asked:
+        _check(Path(asked[SOCKET_FOLDER]))
+        return {SOCKETS: "true"}
+    if folder is not None:
+        return {SOCKETS: "true", SOCKET_FOLDER: str(folder)}
+    if SOCKETS in asked:
+        raise EngineError(f"there is no private folder for Spark's sockets for Python workers; {INSTEAD}")
+    return {SOCKETS: "false"}
+
+
+def _socket_folder() -> Path | None:
+    for place in (None, SHORT):
+        with contextlib.suppress(OSError, HeadraceError):  # a place in which nothing can be made
+            folder = scratch.own_folder(place)
+            if len(os.fsencode(folder)) <= LONGEST and is_private(folder):
+                return folder
+    _log.warning("Spark speaks to its Python workers over TCP, which is slower: there is no private folder for sockets")
+    return None
+
+
+def _umask() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("\nUmask:")[2].split(maxsplit=1)[0], 8)
+    except (OSError, ValueError, IndexError):  # another system
+        os.umask(found := os.umask(0o077))
+        return found

@@ -1,0 +1,69 @@
+"""Who can change what stands at a path: users of one machine share some of its folders.
+
+A folder is guarded if no other user can put something else in its place, or files into it: this depends on the folder, on
+every folder above it and on every symbolic link on the way. The superuser counts as one of us: nothing is safe from him.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+STEPS = 1000  # of a path with its links: links can lead back to themselves
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def exposed(folder: Path, *, shared: bool = False) -> Path | None:
+    """The folder or link on the way to this folder, itself included, that lets others in; None: the folder is guarded.
+
+    shared: others may put files of their own into it, beside ours.
+    """
+    place, ahead = Path("/"), _names(folder.absolute())
+    for _ in range(STEPS):
+        found = place.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            if not _is_trusted(found):
+                return place
+            target = place.readlink()
+            place, ahead = Path("/") if target.is_absolute() else place.parent, [*ahead, *_names(target)]
+        elif not (_keeps_its_entries(found) if ahead or shared else is_ours(found)):
+            return place
+        elif not ahead:
+            return None
+        else:
+            name = ahead.pop()
+            place = place.parent if name == ".." else place / name
+    return folder
+
+
+def make(folder: Path) -> None:
+    """A folder that is closed to others, and those above it that they may read: whatever the umask, not for them to write."""
+    for parent in reversed([p for p in folder.parents if not p.exists()]):
+        parent.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def is_ours(found: os.stat_result) -> bool:
+    """Whether only this user can write a folder or a file."""
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+
+
+def is_private(folder: Path) -> bool:
+    """Whether others cannot even look into a folder: what is in it is closed to them, whatever its own mode."""
+    return not folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) and exposed(folder) is None
+
+
+def _keeps_its_entries(found: os.stat_result) -> bool:
+    """Whether others cannot rename what we have in a folder: none can write it, or each can rename only what is his own."""
+    return _is_trusted(found) and not (found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX)
+
+
+def _is_trusted(found: os.stat_result) -> bool:
+    return found.st_uid in (0, os.geteuid())
+
+
+def _names(path: Path) -> list[str]:
+    """The last first."""
+    return [name for name in reversed(path.parts) if name != path.anchor]
