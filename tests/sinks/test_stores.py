@@ -478,7 +478,7 @@ def test_a_password_is_nowhere(server: postgres.Server, tmp_path: Path, caplog: 
         run.close()
     assert not secrets_in(f"{caught.value}{caught.value.__cause__}{caplog.text}")
     for path in (tmp_path / "state").rglob("*"):
-        assert not path.is_file() or b"7913" not in path.read_bytes(), path
+        assert not path.is_file() or b"rd-7913" not in path.read_bytes(), path
     for wrong in (server.url.replace("anna", "bert"), server.url.replace("7913", "8888")):
         with pytest.raises(SinkError, match=r"cannot be reached: .*authentication") as refused:
             sinks.database(wrong, "secrets").begin("result-0", rows().schema)
