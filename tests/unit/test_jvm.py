@@ -60,6 +60,21 @@ def test_a_jvm_that_starts_after_the_interrupt_is_ended_too(monkeypatch: pytest.
     assert started[0].returncode == -signal.SIGTERM
 
 
+def test_work_with_grace_is_completed_before_the_jvm_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int | None] = []
+    with subprocess.Popen(["sleep", "900"]) as process:
+        monkeypatch.setattr(jvm, "_process", process)
+
+        def work() -> None:
+            time.sleep(0.5)
+            done.append(process.poll())
+
+        interrupt(signal.SIGINT, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            jvm.attend(work, grace=PATIENCE)
+        assert (done, process.returncode) == ([None], -signal.SIGTERM)
+
+
 def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm, "PATIENCE", 0.1)
     with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as process:

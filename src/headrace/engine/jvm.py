@@ -73,8 +73,11 @@ def needed() -> Iterator[None]:
         raise
 
 
-def attend(work: Callable[[], Done]) -> Done:
-    """Let a thread of its own do work with the JVM. If we are interrupted meanwhile, the JVM is ended, and so is the work."""
+def attend(work: Callable[[], Done], grace: float = 0.0) -> Done:
+    """Let a thread of its own do work with the JVM. If we are interrupted meanwhile, the JVM is ended, and so is the work.
+
+    grace: seconds in which the work may still be completed, because a JVM that is ended in it would leave files behind.
+    """
     done = Future[Done]()
     thread = threading.Thread(target=_do, args=(work, done), name="headrace-jvm", daemon=True)
     thread.start()
@@ -83,17 +86,19 @@ def attend(work: Callable[[], Done]) -> Done:
     except BaseException:
         if not done.done():
             with uninterrupted():
+                thread.join(grace)
                 _end_with(thread)
         raise
 
 
 def _end_with(thread: threading.Thread) -> None:
     """End the JVM, and the thread that works with it or is about to start it."""
+    _end_process()
     for _ in range(LOOKS):
-        _end_process()
         thread.join(PATIENCE / LOOKS)
         if not thread.is_alive():
             break
+        _end_process()
     _forget()
 
 

@@ -123,7 +123,7 @@ def session_apart(slots: int = 2, master: str | None = None, **config: str | Sec
     with jvm.needed():
         if not jvm.is_started():
             jvm.attend(functools.partial(jvm.launch, _arguments(settings), process_group=0))
-        found = jvm.attend(functools.partial(_made, settings, config))
+        found = jvm.attend(functools.partial(_made, settings, config), grace=leaving.PATIENCE)
         found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             found._jsparkSession
         )  # in this thread too
