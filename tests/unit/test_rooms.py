@@ -19,10 +19,10 @@ from headrace.operators.base import Operator
 ROOT = Path(headrace.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
-    ("ownership",),
+    ("ownership", "screen", "user_code"),
     ("compiled",),
     ("loops",),
-    ("errors", "version", "moments", "screen", "arrow", "areas", "given"),
+    ("errors", "version", "moments", "arrow", "areas", "given"),
     ("durations", "extras", "form", "limits", "paths", "reading", "secrets", "sorting", "types"),
     ("scratch",),
     ("duck",),
