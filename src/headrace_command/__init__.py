@@ -1,6 +1,6 @@
 """The program `headrace`: its command line, and what signals do before and after it.
 
-It stands beside headrace, because to import anything of headrace takes most of a second.
+It is a package of its own, because the import of headrace takes most of a second.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import signal
 
 
 def main() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as who started us may want it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has begun that would have to be ended
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process has it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to clean up yet
     from headrace.cli import app
     from headrace.showing import stopping
 

@@ -54,7 +54,7 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 @contextmanager
 def reporting(traceback: bool) -> Iterator[None]:
-    """Errors as one message, and exit code 1; who was interrupted says so, by an exit code too."""
+    """An error is shown as one message, with exit code 1; an interrupted command has an exit code of its own."""
     from headrace.showing.stopping import STOPPED, terminable
 
     with terminable() as stop:
@@ -76,7 +76,7 @@ def reporting(traceback: bool) -> Iterator[None]:
 def _tell(error: Exception, traceback: bool) -> None:
     if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
         streams.give_up(sys.stdout)
-    if isinstance(error, BrokenPipeError):  # whoever reads our output has seen enough
+    if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
         return
     shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
     streams.note(format_exc() if traceback else shown, "bold red")

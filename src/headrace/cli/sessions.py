@@ -42,7 +42,7 @@ def session(
         try:
             await_executors(spark.sparkContext, patience)
             yield spark
-        except KeyboardInterrupt:  # what is under way is not waited for
+        except KeyboardInterrupt:  # do not wait for the work in progress
             jvm.end()
             raise
         finally:

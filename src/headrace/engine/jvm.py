@@ -3,9 +3,9 @@
     a JVM whose start was interrupted  =>  is ended at once, and has removed what it made
     any other                          =>  ends when its standard input does: with us
 
-pyspark gives a JVM that it starts a folder to tell its port in. Interrupted, pyspark removes the folder; the JVM then
-cannot tell, never comes to look at its standard input, and stays for good. So whoever starts it must not be interrupted:
-`attend` lets a thread do it, which no signal reaches.
+pyspark gives a JVM that it starts a folder, into which the JVM writes its port. If pyspark is interrupted, it removes the
+folder; the JVM then fails before it reads its standard input, and stays for good. So the code that starts a JVM must not be
+interrupted: `attend` runs it in a thread, which no signal reaches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def launch(settings: Mapping[str, str], **how: Any) -> None:
 
 @contextmanager
 def _remembering() -> Iterator[None]:
-    """The process is known from its start on; pyspark tells only once the JVM has told its port."""
+    """The process is known from its start on; pyspark names it only after the JVM has written its port."""
 
     class Remembered(subprocess.Popen[bytes]):
         def __init__(self, *args: Any, **more: Any) -> None:
@@ -74,7 +74,7 @@ def needed() -> Iterator[None]:
 
 
 def attend(work: Callable[[], Done], grace: float = 0.0) -> Done:
-    """Let a thread of its own do work with the JVM. If we are interrupted meanwhile, the JVM is ended, and so is the work.
+    """Do work with the JVM in a thread of its own. If the caller is interrupted meanwhile, the JVM is ended, and so is the work.
 
     grace: seconds in which the work may still be completed, because a JVM that is ended in it would leave files behind.
     """
@@ -110,7 +110,7 @@ def _do(work: Callable[[], Done], done: Future[Done]) -> None:
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop a session; who is interrupted meanwhile ends the JVM too."""
+    """Stop a session; an interrupt meanwhile ends the JVM."""
     if is_started():
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a JVM that does not answer any more
             attend(spark.stop)
@@ -145,7 +145,7 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _stop_listening() -> None:
-    """pyspark would report that a JVM from which it takes accumulators is gone."""
+    """pyspark would report the end of a JVM that sends it accumulators as an error."""
     context = SparkContext._active_spark_context
     if context is not None and (server := getattr(context, "_accumulatorServer", None)) is not None:
         context._accumulatorServer = None
@@ -153,7 +153,7 @@ def _stop_listening() -> None:
 
 
 def _forget() -> None:
-    """The next session begins with another JVM. Not before all work with this one has ended: it would begin one too."""
+    """The next session starts another JVM. Work with this JVM must have ended before, or it would start another one too."""
     if (context := SparkContext._active_spark_context) is not None:
         context._jsc = None  # which would be asked to stop, and does not answer
         context.stop()

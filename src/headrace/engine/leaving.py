@@ -74,8 +74,8 @@ def _spoken_to(connection: socket.socket) -> bool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Nobody hears a signal to end while we clean up, which takes no longer than `PATIENCE`."""
-    if threading.current_thread() is not threading.main_thread():  # which hears none
+    """Signals to end have no effect in this block. It is for cleaning up, which takes no longer than `PATIENCE`."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted by signals
         yield
         return
     before = {number: signal.signal(number, _pass_over) for number in ENDINGS}
@@ -87,7 +87,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _pass_over(*_: Any) -> None:
-    """A process that is started meanwhile would inherit that a signal is ignored; it does not inherit this."""
+    """Unlike SIG_IGN, a handler is not inherited by a process that is started meanwhile."""
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

@@ -535,7 +535,7 @@ def await_interrupt(spark: SparkSession) -> str:
 
 
 def keep_refusals_quiet() -> None:
-    """py4j reports whatever a callback raises, with all its frames; that a batch was refused is what was wanted."""
+    """py4j logs every error of a callback, with a traceback. The error that refuses a batch is intended: it is not logged."""
     for module in ("clientserver", "java_gateway"):
         logging.getLogger(f"py4j.{module}").addFilter(_is_news)
 

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists.
 
-A user who insists is answered by a KeyboardInterrupt. What follows it cleans up, and is not interrupted for a while; what
-goes wrong in it, with calls to Spark that were cut off, is no news (`Stop.insisted`).
+If the user insists, a KeyboardInterrupt is raised. The code that cleans up after it is not interrupted for some seconds, and
+errors in it, such as those of calls to Spark that were interrupted, are not reported (`Stop.insisted`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.engine.leaving import ENDINGS
 if TYPE_CHECKING:
     from headrace.engine.run import Run
 
-DEAF = 5.0  # seconds for cleaning up in which no signal is heard
-STOPPED = 128 + signal.SIGINT  # the exit code of who was interrupted, as shells have it
+DEAF = 5.0  # seconds for cleaning up, in which further signals have no effect
+STOPPED = 128 + signal.SIGINT  # the exit code of an interrupted command, as shells report it
 
 
 @dataclass
@@ -36,7 +36,9 @@ class Stop:
 
     def insist(self, *_: Any) -> None:
         now = time.monotonic()
-        if self._insisted is None or now > self._insisted + DEAF:  # the first may be lost, where Arrow calls Python
+        if (
+            self._insisted is None or now > self._insisted + DEAF
+        ):  # the first exception may be lost, where Arrow calls Python
             self._insisted = now
             raise KeyboardInterrupt
 
@@ -79,7 +81,7 @@ def ending(run: Run) -> Iterator[Run]:
 
 
 def ignore() -> None:
-    """For a program that has done all: what is left ends by itself."""
+    """For a program that has completed its work: what is left to do ends by itself."""
     for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -97,7 +99,7 @@ def _handling(handler: Any) -> Iterator[None]:
 
 @contextmanager
 def _without_py4j(stop: Stop) -> Iterator[None]:
-    """py4j reports every call that was cut off, with all its frames, to its own logger or to the root of all."""
+    """py4j logs every call that was interrupted, with a traceback, to its own loggers or to the root logger."""
 
     def passes(record: logging.LogRecord) -> bool:
         return not (stop.insisted and "py4j" in record.pathname)
