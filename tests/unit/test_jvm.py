@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from pyspark import java_gateway
 
 from headrace.engine import jvm
 from headrace.engine.leaving import uninterrupted
@@ -96,3 +97,14 @@ def test_cleaning_up_is_not_interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_jvm_has_a_process_group_of_its_own_and_no_python_runs_in_it() -> None:
+    def crash() -> None:
+        os._exit(1)
+
+    with jvm._apart():
+        started = java_gateway.Popen(["sleep", "900"], preexec_fn=crash)
+    assert jvm._process is started and os.getpgid(started.pid) == started.pid
+    jvm._send(started, signal.SIGTERM)
+    assert started.wait(PATIENCE) == -signal.SIGTERM

@@ -37,22 +37,27 @@ def is_started() -> bool:
     return SparkContext._gateway is not None
 
 
-def launch(settings: Mapping[str, str], **how: Any) -> None:
-    """Start the JVM, if there is none. how: more for `subprocess.Popen`."""
+def launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM, if there is none."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _launching, _remembering(), privacy.launching():
+    with _launching, _apart(), privacy.launching():
         if not is_started():
-            SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, how))
+            SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf))
 
 
 @contextmanager
-def _remembering() -> Iterator[None]:
-    """The process is known from its start on; pyspark names it only after the JVM has written its port."""
+def _apart() -> Iterator[None]:
+    """Start the JVM in a process group of its own, and remember its process: pyspark names it only after the JVM has written its
+    port.
+
+    No signal to our own group, such as Ctrl-C, reaches the JVM then. pyspark has the JVM ignore Ctrl-C by Python code that runs in
+    the new process before the JVM does; in a process with several threads that code may crash.
+    """
 
     class Remembered(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **more: Any) -> None:
+        def __init__(self, *args: Any, preexec_fn: object = None, **more: Any) -> None:
             global _process
-            super().__init__(*args, **more)
+            super().__init__(*args, process_group=0, **more)
             _process = self
 
     before, java_gateway.Popen = java_gateway.Popen, Remembered

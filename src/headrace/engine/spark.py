@@ -116,13 +116,11 @@ def _hush(spark: SparkSession) -> None:
 
 
 def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
-    """The same for a program that ends by itself at a signal: one that is sent to its whole process group, as `timeout`
-    does, does not reach Spark's JVM, which is still needed; and no call to the JVM is interrupted half-way by it.
-    """
+    """The same for a program that ends by itself at a signal: no call to the JVM is interrupted half-way by it."""
     settings = _settings(slots, master, config)
     with jvm.needed():
         if not jvm.is_started():
-            jvm.attend(functools.partial(jvm.launch, _arguments(settings), process_group=0))
+            jvm.attend(functools.partial(jvm.launch, _arguments(settings)))
         found = jvm.attend(functools.partial(_made, settings, config), grace=leaving.PATIENCE)
         found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             found._jsparkSession
