@@ -82,6 +82,7 @@ def collect(
     if late is not None:
         _check_sink(late, "late")
         _check_late(physical, keep_failed)
+    engine.check_sockets(spark.sparkContext)
     engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
     aside = _aside(physical, late, None)
     state: StateStore | None = None
@@ -208,6 +209,7 @@ def start(
             cache=in_place,
             beside=engine.on_this_machine(spark.sparkContext),
         )
+        engine.check_sockets(spark.sparkContext)
         engine.check_reach(spark.sparkContext, folder / "state")
         engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
         for sink in filter(takes_parts, outlets.values()):
@@ -314,7 +316,6 @@ def _spark(sources: Mapping[str, nodes.Source]) -> Any:
         raise QueryTypeError(
             "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
         )
-    engine.check_sockets(sessions[0].sparkContext)
     return sessions[0]
 
 
