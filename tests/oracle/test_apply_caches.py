@@ -36,7 +36,7 @@ from headrace.testing import table_stream
 from .driving import Driven, driven
 from .processing import Counter, Sessions
 from .strategies import SECOND, make_table
-from .test_apply_faults import Died, sent
+from .test_apply_faults import Died, let_die, sent
 from .test_local import same, seeds
 
 EPOCHS = 6
@@ -375,6 +375,7 @@ class Attempts:
             put(table, rows)
             interrupted()
 
+        let_die(patch)
         if block:
             patch.setattr(keeping, "write_keyed", interrupted)
         else:

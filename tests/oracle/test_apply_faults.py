@@ -38,7 +38,12 @@ MET: Counter[str] = Counter()  # what became of tasks, in all tests
 
 
 class Died(BaseException):
-    """Nobody catches it, as nobody catches a SIGKILL."""
+    """No code catches it, as no code catches a SIGKILL."""
+
+
+def let_die(patch: pytest.MonkeyPatch) -> None:
+    """Let `Died` pass through calls of user code, which turn every other exception into an error of that code."""
+    patch.setattr("headrace.user_code.comes_from_signal", lambda error: isinstance(error, Died))
 
 
 class Faults:
@@ -67,6 +72,7 @@ class Faults:
                 now, self.middle = self.middle, None
                 now()
 
+        let_die(patch)
         patch.setattr(KeyedTable, "put", interrupted)
         patch.setattr("headrace.testing.execute_locally", self.execute)
 
