@@ -142,7 +142,12 @@ class Kept(_Cache):
             dumps: Any = serialize.dumps
             kept = dumps(data._reduce())
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as beside:
-                beside.write(hashlib.sha256(kept).digest() + kept)
+                try:
+                    beside.write(hashlib.sha256(kept).digest() + kept)
+                    beside.flush()
+                except OSError:
+                    Path(beside.name).unlink()
+                    raise
             Path(beside.name).replace(self.file(folder, sig, data.target_context))
             _sweep(folder)
 

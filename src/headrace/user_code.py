@@ -43,13 +43,13 @@ def call(words: str, function: Callable[..., Any], *given: Any, failed: Callable
     """Return what `function` returns; raise what `failed` makes of its exception."""
     _note(words)
     try:
-        found = function(*given)
+        return function(*given)
     except BaseException as error:
         if comes_from_signal(error):
             raise
         raise failed(error) from error
-    _note("")
-    return found
+    finally:
+        _note("")
 
 
 def comes_from_signal(error: BaseException) -> bool:

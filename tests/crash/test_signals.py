@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -90,12 +92,11 @@ def _rest_until(process: subprocess.Popen[str], moment: float) -> None:
 
 
 class Program:
-    """A process in a folder, with its own temporary folder there, and all its descendants."""
+    """A process in a folder, with a temporary folder of its own, and all its descendants."""
 
     def __init__(self, folder: Path, command: Sequence[str], **environment: str) -> None:
         self.folder, self.mark = folder, f"{os.getpid()}-{time.monotonic_ns()}"
-        self.temporary = folder / "tmp"
-        self.temporary.mkdir(exist_ok=True)
+        self.temporary = Path(tempfile.mkdtemp(prefix="s", dir="/tmp"))  # short, so that sockets are in it too
         java = (
             f"--conf 'spark.driver.defaultJavaOptions={jvm.options()} -Djava.io.tmpdir={self.temporary}' pyspark-shell"
         )
@@ -143,11 +144,10 @@ class Program:
         return found
 
     def _remains(self) -> list[str]:
-        """What is left in the temporary folder. It is removed, so that it is reported once."""
+        """What is left in the temporary folder, which is removed."""
         found = sorted(self.temporary.rglob("*"))
-        for path in reversed(found):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        return [f"{path.relative_to(self.folder)} was left behind" for path in found]
+        shutil.rmtree(self.temporary)
+        return [f"{path.relative_to(self.temporary)} was left behind" for path in found]
 
 
 @dataclass

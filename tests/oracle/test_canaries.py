@@ -132,7 +132,9 @@ def releases_at_the_bound(patch: pytest.MonkeyPatch) -> None:
 def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
     real = epoch.write_merged
     patch.setattr(runs, "FAN_IN", 2)
-    patch.setattr(epoch, "write_merged", lambda e, task, o, side, blocks, piece: real(e, task, o, side, blocks[1:], piece))
+    patch.setattr(
+        epoch, "write_merged", lambda e, task, o, side, blocks, piece: real(e, task, o, side, blocks[1:], piece)
+    )
 
 
 def keeps_merged_blocks(patch: pytest.MonkeyPatch) -> None:

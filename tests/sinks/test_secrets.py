@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,11 @@ def demand_found_nowhere(server: postgres.Server, broker: Broker | None, tmp_pat
     numbers = itertools.count(100)
     plain, marked = settings(numbers), {name: a_needle(numbers) for name in ("API_TOKEN", "SPARK_HEADER")}
     password, wrong = ODD.format(a_needle(numbers)), ODD.format(a_needle(numbers))
+    role = f"planted_{uuid.uuid4().hex}"
     with dbapi.connect(server.url) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE ROLE planted_{os.getpid()} LOGIN SUPERUSER PASSWORD {literal(password)}")
+        cursor.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD {literal(password)}")
         connection.commit()
-    login = f"postgresql://planted_{os.getpid()}:{{}}@127.0.0.1:{server.port}/postgres"
+    login = f"postgresql://{role}:{{}}@127.0.0.1:{server.port}/postgres"
     url = login.format(quote(password, safe=""))
     given: dict[str, Any] = {
         "settings": plain,

@@ -228,7 +228,10 @@ class Controller:
         return slots, [decision]
 
     def _more(self, limit: int) -> int:
-        """The fewest slots above those of now, or else all there may be, that save time which can be measured."""
+        """The fewest slots that are worth a step, if they save time that can be measured; otherwise those of now.
+
+        A larger step would gain more, and be taken back in the next decision.
+        """
         slots = min(self.active + gain.fewest_more(self.active, self.policy.worth), limit)
         took = max(self.occupancy) * self.seconds
         return slots if gain.is_measurable(took, took * self.active / slots, 0.0, gain.SECONDS) else self.active
@@ -286,7 +289,8 @@ class Controller:
         if self.policy.elastic == "gain" and not self._pays(fitted, after, load):
             hot = {split.group for split in wanted}
             moves, wanted = [], tuple(split for split in fitted.splits if split.group in hot)
-        moves = moves[: self.policy.moves]  # the others follow, unless the load has changed by then
+        if self.policy.elastic == "gain":
+            moves = moves[: self.policy.moves]  # the others follow, unless the load has changed by then
         after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
         return after, self._said(epoch, operator, fitted, after, moves, found, load)
 

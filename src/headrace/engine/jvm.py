@@ -85,11 +85,11 @@ def attend(work: Callable[[], Done], grace: float = 0.0) -> Done:
     """
     done = Future[Done]()
     thread = threading.Thread(target=_do, args=(work, done), name="headrace-jvm", daemon=True)
-    thread.start()
     try:
+        thread.start()
         return done.result()
     except BaseException:
-        if not done.done():
+        if not done.done() and thread.is_alive():
             with uninterrupted():
                 thread.join(grace)
                 _end_with(thread)

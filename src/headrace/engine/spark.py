@@ -158,14 +158,18 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
         "spark.sql.ui.retainedExecutions": "10",
         "spark.cleaner.periodicGC.interval": "5min",
         LOG_LEVEL: "ERROR",
-        "spark.redaction.regex": "|".join(
-            [REDACTED, *(re.escape(key) for key, value in asked.items() if isinstance(value, Secret))]
-        ),
         "spark.driver.memory": "2g",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
+        "spark.redaction.regex": _redacted(asked),
         **privacy.settings(asked.get("spark.master", master), asked),
     }
+
+
+def _redacted(asked: Mapping[str, Any]) -> str:
+    """The names of settings that Spark shows nowhere: those that look like secrets, those given as one, and the user's own."""
+    given = [re.escape(name) for name, value in asked.items() if isinstance(value, Secret)]
+    return "|".join([REDACTED, *given, *filter(None, [asked.get("spark.redaction.regex")])])
 
 
 def check_dataframe(df: Any) -> DataFrame:
@@ -663,9 +667,9 @@ def _nobody(sc: SparkContext, patience: float) -> str:
 
 def check_sockets(sc: SparkContext) -> None:
     """Refuse a session whose sockets other users of this machine can connect to."""
-    settings = sc.getConf()
-    enabled = settings.get(sparks.SOCKETS) or os.environ.get("PYSPARK_UDS_MODE", "false")
-    folder = settings.get(sparks.SOCKET_FOLDER) or sc._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    settings = sc._jsc.sc().conf()  # asked for two values: py4j logs all that it is answered, and some are secret
+    enabled = settings.get(sparks.SOCKETS, "") or os.environ.get("PYSPARK_UDS_MODE", "false")
+    folder = settings.get(sparks.SOCKET_FOLDER, "") or sc._jvm.java.lang.System.getProperty("java.io.tmpdir")
     privacy.check_driver(enabled, folder)
 
 

@@ -99,17 +99,19 @@ def write_out(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block |
 def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.Table) -> Receipt:
     """Hand rows to their sink; the outbox has its receipt instead of a block.
 
-    If the state is gone by then, a `collect` has failed and has discarded its parts, so this part is discarded here.
+    If the state of a `collect` is gone by then, the `collect` has failed and has discarded its parts, so this part is
+    discarded here. A run that can be started again keeps its parts: other tasks may have receipts for theirs.
     """
     name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
 
     def write() -> Any:
         receipt = plain(sink.write(Part(epoch.query, epoch.number, result, name, table)))
-        try:
-            task.storage.require()
-        except StateError:
-            discard(sink, epoch.query, result)
-            raise
+        if epoch.bounded:
+            try:
+                task.storage.require()
+            except StateError:
+                discard(sink, epoch.query, result)
+                raise
         return receipt
 
     def failed(error: BaseException) -> SinkError:

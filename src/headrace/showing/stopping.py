@@ -6,7 +6,9 @@ errors in it, such as those of calls to Spark that were interrupted, are not rep
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -81,9 +83,18 @@ def ending(run: Run) -> Iterator[Run]:
 
 
 def ignore() -> None:
-    """For a program that has completed its work: what is left to do ends by itself."""
+    """For a program that has completed its work. Signals have no effect while it ends, unless it takes long: it may wait for a
+    thread of the user's own.
+    """
+    ended = time.monotonic()
+
+    def leave(*_: Any) -> None:
+        if time.monotonic() > ended + DEAF:
+            os._exit(STOPPED)
+
     for number in ENDINGS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, leave)
+        atexit.register(signal.signal, number, signal.SIG_IGN)  # called when all such threads have ended
 
 
 @contextmanager

@@ -98,7 +98,9 @@ class _Session:
 
     def _kind(self, table: Table) -> str | None:
         master = f"{_of(table)}sqlite_master"
-        found = self.execute(f"SELECT type FROM {master} WHERE type IN ('table', 'view') AND name = $1", table.name)
+        found = self.execute(
+            f"SELECT type FROM {master} WHERE type IN ('table', 'view') AND name = $1 COLLATE NOCASE", table.name
+        )
         return found[0][0] if found else None
 
     def columns(self, table: Table) -> list[Column]:

@@ -31,7 +31,10 @@ _T = TypeVar("_T")
 
 MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
 MUCH = 2  # times that, and a task stops reading: messages are larger than those before
-FEWER = 16  # times fewer messages in an epoch that is begun again; the next time, the square of that, and so on
+FEWER = (
+    16  # times fewer messages in an epoch that is begun again; the next time, the square of that fewer still, and so on
+)
+ONE = 8  # attempts from which on an epoch takes one message of each partition
 FIRST = 2_000  # messages of the first epoch: how large they are is not known yet
 ASSUMED = 1_000  # bytes of a message, before any was read
 LEAST = 20  # bytes that one counts for beside its value and key
@@ -214,8 +217,6 @@ class Ledger:
 
         What was chosen before and not committed may have been too large, so less is chosen.
         """
-        if self._attempts:
-            self._each = (self._each or MOST_BYTES / FIRST) * FEWER**self._attempts
         open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
         left, found = self._most(), []
         for number, each in enumerate(open_):
@@ -228,7 +229,9 @@ class Ledger:
     def _most(self) -> int:
         if self._limit is not None:
             return self._limit
-        return FIRST if self._each is None else max(1, int(MOST_BYTES / self._each))
+        most = FIRST if self._each is None else MOST_BYTES / self._each
+        attempts = min(self._attempts, ONE)
+        return max(1, int(most / FEWER ** (attempts * (attempts + 1) // 2)))
 
     def left(self, waiting: Sequence[Range], chosen: Sequence[Range]) -> dict[str, int]:
         found = {each.place.name: each.offsets for each in waiting}
@@ -254,7 +257,7 @@ class Ledger:
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + LEAST
-            self._each = each if self._each is None else (self._each + each) / 2
+            self._each = each if self._each is None else max(each, (self._each + each) / 2)
 
     # --- brokers that are away -----------------------------------------------------------------------------------------
 
