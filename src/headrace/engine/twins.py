@@ -132,14 +132,25 @@ class _Likeness:
 
     def paired(self, mine: Sequence[Json], former: Sequence[Json]) -> list[Pair] | None:
         """The producers of edges, each with one that is alike; None: one is without a partner."""
-        if not mine:
-            return [] if not former else None
-        for place, edge in enumerate(former):
-            if self._edges_alike(mine[0], edge):
-                others = self.paired(mine[1:], [*former[:place], *former[place + 1 :]])
-                if others is not None:
-                    return [(mine[0]["from"], edge["from"]), *others]
-        return None
+        if len(mine) != len(former):
+            return None
+        taken: dict[int, int] = {}  # by edge of before, the edge of now that has it
+        if not all(self._find(place, mine, former, taken, set()) for place in range(len(mine))):
+            return None
+        partner = {new: old for old, new in taken.items()}
+        return [(edge["from"], former[partner[place]]["from"]) for place, edge in enumerate(mine)]
+
+    def _find(
+        self, place: int, mine: Sequence[Json], former: Sequence[Json], taken: dict[int, int], tried: set[int]
+    ) -> bool:
+        """Take a partner for an edge; one that is taken is given up by its owner if that finds another."""
+        for old, edge in enumerate(former):
+            if old not in tried and self._edges_alike(mine[place], edge):
+                tried.add(old)
+                if old not in taken or self._find(taken[old], mine, former, taken, tried):
+                    taken[old] = place
+                    return True
+        return False
 
     def _edges_alike(self, new: Json, old: Json) -> bool:
         if self.after.edge_meaning(new, coded=self.coded) != self.before.edge_meaning(old, coded=self.coded):

@@ -7,6 +7,7 @@ that died stays, with the call that was being made. It is a temporary file: the 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,17 +26,27 @@ class _File:
     """The note of one task. It is made with the first call: most tasks call no user code."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._handle = path, -1
+        self._path = path
+        self._content: mmap.mmap | None = None
 
     def __call__(self, words: str) -> None:
         with contextlib.suppress(OSError):  # a note is a help, and no reason to fail
-            if self._handle < 0:
-                self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            os.pwrite(self._handle, words.encode()[:LENGTH].ljust(LENGTH), 0)
+            if self._content is None:
+                self._content = self._mapped()
+            self._content[:] = words.encode()[:LENGTH].ljust(LENGTH)
+
+    def _mapped(self) -> mmap.mmap:
+        """The file in memory: a call of user code costs no call of the system, and what is written outlives the process."""
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(handle, b" " * LENGTH, 0)  # takes its room on the disk now: a map without it ends the process
+            return mmap.mmap(handle, LENGTH)
+        finally:
+            os.close(handle)
 
     def remove(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
+        if self._content is not None:
+            self._content.close()
             self._path.unlink(missing_ok=True)
 
 
