@@ -217,7 +217,8 @@ def in_use(run: list[int]) -> dict[str, Any]:
         if len(fields) > 7 and fields[6] in inodes and fields[7].startswith("/"):
             sockets.add(fields[7])
     shared = ("/tmp/", "/dev/shm/", "/var/tmp/")
-    files = {link.removesuffix(" (deleted)") for link in links if link.startswith(shared)}
+    found = {link.removesuffix(" (deleted)") for link in links if link.startswith(shared)}
+    files = {link for link in found if not link.startswith(f"{ROOT}/")}  # the program itself may be in a shared folder
     return {"ports": sorted(ports), "sockets": sorted(sockets), "files": sorted(files - sockets)}
 
 
