@@ -51,7 +51,9 @@ _SHAPES = (
 )
 _SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
-_IN_PLACE = re.compile(r"//(?:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@")  # host:port/ is not user:password
+_PASSWORD = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
+_IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_PASSWORD})@", re.IGNORECASE)
+_IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_PASSWORD})@")
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -199,10 +201,17 @@ def _masked_text(text: str) -> str:
 def without_logins(place: str) -> str:
     """Return what a source reads without the logins in it; other parts stay, because they tell sources apart.
 
+    A user without a password stays, and so does all that precedes the @ in a URL of Azure: it is a container.
+
     >>> without_logins("FileSource[s3a://key:se/cret@bucket/x], hdfs://host:8020/a@b")
     'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
     """
-    return _IN_PLACE.sub("//", place)
+    return _IN_PLACE.sub("://", place)
+
+
+def without_users(place: str) -> str:
+    """Return what a source reads as earlier versions stored it: also without users and without the containers of Azure."""
+    return _IN_PLACE_EARLIER.sub("//", place)
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import HeadraceError, MissingSecret, QueryError, SinkError
+from headrace.engine.identity import check_places
+from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, SinkError
 from headrace.operators.apply import ApplyOperator
 from headrace.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
 from headrace.sources.kafka.client import checked_servers
+from headrace.state.manifest import Manifest, SourceState
 from headrace.testing import LocalRun, check_processor, table_stream
 
 TS = pa.timestamp("us", "UTC")
@@ -160,6 +162,32 @@ def test_a_place_keeps_what_tells_sources_apart():
     for login in ("key:se/cr@et", "key:sec#ret", "key", ""):
         assert without_logins(f"s3a://{login}@bucket/x").endswith("bucket/x")
         assert "se" not in without_logins(f"s3a://{login}@bucket/x")[3:] or "@" in login
+
+
+@pytest.mark.parametrize("scheme", ["abfs", "abfss", "wasb", "wasbs", "ABFSS"])
+def test_a_container_of_azure_is_a_part_of_the_place(scheme: str):
+    first, second = (f"FileSource[{scheme}://{name}@acct.dfs.core.windows.net/x]" for name in ("c1", "c2"))
+    assert without_logins(first) == first and without_logins(second) == second
+    with pytest.raises(QueryChanged, match="c1@acct"):
+        check_places(read_by(first), {"events": second}, {}, ())
+
+
+def test_a_manifest_of_an_earlier_version_names_places_in_another_way():
+    """It has no containers and no users, or it has passwords; what it does not name is not compared."""
+    for stored, place in (
+        ("FileSource[abfss://acct/x]", "FileSource[abfss://c1@acct/x]"),
+        ("FileSource[s3a://bucket/x]", "FileSource[s3a://ann@bucket/x]"),
+        ("FileSource[s3a://ann:hunter2@bucket/x]", "FileSource[s3a://bucket/x]"),
+    ):
+        check_places(read_by(stored), {"events": place}, {}, ())
+    with pytest.raises(QueryChanged) as caught:
+        check_places(read_by("FileSource[s3a://ann:hunter2@bucket/x]"), {"events": "FileSource[s3a://other/x]"}, {}, ())
+    assert PLANTED not in str(caught.value)
+
+
+def read_by(place: str) -> Manifest:
+    """A manifest whose source read a place."""
+    return Manifest("state", 1, None, "run", sources={"events": SourceState(place=place)})
 
 
 # --- values of the environment ------------------------------------------------------------------------------------------------
