@@ -320,8 +320,10 @@ def _setting(name: str, key: str, value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Values that are plain though JSON has no word for them."""
     match value:
-        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum() | Secret():
+        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum():
             return str(value)
+        case Secret():
+            return repr(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
         case set() | frozenset():

@@ -51,9 +51,9 @@ _SHAPES = (
 )
 _SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
-_PASSWORD = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
-_IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_PASSWORD})@", re.IGNORECASE)
-_IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_PASSWORD})@")
+_LONG_LOGIN = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
+_IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_LONG_LOGIN})@", re.IGNORECASE)
+_IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_LONG_LOGIN})@")
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -86,7 +86,14 @@ class Secret:
     def __repr__(self) -> str:
         return f"secret({self.name!r})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        raise QueryTypeError(
+            f"{self!r} has no text, so it cannot be a part of one, such as of an f-string: let the variable {self.name} hold the"
+            f" whole value, such as the whole URL, and give hr.{self!r} in its place"
+        )
+
+    def __format__(self, how: str) -> str:
+        return str(self)
 
 
 def secret(name: str) -> Secret:
@@ -171,7 +178,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 def _nearer(name: str, key: Any) -> str:
     """The name that tells whether a value is secret: all that is nested under a secret's name is."""
-    return name if is_secret_name(name) else str(key)
+    return name if is_secret_name(name) else key if isinstance(key, str) else repr(key)
 
 
 def _are_pairs(values: Iterable[Any]) -> bool:

@@ -17,7 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace.engine.identity import check_places
-from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, SinkError
+from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
 from headrace.operators.apply import ApplyOperator
 from headrace.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
 from headrace.sources.kafka.client import checked_servers
@@ -197,13 +197,31 @@ def test_a_secret_is_read_where_it_is_needed_and_known_by_its_name(monkeypatch: 
     monkeypatch.setenv("PLANTED", PLANTED)
     made = secret("PLANTED")
     assert made.value == PLANTED and made == pickle.loads(pickle.dumps(made)) and hash(made)
-    assert {str(made), repr(made), f"{made}", f"{made}"} == {"secret('PLANTED')"} and PLANTED not in str(
-        pickle.dumps(made)
-    )
+    assert repr(made) == f"{made!r}" == "secret('PLANTED')" and PLANTED not in str(pickle.dumps(made))
     plain: dict[str, Any] = {"a": [1, {"b": (2, "x")}], "c": {3}}
     assert resolved(plain) is plain
     assert resolved({"a": [1, {"b": (made, "x")}], "c": made}) == {"a": [1, {"b": (PLANTED, "x")}], "c": PLANTED}
     assert masked({"password": made, "tokens": [made]}) == {"password": made, "tokens": [made]}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda made: f"postgresql://ann:{made}@h/db",
+        lambda made: f"postgresql://ann:{made:>9}@h/db",
+        lambda made: "postgresql://ann:{}@h/db".format(made),  # noqa: UP032
+        lambda made: "postgresql://ann:%s@h/db" % made,  # noqa: UP031
+        str,
+    ],
+)
+def test_a_secret_is_no_part_of_a_text(write: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch):
+    """The name of the variable would be used as the password."""
+    monkeypatch.setenv("PLANTED", PLANTED)
+    with pytest.raises(
+        QueryTypeError, match=r"secret\('PLANTED'\) has no text.* let the variable PLANTED hold the whole"
+    ) as caught:
+        write(secret("PLANTED"))
+    assert PLANTED not in str(caught.value)
 
 
 def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):

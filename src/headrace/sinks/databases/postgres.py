@@ -24,6 +24,7 @@ from headrace.sinks.databases.base import (
     Rows,
     Table,
     altered,
+    as_text,
     insertion,
     listed,
     refused,
@@ -133,8 +134,8 @@ class Postgres:
             except self._driver.Error as error:
                 answers, text = self._rolled_back(), " ".join(str(error).split())
                 if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                    raise Away(f"{self.shown}: {text}") from None
-                raise refused(self.shown, text) from None
+                    raise Away(f"{self}: {text}") from None
+                raise refused(self, text) from None
             except BaseException:
                 self._rolled_back()
                 raise
@@ -161,7 +162,7 @@ class Postgres:
                 connection.close()
 
     def __str__(self) -> str:
-        return str(self.shown)
+        return as_text(self.shown)
 
     def __repr__(self) -> str:
         return f"Postgres({self.shown!r})"
