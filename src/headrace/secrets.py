@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote, unquote_plus
 from headrace.errors import MissingSecret, QueryTypeError
 
 HIDDEN = "***"
+SERVERS_ARE_SHOWN = "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
 SHORT = 4  # characters: a shorter secret is removed from a text only where it stands alone
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -128,6 +129,24 @@ def resolved(value: Any) -> Any:
             return value
         return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
     return value
+
+
+def holds_secret(value: Any) -> bool:
+    """Return whether a value is a `Secret`, or holds one in dicts and lists."""
+    if isinstance(value, Mapping):
+        return any(map(holds_secret, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(holds_secret, value))
+    return isinstance(value, Secret)
+
+
+def refuse_secret(value: Any, instead: str) -> None:
+    """Refuse a secret where a value is shown; instead: what is accepted."""
+    if holds_secret(value):
+        raise QueryTypeError(
+            f"{instead}; found {masked(value)!r}, which no text may show. An address that is not secret can be read from a variable by"
+            " os.environ[...]"
+        )
 
 
 # --- which values are secret ------------------------------------------------------------------------------------------------

@@ -298,6 +298,17 @@ def test_a_processor_that_misses_a_secret_is_named(tmp_path: Path):
         hr.reference(table_stream(ROWS, name="events").split(2, by=["k"]).apply(Held(token=secret("NOT_THERE"))))
 
 
+class OnTheClass(Held):
+    token: Any = {"token": [secret("PLANTED")]}
+
+
+def test_a_secret_on_the_class_of_a_processor_is_refused():
+    """It is not read there; a processor would use the declaration in place of the value."""
+    with pytest.raises(QueryTypeError, match=r"OnTheClass.token is a secret .* self.token = hr.secret\(...\) in __init__"):
+        held(OnTheClass())
+    held(OnTheClass(token=secret("PLANTED")))
+
+
 class Failing(Held):
     """Fails with an error that quotes its settings, as libraries do."""
 
@@ -414,6 +425,17 @@ def test_a_source_takes_secrets_of_the_environment(monkeypatch: pytest.MonkeyPat
     with pytest.raises(QueryError) as caught:
         checked_servers(f"kafka://ann:{PLANTED}@h:1", {"security.protocol": "nonsense"})
     assert not holds("".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize("servers", [secret("BROKERS"), ["127.0.0.1:1", secret("BROKERS")]])
+def test_addresses_that_are_shown_are_no_secrets(servers: Any):
+    for make in (
+        lambda: hr.sinks.kafka(servers, "t"),
+        lambda: checked_servers(servers, None),
+        lambda: hr.sinks.delta(servers),
+    ):
+        with pytest.raises(QueryTypeError, match=r"as text.*; found .*secret\('BROKERS'\)"):
+            make()
 
 
 def test_an_error_of_a_store_holds_no_secret_nor_does_what_led_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):

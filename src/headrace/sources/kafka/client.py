@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
 from headrace.extras import library
 from headrace.moments import micros
-from headrace.secrets import Sealed
+from headrace.secrets import SERVERS_ARE_SHOWN, Sealed, refuse_secret
 
 ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
@@ -115,6 +115,7 @@ def _say_nothing(error: object) -> None:
 
 
 def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> Servers:
+    refuse_secret(servers, SERVERS_ARE_SHOWN)
     found = servers if isinstance(servers, str) else ",".join(map(str, servers)) if servers else ""
     if not found.strip():
         raise QueryError("servers must name at least one broker, such as 'localhost:9092'; found none")
