@@ -39,11 +39,14 @@ _NAMES = re.compile(  # in names as words in lower case with _ between them
     r"passw[a-z]*|passphrases?|passcodes?|[a-z]*secret[a-z]*|[a-z]*credentials?"
     r"|(?:token|pwd|authorization|signature|cookie|webhook|assertion)s?(?=_|$)"
     r"|(?:^|_)(?:bearer|creds?|hmac|jaas|jwts?|pem|sas|sig|sasl_config|oauthbearer_config)(?=_|$)"
-    r"|(?:^|_)(?:auth|pass|pw)$"
-    r"|(?:access|account|api|app|application|auth|customer|encryption|license|master|private|shared|signing|ssh|storage"
+    r"|(?:^|_)(?:auth|pass|pw|basic_auth_user_info)$|^pat$"
+    r"|(?:access|account|api|app|application|auth|customer|(?:de|en)cryption|license|master|private|shared|signing|ssh|storage"
     r"|subscription)_?keys?(?=_|$)"
 )
-_PAIR = re.compile(r"""([\w.%+-]+)["']?(?:=|\s*:\s*)""")  # a name and what separates it from its value
+_OPEN = re.compile(  # endings of names for what describes a secret, or says where it is
+    r"_(?:column|file|path|name|type|host|port)$|(?<!webhook)_ur[il]$|(?<!secret)_id$"
+)
+_PAIR = re.compile(r"""([\w.%+-]+)["']?\s*[=:]\s*""")  # a name and what separates it from its value
 _SHAPES = (
     re.compile(r"[a-z][a-z0-9+.-]*://(\S*)@", re.IGNORECASE),  # up to the last @: a password may hold any character
     re.compile(r"\b(?:bearer|basic)\s+([\w.~+/=-]{4,})", re.IGNORECASE),
@@ -156,12 +159,16 @@ def refuse_secret(value: Any, instead: str) -> None:
 def is_secret_name(name: str, *, of_number: bool = False) -> bool:
     """Return whether values of this name are secret. A number is one only if the name ends so: `token_limit` is none.
 
+    A name such as `password_column` or `token_url` is none; a login in the URL is found by its shape.
+
     >>> [is_secret_name(name) for name in ("sasl.password", "apiKey", "Authorization", "tokenizer", "key", "primary_key")]
     [True, True, True, False, False, False]
     >>> [is_secret_name(name, of_number=True) for name in ("password", "max_tokens", "token_limit")]
     [True, False, False]
     """
     words = "_".join(_WORDS.findall(name)).lower()
+    if _OPEN.search(words):
+        return False
     found = list(_NAMES.finditer(words))
     if of_number:
         return any(match.end() == len(words) for match in found) and not words.endswith("tokens")
@@ -181,9 +188,9 @@ def masked(value: Any, name: str = "") -> Any:
     {'user': 'ann', 'kafka': {'sasl.password': '***'}, 'url': 'https://***@host/?token=***', 'key': secret('KEY')}
     """
     if isinstance(value, Mapping):
-        return {key: masked(each, _nearer(name, key)) for key, each in value.items()}
+        return {_masked_key(key): masked(each, _nearer(name, key)) for key, each in value.items()}
     if isinstance(value, list | tuple) and _are_pairs(value):
-        return [[key, masked(each, _nearer(name, key))] for key, each in value]
+        return [[_masked_key(key), masked(each, _nearer(name, key))] for key, each in value]
     if isinstance(value, list | tuple):
         return [masked(each, name) for each in value]
     if isinstance(value, set | frozenset):
@@ -193,6 +200,11 @@ def masked(value: Any, name: str = "") -> Any:
     if _is_secret(name, value):
         return HIDDEN
     return _masked_text(value) if isinstance(value, str) else value
+
+
+def _masked_key(key: Any) -> Any:
+    """A name, which may be a URL."""
+    return _masked_text(key) if isinstance(key, str) else key
 
 
 def _nearer(name: str, key: Any) -> str:
@@ -246,6 +258,7 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
         value, name = os.environ.get(value.name, ""), "secret"
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and _are_pairs(value)):
         for key, each in value.items() if isinstance(value, Mapping) else value:
+            yield from _texts(key)
             yield from _texts(each, _nearer(name, key))
     elif isinstance(value, list | tuple | set | frozenset):
         for each in value:

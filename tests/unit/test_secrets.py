@@ -44,6 +44,9 @@ SHAPES: dict[str, dict[str, Any]] = {  # settings of a processor, or of anything
         "dsn": f"host=h user=ann password='{PLANTED} x'",
         "hub": f"AccountName=a;AccountKey={PLANTED}==",
     },
+    "a connection string with spaces": {"dsn": f"host=h password = {PLANTED}", "other": f"Pwd : {PLANTED}"},
+    "a login in a name": {"stores": {f"https://ann:{PLANTED}@h/x": 1}, "pairs": [[f"https://ann:{PLANTED}@h/x", "y"]]},
+    "a login under a name for addresses": {"token_url": f"https://ann:{PLANTED}@h/x", "webhook_url": f"https://h/{PLANTED}"},
     "headers": {"headers": {"X-Api-Key": PLANTED, "accept": "*/*"}, "header": f"Bearer {PLANTED}"},
     "keys": {"private_key": KEY, "pem": KEY, "content": KEY, "access_key": PLANTED, "jwt": f"eyJ{PLANTED}.{PLANTED}.x"},
     "not text": {"password": 4711_4711, "token": b"hunter2", "credentials": {"pin": 4711_4711}},
@@ -93,9 +96,10 @@ def stored(folder: Path) -> bytes:
     [
         *("password", "PASSWD", "db_pwd", "sslpassword", "sasl.password", "Passwort", "passphrase", "db_pass"),
         *("secret", "clientSecret", "aws_secret_access_key", "token", "authToken", "sas_token", "s3.session-token"),
-        *("api_key", "apiKey", "APIKEY", "X-Api-Key", "private_key", "privateKey", "account-key", "s3.access-key-id"),
+        *("api_key", "apiKey", "APIKEY", "X-Api-Key", "private_key", "privateKey", "account-key", "decryption_key"),
         *("Authorization", "header.Authorization", "credential", "credentials", "creds", "sig", "sas", "ssl.key.pem"),
         *("sasl.jaas.config", "sasl.oauthbearer.config", "webhook_url", "fs.azure.account.key.name.core.net"),
+        *("schema.registry.basic.auth.user.info", "pat", "PAT", "secret_id"),
     ],
 )
 def test_names_of_secrets(name: str):
@@ -107,6 +111,8 @@ def test_names_of_secrets(name: str):
     [
         *("tokenizer", "key", "keys", "primary_key", "key_columns", "sort_key", "session_key", "ssl.key.location", "key.serializer"),
         *("author", "passenger", "compass", "bypass", "monkey", "sasl.mechanism", "sasl.username", "user", "limit", "every"),
+        *("password_column", "tokenUrl", "sasl.oauthbearer.token.endpoint.url", "token_uri", "password_file", "secret_path"),
+        *("secretName", "token_type", "s3.access-key-id", "token_host", "credentials_port", "path", "pattern", "user_pat"),
     ],
 )  # fmt: skip
 def test_names_that_only_look_like_those_of_secrets(name: str):
