@@ -14,23 +14,26 @@ digest. A value that is taken for a secret by mistake is used like any other; on
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import quote, unquote, unquote_plus
 
-from headrace.errors import MissingSecret, QueryTypeError
+from headrace.errors import HeadraceError, MissingSecret, QueryTypeError
 
 HIDDEN = "***"
-SERVERS_ARE_SHOWN = "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
-SHORT = 4  # characters: a shorter secret is removed from a text only where it stands alone
+SERVERS_ARE_SHOWN = (
+    "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
+)
+LONG = 9  # characters: a shorter secret is removed from a text only where it is a whole word
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPR = re.compile(r"secret\('[A-Za-z_][A-Za-z0-9_]*'\)")
@@ -58,6 +61,7 @@ _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, wher
 _LONG_LOGIN = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
 _IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_LONG_LOGIN})@", re.IGNORECASE)
 _IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_LONG_LOGIN})@")
+_WORD = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?![^\W_])"  # what precedes may be escaped, as in %3A
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -285,7 +289,7 @@ def spelled(secrets: Iterable[str]) -> list[str]:
     """Return secrets in every spelling in which a text may hold them, the longest first."""
     found = set()
     for each in secrets:
-        lines = [line for line in each.splitlines() if len(line) > 2 * SHORT] if "\n" in each else []
+        lines = [line for line in each.splitlines() if len(line) >= LONG] if "\n" in each else []
         for text in (each, unquote(each), each.strip("\"'"), " ".join(each.split()), *lines):
             found |= {text, quote(text), quote(text, safe=""), repr(text)[1:-1], json.dumps(text)[1:-1]}
     return sorted(found - {"", HIDDEN}, key=len, reverse=True)
@@ -294,11 +298,20 @@ def spelled(secrets: Iterable[str]) -> list[str]:
 def without(secrets: Iterable[str], text: str) -> str:
     """Return a text without secrets, which are `spelled`."""
     for each in secrets:
-        if len(each) < SHORT:
-            text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN, text)
+        if len(each) < LONG:
+            text = re.sub(_WORD.format(re.escape(each)), HIDDEN, text)
         else:
             text = text.replace(each, HIDDEN)
     return text
+
+
+def without_in_others(secrets: Sequence[str], text: str, kept: str) -> str:
+    """The same, but for a part of the text that can be shown although it may have words in common with secrets."""
+    if not kept:
+        return without(secrets, text)
+    longer = [each for each in secrets if len(each) >= len(kept)]
+    shorter = [each for each in secrets if len(each) < len(kept)]
+    return kept.join(without(shorter, part) for part in without(longer, text).split(kept))
 
 
 # --- settings with secrets in them --------------------------------------------------------------------------------------------
@@ -307,11 +320,12 @@ def without(secrets: Iterable[str], text: str) -> str:
 class Sealed:
     """Settings of a sink, a source or a processor: for use, and for texts without their secrets.
 
-    more: secrets beside those that the settings are known to hold.
+    more: secrets beside those that the settings are known to hold; kept: a text without secrets, such as an address, which
+    stays as it is in texts.
     """
 
-    def __init__(self, given: Any, more: Iterable[str] = ()) -> None:
-        self._given, self._more = given, list(more)
+    def __init__(self, given: Any, more: Iterable[str] = (), kept: str = "") -> None:
+        self._given, self._more, self._kept = given, list(more), kept
 
     @cached_property
     def opened(self) -> Any:
@@ -330,7 +344,7 @@ class Sealed:
         return masked(self._given)
 
     def without_secrets(self, text: str) -> str:
-        return without(self._secrets, text)
+        return without_in_others(self._secrets, text, self._kept)
 
     @property
     def _secrets(self) -> list[str]:
@@ -342,11 +356,15 @@ class Sealed:
         try:
             yield
         except Exception as error:
-            secrets = self._secrets
-            error.args = tuple(without(secrets, each) if isinstance(each, str) else each for each in error.args)
+            clean = functools.partial(without_in_others, self._secrets, kept=self._kept)
+            error.args = tuple(clean(each) if isinstance(each, str) else each for each in error.args)
             was_raised_from_none = error.__suppress_context__ and error.__cause__ is None
-            if was_raised_from_none or any(without(secrets, text) != text for text in map(_told, _chain(error))):
+            if was_raised_from_none or any(clean(text) != text for text in map(_told, _chain(error))):
                 error.__cause__ = error.__context__ = None
+            if clean(_told(error)) != _told(
+                error
+            ):  # such as the name of a file, which is not among the arguments alone
+                _raise_alone(HeadraceError(f"{type(error).__name__}: {clean(_text(error))}"))
             raise
 
     def __repr__(self) -> str:
@@ -365,4 +383,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _told(error: BaseException) -> str:
-    return f"{error} {error!r} {error.__dict__}"
+    return f"{_text(error)} {error!r} {error.__dict__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of what it holds, such as of a `Secret`
+        return repr(error)
+
+
+def _raise_alone(error: HeadraceError) -> NoReturn:
+    """Raise an error that does not lead to the one that is being handled."""
+    try:
+        raise error
+    except HeadraceError:
+        error.__context__ = None
+        raise

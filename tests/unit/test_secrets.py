@@ -20,6 +20,7 @@ from headrace.engine.identity import check_places
 from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
 from headrace.operators.apply import ApplyOperator
 from headrace.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
+from headrace.sinks.waiting import Away
 from headrace.sources.kafka.client import checked_servers
 from headrace.state.manifest import Manifest, SourceState
 from headrace.testing import LocalRun, check_processor, table_stream
@@ -46,7 +47,10 @@ SHAPES: dict[str, dict[str, Any]] = {  # settings of a processor, or of anything
     },
     "a connection string with spaces": {"dsn": f"host=h password = {PLANTED}", "other": f"Pwd : {PLANTED}"},
     "a login in a name": {"stores": {f"https://ann:{PLANTED}@h/x": 1}, "pairs": [[f"https://ann:{PLANTED}@h/x", "y"]]},
-    "a login under a name for addresses": {"token_url": f"https://ann:{PLANTED}@h/x", "webhook_url": f"https://h/{PLANTED}"},
+    "a login under a name for addresses": {
+        "token_url": f"https://ann:{PLANTED}@h/x",
+        "webhook_url": f"https://h/{PLANTED}",
+    },
     "headers": {"headers": {"X-Api-Key": PLANTED, "accept": "*/*"}, "header": f"Bearer {PLANTED}"},
     "keys": {"private_key": KEY, "pem": KEY, "content": KEY, "access_key": PLANTED, "jwt": f"eyJ{PLANTED}.{PLANTED}.x"},
     "not text": {"password": 4711_4711, "token": b"hunter2", "credentials": {"pin": 4711_4711}},
@@ -160,6 +164,17 @@ def texts_of(value: Any) -> list[str]:
 
 def test_a_short_secret_is_removed_only_where_it_stands_alone():
     assert Sealed({"password": "ab"}).without_secrets("cab 'ab' ab=1 abc") == "cab '***' ***=1 abc"
+    sealed = Sealed({"url": "postgresql://postgres:postgres@h/postgres"})
+    assert sealed.without_secrets("postgresql is up, postgres1: (postgres)") == "postgresql is up, postgres1: (***)"
+    assert sealed.without_secrets("ann%3Apostgres%40h a_postgres_b\\npostgres\\n") == "ann%3A***%40h a_***_b\\n***\\n"
+    assert Sealed({"password": "postgres12"}).without_secrets("xpostgres12y") == "x***y"
+
+
+def test_what_can_be_shown_stays_whole():
+    sealed = Sealed({"password": "kafka"}, kept="kafka:9092")
+    assert sealed.without_secrets("kafka:9092 refuses kafka") == "kafka:9092 refuses ***"
+    for secret_of_it in ("kafka:9092", "kafka:9092/x"):
+        assert Sealed({"password": secret_of_it}, kept="kafka:9092").without_secrets(secret_of_it) == HIDDEN
 
 
 def test_a_place_keeps_what_tells_sources_apart():
@@ -310,7 +325,9 @@ class OnTheClass(Held):
 
 def test_a_secret_on_the_class_of_a_processor_is_refused():
     """It is not read there; a processor would use the declaration in place of the value."""
-    with pytest.raises(QueryTypeError, match=r"OnTheClass.token is a secret .* self.token = hr.secret\(...\) in __init__"):
+    with pytest.raises(
+        QueryTypeError, match=r"OnTheClass.token is a secret .* self.token = hr.secret\(...\) in __init__"
+    ):
         held(OnTheClass())
     held(OnTheClass(token=secret("PLANTED")))
 
@@ -442,6 +459,57 @@ def test_addresses_that_are_shown_are_no_secrets(servers: Any):
     ):
         with pytest.raises(QueryTypeError, match=r"as text.*; found .*secret\('BROKERS'\)"):
             make()
+
+
+REFUSAL = (
+    'connection to server at "db.example", port 5432 failed: FATAL: password failed for user "postgres" of postgresql'
+)
+
+
+def refusal_of(url: Any) -> str:
+    """What a sink says if libpq refuses a login."""
+    database: Any = hr.sinks.database(url, "t").database  # type: ignore[attr-defined]
+    with pytest.raises(Away) as caught, database._in_words():
+        raise database._driver.OperationalError(REFUSAL, status_code=1)
+    return str(caught.value)
+
+
+def test_an_error_of_postgresql_keeps_what_can_be_shown(monkeypatch: pytest.MonkeyPatch):
+    url = "postgresql://postgres:postgres@db.example:5432/postgres"
+    assert refusal_of(url) == f"postgresql://postgres@db.example:5432/postgres: {REFUSAL}".replace(
+        '"postgres"', '"***"'
+    )
+    monkeypatch.setenv("DB_URL", url)
+    assert refusal_of(secret("DB_URL")) == (
+        'secret(\'DB_URL\'): connection to server at "***", port *** failed: FATAL: password failed for user "***" of postgresql'
+    )
+
+
+class Client:
+    def __repr__(self) -> str:
+        return f"Client({PLANTED})"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "no such file", f"/x/{PLANTED}"),
+        PermissionError(13, f"refused {PLANTED}"),
+        ValueError(Client()),
+        KeyError({"login": PLANTED}),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_holds_a_secret_beside_its_text_is_replaced(error: Exception):
+    with (
+        pytest.raises(HeadraceError, match=f"^{type(error).__name__}: .*") as caught,
+        Sealed({"token": PLANTED}).hiding(),
+    ):
+        raise error
+    assert HIDDEN in str(caught.value) and caught.value.__context__ is caught.value.__cause__ is None
+    assert not holds("".join(traceback.format_exception(caught.value)))
+    with pytest.raises(type(error)), Sealed({"token": "other"}).hiding():
+        raise error
 
 
 def test_an_error_of_a_store_holds_no_secret_nor_does_what_led_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):

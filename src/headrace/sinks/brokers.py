@@ -93,7 +93,7 @@ class Cluster:
         self.library = library("confluent_kafka", "kafka", "hr.sinks.kafka")
         self.admin_library = library("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
         self.servers = _servers(servers)
-        self._given = Sealed(_checked(settings)).open()
+        self._given = Sealed(_checked(settings), kept=self.servers).open()
         self._admin: Any = None
         self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
 

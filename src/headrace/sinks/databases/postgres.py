@@ -94,7 +94,7 @@ class Postgres:
         found = address(url)
         self._url = found.with_parameters(WITHOUT_END)
         self.shown: str | Secret = shown or found.shown
-        self._hidden = Sealed(None, found.secrets)
+        self._hidden = Sealed(None, found.everything if shown else found.secrets, as_text(self.shown))
         self._connection: Any = None
 
     def type_of(self, kind: pa.DataType) -> str | None:
