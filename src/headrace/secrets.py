@@ -298,10 +298,8 @@ def spelled(secrets: Iterable[str]) -> list[str]:
 def without(secrets: Iterable[str], text: str) -> str:
     """Return a text without secrets, which are `spelled`."""
     for each in secrets:
-        if len(each) < LONG:
-            text = re.sub(_WORD.format(re.escape(each)), HIDDEN, text)
-        else:
-            text = text.replace(each, HIDDEN)
+        where = re.escape(each) if len(each) >= LONG else _WORD.format(re.escape(each))
+        text = re.sub(where, HIDDEN, text)
     return text
 
 

@@ -461,9 +461,7 @@ def test_addresses_that_are_shown_are_no_secrets(servers: Any):
             make()
 
 
-REFUSAL = (
-    'connection to server at "db.example", port 5432 failed: FATAL: password failed for user "postgres" of postgresql'
-)
+REFUSAL = 'connection to server at "db.example" (10.0.0.1), port 5432 failed: FATAL: password failed for user "postgres" of postgresql'
 
 
 def refusal_of(url: Any) -> str:
@@ -481,7 +479,7 @@ def test_an_error_of_postgresql_keeps_what_can_be_shown(monkeypatch: pytest.Monk
     )
     monkeypatch.setenv("DB_URL", url)
     assert refusal_of(secret("DB_URL")) == (
-        'secret(\'DB_URL\'): connection to server at "***", port *** failed: FATAL: password failed for user "***" of postgresql'
+        'secret(\'DB_URL\'): connection to server at "***" (***), port *** failed: FATAL: password failed for user "***" of postgresql'
     )
 
 

@@ -83,6 +83,7 @@ _KINDS = {  # the server of a foreign table commits by itself, so rows and epoch
 }
 _SENT = {"integer": pa.int32(), "bigint": pa.int64(), "double precision": pa.float64()}
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_FOUND = re.compile(r'" \([0-9A-Fa-f.:%]+\)(?=, port )')  # as in: server at "host" (10.0.0.1), port 5432
 _VARYING = re.compile(r"character varying\(\d+\)")
 
 
@@ -132,13 +133,18 @@ class Postgres:
             try:
                 yield
             except self._driver.Error as error:
-                answers, text = self._rolled_back(), " ".join(str(error).split())
+                answers, text = self._rolled_back(), self._words(error)
                 if not answers or AWAY.fullmatch(error.sqlstate or ""):
                     raise Away(f"{self}: {text}") from None
                 raise refused(self, text) from None
             except BaseException:
                 self._rolled_back()
                 raise
+
+    def _words(self, error: Exception) -> str:
+        """Of a URL that is secret, the IP address is not told either that libpq found for its host."""
+        text = " ".join(str(error).split())
+        return _FOUND.sub('" (***)', text) if isinstance(self.shown, Secret) else text
 
     def _rolled_back(self) -> bool:
         """Whether the server has answered."""
