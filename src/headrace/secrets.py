@@ -61,7 +61,9 @@ _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, wher
 _LONG_LOGIN = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
 _IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_LONG_LOGIN})@", re.IGNORECASE)
 _IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_LONG_LOGIN})@")
-_WORD = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?![^\W_])"  # what precedes may be escaped, as in %3A
+_WORD = (  # a word begins where it has a letter or a digit and none precedes, unless that is escaped, as in %3A
+    r"(?:(?<![^\W_])|(?![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?:(?<![^\W_])|(?![^\W_]))"
+)
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -359,9 +361,7 @@ class Sealed:
             was_raised_from_none = error.__suppress_context__ and error.__cause__ is None
             if was_raised_from_none or any(clean(text) != text for text in map(_told, _chain(error))):
                 error.__cause__ = error.__context__ = None
-            if clean(_told(error)) != _told(
-                error
-            ):  # such as the name of a file, which is not among the arguments alone
+            if any(clean(text) != text for text in _parts(error)):
                 _raise_alone(HeadraceError(f"{type(error).__name__}: {clean(_text(error))}"))
             raise
 
@@ -382,6 +382,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _told(error: BaseException) -> str:
     return f"{_text(error)} {error!r} {error.__dict__}"
+
+
+def _parts(error: BaseException) -> list[str]:
+    """What an error says, and what it holds beside texts that it was given, such as the name of a file."""
+    given = (each for each in error.args if not isinstance(each, str))
+    return [_text(error), *map(repr, (*given, *vars(error).values()))]
 
 
 def _text(error: BaseException) -> str:

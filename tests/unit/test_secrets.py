@@ -167,6 +167,7 @@ def test_a_short_secret_is_removed_only_where_it_stands_alone():
     sealed = Sealed({"url": "postgresql://postgres:postgres@h/postgres"})
     assert sealed.without_secrets("postgresql is up, postgres1: (postgres)") == "postgresql is up, postgres1: (***)"
     assert sealed.without_secrets("ann%3Apostgres%40h a_postgres_b\\npostgres\\n") == "ann%3A***%40h a_***_b\\n***\\n"
+    assert Sealed({"password": "#x1!"}).without_secrets("ann#x1!host #x12!") == "ann***host #x12!"
     assert Sealed({"password": "postgres12"}).without_secrets("xpostgres12y") == "x***y"
 
 
