@@ -47,7 +47,7 @@ _NAMES = re.compile(  # in names as words in lower case with _ between them
     r"|subscription)_?keys?(?=_|$)"
 )
 _OPEN = re.compile(  # endings of names for what describes a secret, or says where it is
-    r"_(?:column|file|path|name|type|host|port)$|(?<!webhook)_ur[il]$|(?<!secret)_id$"
+    r"_(?:column|file|path|name|type|host|port)$|(?<!webhook)_ur[il]$|(?<!secret)(?<!key)_id$"
 )
 _PAIR = re.compile(r"""([\w.%+-]+)["']?\s*[=:]\s*""")  # a name and what separates it from its value
 _SHAPES = (

@@ -103,7 +103,7 @@ def stored(folder: Path) -> bytes:
         *("api_key", "apiKey", "APIKEY", "X-Api-Key", "private_key", "privateKey", "account-key", "decryption_key"),
         *("Authorization", "header.Authorization", "credential", "credentials", "creds", "sig", "sas", "ssl.key.pem"),
         *("sasl.jaas.config", "sasl.oauthbearer.config", "webhook_url", "fs.azure.account.key.name.core.net"),
-        *("schema.registry.basic.auth.user.info", "pat", "PAT", "secret_id"),
+        *("schema.registry.basic.auth.user.info", "pat", "PAT", "secret_id", "s3.access-key-id"),
     ],
 )
 def test_names_of_secrets(name: str):
@@ -116,7 +116,7 @@ def test_names_of_secrets(name: str):
         *("tokenizer", "key", "keys", "primary_key", "key_columns", "sort_key", "session_key", "ssl.key.location", "key.serializer"),
         *("author", "passenger", "compass", "bypass", "monkey", "sasl.mechanism", "sasl.username", "user", "limit", "every"),
         *("password_column", "tokenUrl", "sasl.oauthbearer.token.endpoint.url", "token_uri", "password_file", "secret_path"),
-        *("secretName", "token_type", "s3.access-key-id", "token_host", "credentials_port", "path", "pattern", "user_pat"),
+        *("secretName", "token_type", "credential_id", "token_host", "credentials_port", "path", "pattern", "user_pat"),
     ],
 )  # fmt: skip
 def test_names_that_only_look_like_those_of_secrets(name: str):
