@@ -30,7 +30,7 @@ import pyarrow as pa
 from headrace.durations import Duration, format_duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.given import kind_of, named
-from headrace.secrets import Secret, masked
+from headrace.secrets import Secret, holds_secret, masked
 from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
@@ -199,6 +199,7 @@ def declared(processor: Any) -> Declaration:
             f"{kind.__name__} has no process(self, tuples, state), the method that is handed the tuples; write one"
         )
     _check_methods(kind)
+    _check_class(processor)
     check_version(processor.version, f"{kind.__name__}.version")
     if processor.every is None and kind.tick is not Processor.tick:
         raise QueryError(f"{kind.__name__} has a tick, but does not say how often; such as every = '60 seconds'")
@@ -234,6 +235,17 @@ def _check_methods(kind: type[Processor]) -> None:
         except TypeError:
             expected = ", ".join(("self", *given))
             raise QueryTypeError(f"{kind.__name__}.{name} must take ({expected}); found {found}") from None
+
+
+def _check_class(processor: Processor) -> None:
+    """Secrets are read from attributes of the instance alone."""
+    kind = type(processor)
+    for name in dir(kind):
+        if name not in vars(processor) and holds_secret(inspect.getattr_static(kind, name, None)):
+            raise QueryTypeError(
+                f"{kind.__name__}.{name} is a secret that is set on the class, where it is not read; set it on the instance:"
+                f" self.{name} = hr.secret(...) in __init__"
+            )
 
 
 def _outputs(processor: Processor) -> tuple[tuple[str, pa.Schema], ...]:
@@ -320,8 +332,10 @@ def _setting(name: str, key: str, value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Values that are plain though JSON has no word for them."""
     match value:
-        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum() | Secret():
+        case dt.timedelta() | pa.Schema() | pa.DataType() | PurePath() | decimal.Decimal() | enum.Enum():
             return str(value)
+        case Secret():
+            return repr(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
         case set() | frozenset():

@@ -14,22 +14,26 @@ digest. A value that is taken for a secret by mistake is used like any other; on
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import quote, unquote, unquote_plus
 
-from headrace.errors import MissingSecret, QueryTypeError
+from headrace.errors import HeadraceError, MissingSecret, QueryTypeError
 
 HIDDEN = "***"
-SHORT = 4  # characters: a shorter secret is removed from a text only where it stands alone
+SERVERS_ARE_SHOWN = (
+    "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
+)
+LONG = 9  # characters: a shorter secret is removed from a text only where it is a whole word
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPR = re.compile(r"secret\('[A-Za-z_][A-Za-z0-9_]*'\)")
@@ -38,11 +42,14 @@ _NAMES = re.compile(  # in names as words in lower case with _ between them
     r"passw[a-z]*|passphrases?|passcodes?|[a-z]*secret[a-z]*|[a-z]*credentials?"
     r"|(?:token|pwd|authorization|signature|cookie|webhook|assertion)s?(?=_|$)"
     r"|(?:^|_)(?:bearer|creds?|hmac|jaas|jwts?|pem|sas|sig|sasl_config|oauthbearer_config)(?=_|$)"
-    r"|(?:^|_)(?:auth|pass|pw)$"
-    r"|(?:access|account|api|app|application|auth|customer|encryption|license|master|private|shared|signing|ssh|storage"
+    r"|(?:^|_)(?:auth|pass|pw|basic_auth_user_info)$|^pat$"
+    r"|(?:access|account|api|app|application|auth|customer|(?:de|en)cryption|license|master|private|shared|signing|ssh|storage"
     r"|subscription)_?keys?(?=_|$)"
 )
-_PAIR = re.compile(r"""([\w.%+-]+)["']?(?:=|\s*:\s*)""")  # a name and what separates it from its value
+_OPEN = re.compile(  # endings of names for what describes a secret, or says where it is
+    r"_(?:column|file|path|name|type|host|port)$|(?<!webhook)_ur[il]$|(?<!secret)(?<!key)_id$"
+)
+_PAIR = re.compile(r"""([\w.%+-]+)["']?\s*[=:]\s*""")  # a name and what separates it from its value
 _SHAPES = (
     re.compile(r"[a-z][a-z0-9+.-]*://(\S*)@", re.IGNORECASE),  # up to the last @: a password may hold any character
     re.compile(r"\b(?:bearer|basic)\s+([\w.~+/=-]{4,})", re.IGNORECASE),
@@ -51,7 +58,12 @@ _SHAPES = (
 )
 _SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
-_IN_PLACE = re.compile(r"//(?:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@")  # host:port/ is not user:password
+_LONG_LOGIN = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
+_IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_LONG_LOGIN})@", re.IGNORECASE)
+_IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_LONG_LOGIN})@")
+_WORD = (  # a word begins where it has a letter or a digit and none precedes, unless that is escaped, as in %3A
+    r"(?:(?<![^\W_])|(?![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?:(?<![^\W_])|(?![^\W_]))"
+)
 _END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
 
 
@@ -84,7 +96,14 @@ class Secret:
     def __repr__(self) -> str:
         return f"secret({self.name!r})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        raise QueryTypeError(
+            f"{self!r} has no text, so it cannot be a part of one, such as of an f-string: let the variable {self.name} hold the"
+            f" whole value, such as the whole URL, and give hr.{self!r} in its place"
+        )
+
+    def __format__(self, how: str) -> str:
+        return str(self)
 
 
 def secret(name: str) -> Secret:
@@ -121,6 +140,24 @@ def resolved(value: Any) -> Any:
     return value
 
 
+def holds_secret(value: Any) -> bool:
+    """Return whether a value is a `Secret`, or holds one in dicts and lists."""
+    if isinstance(value, Mapping):
+        return any(map(holds_secret, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(holds_secret, value))
+    return isinstance(value, Secret)
+
+
+def refuse_secret(value: Any, instead: str) -> None:
+    """Refuse a secret where a value is shown; instead: what is accepted."""
+    if holds_secret(value):
+        raise QueryTypeError(
+            f"{instead}; found {masked(value)!r}, which no text may show. An address that is not secret can be read from a variable by"
+            " os.environ[...]"
+        )
+
+
 # --- which values are secret ------------------------------------------------------------------------------------------------
 
 
@@ -128,12 +165,16 @@ def resolved(value: Any) -> Any:
 def is_secret_name(name: str, *, of_number: bool = False) -> bool:
     """Return whether values of this name are secret. A number is one only if the name ends so: `token_limit` is none.
 
+    A name such as `password_column` or `token_url` is none; a login in the URL is found by its shape.
+
     >>> [is_secret_name(name) for name in ("sasl.password", "apiKey", "Authorization", "tokenizer", "key", "primary_key")]
     [True, True, True, False, False, False]
     >>> [is_secret_name(name, of_number=True) for name in ("password", "max_tokens", "token_limit")]
     [True, False, False]
     """
     words = "_".join(_WORDS.findall(name)).lower()
+    if _OPEN.search(words):
+        return False
     found = list(_NAMES.finditer(words))
     if of_number:
         return any(match.end() == len(words) for match in found) and not words.endswith("tokens")
@@ -153,9 +194,9 @@ def masked(value: Any, name: str = "") -> Any:
     {'user': 'ann', 'kafka': {'sasl.password': '***'}, 'url': 'https://***@host/?token=***', 'key': secret('KEY')}
     """
     if isinstance(value, Mapping):
-        return {key: masked(each, _nearer(name, key)) for key, each in value.items()}
+        return {_masked_key(key): masked(each, _nearer(name, key)) for key, each in value.items()}
     if isinstance(value, list | tuple) and _are_pairs(value):
-        return [[key, masked(each, _nearer(name, key))] for key, each in value]
+        return [[_masked_key(key), masked(each, _nearer(name, key))] for key, each in value]
     if isinstance(value, list | tuple):
         return [masked(each, name) for each in value]
     if isinstance(value, set | frozenset):
@@ -167,9 +208,14 @@ def masked(value: Any, name: str = "") -> Any:
     return _masked_text(value) if isinstance(value, str) else value
 
 
+def _masked_key(key: Any) -> Any:
+    """A name, which may be a URL."""
+    return _masked_text(key) if isinstance(key, str) else key
+
+
 def _nearer(name: str, key: Any) -> str:
     """The name that tells whether a value is secret: all that is nested under a secret's name is."""
-    return name if is_secret_name(name) else str(key)
+    return name if is_secret_name(name) else key if isinstance(key, str) else repr(key)
 
 
 def _are_pairs(values: Iterable[Any]) -> bool:
@@ -199,10 +245,17 @@ def _masked_text(text: str) -> str:
 def without_logins(place: str) -> str:
     """Return what a source reads without the logins in it; other parts stay, because they tell sources apart.
 
+    A user without a password stays, and so does all that precedes the @ in a URL of Azure: it is a container.
+
     >>> without_logins("FileSource[s3a://key:se/cret@bucket/x], hdfs://host:8020/a@b")
     'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
     """
-    return _IN_PLACE.sub("//", place)
+    return _IN_PLACE.sub("://", place)
+
+
+def without_users(place: str) -> str:
+    """Return what a source reads as earlier versions stored it: also without users and without the containers of Azure."""
+    return _IN_PLACE_EARLIER.sub("//", place)
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:
@@ -211,6 +264,7 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
         value, name = os.environ.get(value.name, ""), "secret"
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and _are_pairs(value)):
         for key, each in value.items() if isinstance(value, Mapping) else value:
+            yield from _texts(key)
             yield from _texts(each, _nearer(name, key))
     elif isinstance(value, list | tuple | set | frozenset):
         for each in value:
@@ -237,7 +291,7 @@ def spelled(secrets: Iterable[str]) -> list[str]:
     """Return secrets in every spelling in which a text may hold them, the longest first."""
     found = set()
     for each in secrets:
-        lines = [line for line in each.splitlines() if len(line) > 2 * SHORT] if "\n" in each else []
+        lines = [line for line in each.splitlines() if len(line) >= LONG] if "\n" in each else []
         for text in (each, unquote(each), each.strip("\"'"), " ".join(each.split()), *lines):
             found |= {text, quote(text), quote(text, safe=""), repr(text)[1:-1], json.dumps(text)[1:-1]}
     return sorted(found - {"", HIDDEN}, key=len, reverse=True)
@@ -246,11 +300,18 @@ def spelled(secrets: Iterable[str]) -> list[str]:
 def without(secrets: Iterable[str], text: str) -> str:
     """Return a text without secrets, which are `spelled`."""
     for each in secrets:
-        if len(each) < SHORT:
-            text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN, text)
-        else:
-            text = text.replace(each, HIDDEN)
+        where = re.escape(each) if len(each) >= LONG else _WORD.format(re.escape(each))
+        text = re.sub(where, HIDDEN, text)
     return text
+
+
+def without_in_others(secrets: Sequence[str], text: str, kept: str) -> str:
+    """The same, but for a part of the text that can be shown although it may have words in common with secrets."""
+    if not kept:
+        return without(secrets, text)
+    longer = [each for each in secrets if len(each) >= len(kept)]
+    shorter = [each for each in secrets if len(each) < len(kept)]
+    return kept.join(without(shorter, part) for part in without(longer, text).split(kept))
 
 
 # --- settings with secrets in them --------------------------------------------------------------------------------------------
@@ -259,11 +320,12 @@ def without(secrets: Iterable[str], text: str) -> str:
 class Sealed:
     """Settings of a sink, a source or a processor: for use, and for texts without their secrets.
 
-    more: secrets beside those that the settings are known to hold.
+    more: secrets beside those that the settings are known to hold; kept: a text without secrets, such as an address, which
+    stays as it is in texts.
     """
 
-    def __init__(self, given: Any, more: Iterable[str] = ()) -> None:
-        self._given, self._more = given, list(more)
+    def __init__(self, given: Any, more: Iterable[str] = (), kept: str = "") -> None:
+        self._given, self._more, self._kept = given, list(more), kept
 
     @cached_property
     def opened(self) -> Any:
@@ -282,7 +344,7 @@ class Sealed:
         return masked(self._given)
 
     def without_secrets(self, text: str) -> str:
-        return without(self._secrets, text)
+        return without_in_others(self._secrets, text, self._kept)
 
     @property
     def _secrets(self) -> list[str]:
@@ -294,11 +356,13 @@ class Sealed:
         try:
             yield
         except Exception as error:
-            secrets = self._secrets
-            error.args = tuple(without(secrets, each) if isinstance(each, str) else each for each in error.args)
+            clean = functools.partial(without_in_others, self._secrets, kept=self._kept)
+            error.args = tuple(clean(each) if isinstance(each, str) else each for each in error.args)
             was_raised_from_none = error.__suppress_context__ and error.__cause__ is None
-            if was_raised_from_none or any(without(secrets, text) != text for text in map(_told, _chain(error))):
+            if was_raised_from_none or any(clean(text) != text for text in map(_told, _chain(error))):
                 error.__cause__ = error.__context__ = None
+            if any(clean(text) != text for text in _parts(error)):
+                _raise_alone(HeadraceError(f"{type(error).__name__}: {clean(_text(error))}"))
             raise
 
     def __repr__(self) -> str:
@@ -317,4 +381,26 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _told(error: BaseException) -> str:
-    return f"{error} {error!r} {error.__dict__}"
+    return f"{_text(error)} {error!r} {error.__dict__}"
+
+
+def _parts(error: BaseException) -> list[str]:
+    """What an error says, and what it holds beside texts that it was given, such as the name of a file."""
+    given = (each for each in error.args if not isinstance(each, str))
+    return [_text(error), *map(repr, (*given, *vars(error).values()))]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of what it holds, such as of a `Secret`
+        return repr(error)
+
+
+def _raise_alone(error: HeadraceError) -> NoReturn:
+    """Raise an error that does not lead to the one that is being handled."""
+    try:
+        raise error
+    except HeadraceError:
+        error.__context__ = None
+        raise

@@ -220,6 +220,12 @@ def test_parameters_that_are_not_known_are_taken_for_secrets():
     )
 
 
+def test_a_line_break_is_named():
+    """A variable that was read from a file often ends with one."""
+    with pytest.raises(QueryError, match="it has spaces or line breaks"):
+        address("postgresql://ann@h/shop\n")
+
+
 @pytest.mark.parametrize("url", ["sqlite:///x.db?password=hunter2", "duckdb:///x?hunter2"])
 def test_a_file_takes_no_parameters(url: str):
     with pytest.raises(QueryError, match="the URL of a file takes no parameters") as caught:

@@ -16,10 +16,13 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import HeadraceError, MissingSecret, QueryError, SinkError
+from headrace.engine.identity import check_places
+from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
 from headrace.operators.apply import ApplyOperator
 from headrace.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
+from headrace.sinks.waiting import Away
 from headrace.sources.kafka.client import checked_servers
+from headrace.state.manifest import Manifest, SourceState
 from headrace.testing import LocalRun, check_processor, table_stream
 
 TS = pa.timestamp("us", "UTC")
@@ -41,6 +44,12 @@ SHAPES: dict[str, dict[str, Any]] = {  # settings of a processor, or of anything
     "a connection string": {
         "dsn": f"host=h user=ann password='{PLANTED} x'",
         "hub": f"AccountName=a;AccountKey={PLANTED}==",
+    },
+    "a connection string with spaces": {"dsn": f"host=h password = {PLANTED}", "other": f"Pwd : {PLANTED}"},
+    "a login in a name": {"stores": {f"https://ann:{PLANTED}@h/x": 1}, "pairs": [[f"https://ann:{PLANTED}@h/x", "y"]]},
+    "a login under a name for addresses": {
+        "token_url": f"https://ann:{PLANTED}@h/x",
+        "webhook_url": f"https://h/{PLANTED}",
     },
     "headers": {"headers": {"X-Api-Key": PLANTED, "accept": "*/*"}, "header": f"Bearer {PLANTED}"},
     "keys": {"private_key": KEY, "pem": KEY, "content": KEY, "access_key": PLANTED, "jwt": f"eyJ{PLANTED}.{PLANTED}.x"},
@@ -91,9 +100,10 @@ def stored(folder: Path) -> bytes:
     [
         *("password", "PASSWD", "db_pwd", "sslpassword", "sasl.password", "Passwort", "passphrase", "db_pass"),
         *("secret", "clientSecret", "aws_secret_access_key", "token", "authToken", "sas_token", "s3.session-token"),
-        *("api_key", "apiKey", "APIKEY", "X-Api-Key", "private_key", "privateKey", "account-key", "s3.access-key-id"),
+        *("api_key", "apiKey", "APIKEY", "X-Api-Key", "private_key", "privateKey", "account-key", "decryption_key"),
         *("Authorization", "header.Authorization", "credential", "credentials", "creds", "sig", "sas", "ssl.key.pem"),
         *("sasl.jaas.config", "sasl.oauthbearer.config", "webhook_url", "fs.azure.account.key.name.core.net"),
+        *("schema.registry.basic.auth.user.info", "pat", "PAT", "secret_id", "s3.access-key-id"),
     ],
 )
 def test_names_of_secrets(name: str):
@@ -105,6 +115,8 @@ def test_names_of_secrets(name: str):
     [
         *("tokenizer", "key", "keys", "primary_key", "key_columns", "sort_key", "session_key", "ssl.key.location", "key.serializer"),
         *("author", "passenger", "compass", "bypass", "monkey", "sasl.mechanism", "sasl.username", "user", "limit", "every"),
+        *("password_column", "tokenUrl", "sasl.oauthbearer.token.endpoint.url", "token_uri", "password_file", "secret_path"),
+        *("secretName", "token_type", "credential_id", "token_host", "credentials_port", "path", "pattern", "user_pat"),
     ],
 )  # fmt: skip
 def test_names_that_only_look_like_those_of_secrets(name: str):
@@ -152,6 +164,18 @@ def texts_of(value: Any) -> list[str]:
 
 def test_a_short_secret_is_removed_only_where_it_stands_alone():
     assert Sealed({"password": "ab"}).without_secrets("cab 'ab' ab=1 abc") == "cab '***' ***=1 abc"
+    sealed = Sealed({"url": "postgresql://postgres:postgres@h/postgres"})
+    assert sealed.without_secrets("postgresql is up, postgres1: (postgres)") == "postgresql is up, postgres1: (***)"
+    assert sealed.without_secrets("ann%3Apostgres%40h a_postgres_b\\npostgres\\n") == "ann%3A***%40h a_***_b\\n***\\n"
+    assert Sealed({"password": "#x1!"}).without_secrets("ann#x1!host #x12!") == "ann***host #x12!"
+    assert Sealed({"password": "postgres12"}).without_secrets("xpostgres12y") == "x***y"
+
+
+def test_what_can_be_shown_stays_whole():
+    sealed = Sealed({"password": "kafka"}, kept="kafka:9092")
+    assert sealed.without_secrets("kafka:9092 refuses kafka") == "kafka:9092 refuses ***"
+    for secret_of_it in ("kafka:9092", "kafka:9092/x"):
+        assert Sealed({"password": secret_of_it}, kept="kafka:9092").without_secrets(secret_of_it) == HIDDEN
 
 
 def test_a_place_keeps_what_tells_sources_apart():
@@ -162,6 +186,32 @@ def test_a_place_keeps_what_tells_sources_apart():
         assert "se" not in without_logins(f"s3a://{login}@bucket/x")[3:] or "@" in login
 
 
+@pytest.mark.parametrize("scheme", ["abfs", "abfss", "wasb", "wasbs", "ABFSS"])
+def test_a_container_of_azure_is_a_part_of_the_place(scheme: str):
+    first, second = (f"FileSource[{scheme}://{name}@acct.dfs.core.windows.net/x]" for name in ("c1", "c2"))
+    assert without_logins(first) == first and without_logins(second) == second
+    with pytest.raises(QueryChanged, match="c1@acct"):
+        check_places(read_by(first), {"events": second}, {}, ())
+
+
+def test_a_manifest_of_an_earlier_version_names_places_in_another_way():
+    """It has no containers and no users, or it has passwords; what it does not name is not compared."""
+    for stored, place in (
+        ("FileSource[abfss://acct/x]", "FileSource[abfss://c1@acct/x]"),
+        ("FileSource[s3a://bucket/x]", "FileSource[s3a://ann@bucket/x]"),
+        ("FileSource[s3a://ann:hunter2@bucket/x]", "FileSource[s3a://bucket/x]"),
+    ):
+        check_places(read_by(stored), {"events": place}, {}, ())
+    with pytest.raises(QueryChanged) as caught:
+        check_places(read_by("FileSource[s3a://ann:hunter2@bucket/x]"), {"events": "FileSource[s3a://other/x]"}, {}, ())
+    assert PLANTED not in str(caught.value)
+
+
+def read_by(place: str) -> Manifest:
+    """A manifest whose source read a place."""
+    return Manifest("state", 1, None, "run", sources={"events": SourceState(place=place)})
+
+
 # --- values of the environment ------------------------------------------------------------------------------------------------
 
 
@@ -169,13 +219,31 @@ def test_a_secret_is_read_where_it_is_needed_and_known_by_its_name(monkeypatch: 
     monkeypatch.setenv("PLANTED", PLANTED)
     made = secret("PLANTED")
     assert made.value == PLANTED and made == pickle.loads(pickle.dumps(made)) and hash(made)
-    assert {str(made), repr(made), f"{made}", f"{made}"} == {"secret('PLANTED')"} and PLANTED not in str(
-        pickle.dumps(made)
-    )
+    assert repr(made) == f"{made!r}" == "secret('PLANTED')" and PLANTED not in str(pickle.dumps(made))
     plain: dict[str, Any] = {"a": [1, {"b": (2, "x")}], "c": {3}}
     assert resolved(plain) is plain
     assert resolved({"a": [1, {"b": (made, "x")}], "c": made}) == {"a": [1, {"b": (PLANTED, "x")}], "c": PLANTED}
     assert masked({"password": made, "tokens": [made]}) == {"password": made, "tokens": [made]}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda made: f"postgresql://ann:{made}@h/db",
+        lambda made: f"postgresql://ann:{made:>9}@h/db",
+        lambda made: "postgresql://ann:{}@h/db".format(made),  # noqa: UP032
+        lambda made: "postgresql://ann:%s@h/db" % made,  # noqa: UP031
+        str,
+    ],
+)
+def test_a_secret_is_no_part_of_a_text(write: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch):
+    """The name of the variable would be used as the password."""
+    monkeypatch.setenv("PLANTED", PLANTED)
+    with pytest.raises(
+        QueryTypeError, match=r"secret\('PLANTED'\) has no text.* let the variable PLANTED hold the whole"
+    ) as caught:
+        write(secret("PLANTED"))
+    assert PLANTED not in str(caught.value)
 
 
 def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -250,6 +318,19 @@ def test_a_processor_that_misses_a_secret_is_named(tmp_path: Path):
         run_once(held(Held(token=secret("NOT_THERE"))), tmp_path)
     with pytest.raises(MissingSecret, match="NOT_THERE"):
         hr.reference(table_stream(ROWS, name="events").split(2, by=["k"]).apply(Held(token=secret("NOT_THERE"))))
+
+
+class OnTheClass(Held):
+    token: Any = {"token": [secret("PLANTED")]}
+
+
+def test_a_secret_on_the_class_of_a_processor_is_refused():
+    """It is not read there; a processor would use the declaration in place of the value."""
+    with pytest.raises(
+        QueryTypeError, match=r"OnTheClass.token is a secret .* self.token = hr.secret\(...\) in __init__"
+    ):
+        held(OnTheClass())
+    held(OnTheClass(token=secret("PLANTED")))
 
 
 class Failing(Held):
@@ -368,6 +449,66 @@ def test_a_source_takes_secrets_of_the_environment(monkeypatch: pytest.MonkeyPat
     with pytest.raises(QueryError) as caught:
         checked_servers(f"kafka://ann:{PLANTED}@h:1", {"security.protocol": "nonsense"})
     assert not holds("".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize("servers", [secret("BROKERS"), ["127.0.0.1:1", secret("BROKERS")]])
+def test_addresses_that_are_shown_are_no_secrets(servers: Any):
+    for make in (
+        lambda: hr.sinks.kafka(servers, "t"),
+        lambda: checked_servers(servers, None),
+        lambda: hr.sinks.delta(servers),
+    ):
+        with pytest.raises(QueryTypeError, match=r"as text.*; found .*secret\('BROKERS'\)"):
+            make()
+
+
+REFUSAL = 'connection to server at "db.example" (10.0.0.1), port 5432 failed: FATAL: password failed for user "postgres" of postgresql'
+
+
+def refusal_of(url: Any) -> str:
+    """What a sink says if libpq refuses a login."""
+    database: Any = hr.sinks.database(url, "t").database  # type: ignore[attr-defined]
+    with pytest.raises(Away) as caught, database._in_words():
+        raise database._driver.OperationalError(REFUSAL, status_code=1)
+    return str(caught.value)
+
+
+def test_an_error_of_postgresql_keeps_what_can_be_shown(monkeypatch: pytest.MonkeyPatch):
+    url = "postgresql://postgres:postgres@db.example:5432/postgres"
+    assert refusal_of(url) == f"postgresql://postgres@db.example:5432/postgres: {REFUSAL}".replace(
+        '"postgres"', '"***"'
+    )
+    monkeypatch.setenv("DB_URL", url)
+    assert refusal_of(secret("DB_URL")) == (
+        'secret(\'DB_URL\'): connection to server at "***" (***), port *** failed: FATAL: password failed for user "***" of postgresql'
+    )
+
+
+class Client:
+    def __repr__(self) -> str:
+        return f"Client({PLANTED})"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "no such file", f"/x/{PLANTED}"),
+        PermissionError(13, f"refused {PLANTED}"),
+        ValueError(Client()),
+        KeyError({"login": PLANTED}),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_holds_a_secret_beside_its_text_is_replaced(error: Exception):
+    with (
+        pytest.raises(HeadraceError, match=f"^{type(error).__name__}: .*") as caught,
+        Sealed({"token": PLANTED}).hiding(),
+    ):
+        raise error
+    assert HIDDEN in str(caught.value) and caught.value.__context__ is caught.value.__cause__ is None
+    assert not holds("".join(traceback.format_exception(caught.value)))
+    with pytest.raises(type(error)), Sealed({"token": "other"}).hiding():
+        raise error
 
 
 def test_an_error_of_a_store_holds_no_secret_nor_does_what_led_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -15,7 +15,7 @@ from headrace.errors import QueryChanged
 from headrace.operators.base import State
 from headrace.processor import SETTINGS, without_secrets
 from headrace.screen import printable
-from headrace.secrets import HIDDEN, without_logins
+from headrace.secrets import HIDDEN, without_logins, without_users
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest
 
@@ -91,10 +91,14 @@ def check_places(
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
         stored = last.sources[name].place
-        known = stored if stored in (None, place) else without_logins(str(stored))  # as earlier versions stored it
-        if name in static and known not in (None, place):
-            _log.warning(STATIC_CHANGED, *map(printable, (name, str(known), place)))
-        elif known not in (None, place) and not (name in driven and driven[name].is_at(str(known))):
+        if stored in (None, place, without_users(place)):  # the last: as earlier versions stored it
+            continue
+        known = without_logins(str(stored))  # still earlier versions stored logins
+        if known == place:
+            continue
+        if name in static:
+            _log.warning(STATIC_CHANGED, *map(printable, (name, known, place)))
+        elif not (name in driven and driven[name].is_at(known)):
             moved = f" ({driven[name].if_moved})" if name in driven and driven[name].if_moved else ""
             msg = f"source {name!r} read {known!r}, now it is {place!r}; give it the former{moved}, or use a new checkpoint folder"
             raise QueryChanged(msg)

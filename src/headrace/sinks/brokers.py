@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.screen import printable
-from headrace.secrets import Sealed, Secret
+from headrace.secrets import SERVERS_ARE_SHOWN, Sealed, Secret, refuse_secret
 from headrace.sinks.extras import library
 from headrace.sinks.waiting import Away
 
@@ -93,7 +93,7 @@ class Cluster:
         self.library = library("confluent_kafka", "kafka", "hr.sinks.kafka")
         self.admin_library = library("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
         self.servers = _servers(servers)
-        self._given = Sealed(_checked(settings)).open()
+        self._given = Sealed(_checked(settings), kept=self.servers).open()
         self._admin: Any = None
         self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
 
@@ -194,6 +194,7 @@ class _Quiet:
 
 
 def _servers(servers: str | Sequence[str]) -> str:
+    refuse_secret(servers, SERVERS_ARE_SHOWN)
     each = servers.split(",") if isinstance(servers, str) else list(servers)
     if not each or not all(isinstance(name, str) and re.fullmatch(r"[^\s,/@]+:\d+", name.strip()) for name in each):
         raise QueryError("servers: give the cluster's brokers as host:port, several with commas or as a list")

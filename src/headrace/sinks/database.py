@@ -216,7 +216,7 @@ def _database(given: str | Secret) -> Database:
     if found is None:  # what was given may hold a password
         raise QueryTypeError(
             f"database takes the URL of a database as text or as hr.secret(...), such as {SCHEMES}"
-            + (f"; {shown} holds no such URL" if shown else "")
+            + (f"; {shown!r} holds no such URL" if shown else "")
         )
     scheme, rest = found.groups()
     if scheme in ("postgresql", "postgres"):
@@ -233,7 +233,7 @@ def _database(given: str | Secret) -> Database:
         )
     path = given_path(rest[1:], "the database").absolute()
     if not path.parent.is_dir() or path.is_dir():
-        raise QueryError(f"the database cannot be at {shown or repr(str(path))}: there is no such folder, or it is one")
+        raise QueryError(f"the database cannot be at {shown or str(path)!r}: there is no such folder, or it is one")
     return _FILES[scheme](Path(path), shown)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
-from headrace.secrets import Sealed
+from headrace.secrets import Sealed, masked
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
@@ -37,8 +37,8 @@ class DeltaTable(Lake):
         self._library = library("deltalake", "delta", "hr.sinks.delta")
         self._errors = library("deltalake.exceptions", "delta", "hr.sinks.delta")
         self.ordered = ordered
-        self._given = Sealed({"table_uri": uri, "storage_options": dict(options or {}) or None}).open()
-        self.uri = str(self._given.shown["table_uri"])
+        self.uri = str(masked(uri))
+        self._given = Sealed({"table_uri": uri, "storage_options": dict(options or {}) or None}, kept=self.uri).open()
         super().__init__(f"the Delta table {self.uri}", seconds)
 
     def _deliver(self, delivery: Delivery) -> None:

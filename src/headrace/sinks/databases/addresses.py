@@ -13,6 +13,7 @@ an unescaped password: libpq would connect to `ann`, port 123, with `postgresql:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from urllib.parse import unquote, urlencode
@@ -77,15 +78,26 @@ class Address:
     @property
     def secrets(self) -> list[str]:
         """Return what no text may hold: passwords, and all that is not known to be something else."""
-        found = [part for name, part in self.parts.items() if self._is_secret(name, part)]
-        found += [host for part in found for host in part.split(",")]  # libpq names one of several hosts
+        found = _each(part for name, part in self.parts.items() if self._is_secret(name, part))
         return found + [name for name in self.parts if name not in KNOWN | SECRET | SHOWN.keys()]
+
+    @property
+    def everything(self) -> list[str]:
+        """Return what no text may hold if the whole URL is a secret."""
+        return [*self.secrets, *_each(self.parts.values())]
+
+
+def _each(parts: Iterable[str]) -> list[str]:
+    """Parts, and what each lists: libpq names one of several hosts."""
+    return [each for part in parts for each in (part, *part.split(","))]
 
 
 def address(url: str) -> Address:
     """Take a URL apart. A refusal quotes nothing of the URL, because any part of it may be a part of a password."""
     if _BROKEN.search(url):
-        raise _refused("it has spaces, or a % that is not followed by two hexadecimal digits; write % as %25")
+        raise _refused(
+            "it has spaces or line breaks, or a % that is not followed by two hexadecimal digits; write % as %25"
+        )
     rest = url[_SCHEME.match(url).end() :]  # type: ignore[union-attr]
     login = _LOGIN.match(rest)
     user, _, password = login[1].partition(":") if login else ("", "", "")

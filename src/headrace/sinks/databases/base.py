@@ -86,6 +86,11 @@ class Table:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
+def as_text(shown: str | Secret) -> str:
+    """Return a URL that can be shown as a text; one that is secret by the name of its variable."""
+    return shown if isinstance(shown, str) else repr(shown)
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

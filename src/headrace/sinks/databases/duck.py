@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from headrace.secrets import Sealed, Secret
-from headrace.sinks.databases.base import TABLE, Column, Rows, Table, insertion, listed, refused, upsert
+from headrace.sinks.databases.base import TABLE, Column, Rows, Table, as_text, insertion, listed, refused, upsert
 from headrace.sinks.waiting import Away
 
 GIVEN = "headrace_rows"  # rows on their way in
@@ -80,7 +80,7 @@ class Duck:
         pass
 
     def __str__(self) -> str:
-        return str(self.shown)
+        return as_text(self.shown)
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from headrace.sinks.databases.base import (
     Rows,
     Table,
     altered,
+    as_text,
     insertion,
     listed,
     refused,
@@ -82,6 +83,7 @@ _KINDS = {  # the server of a foreign table commits by itself, so rows and epoch
 }
 _SENT = {"integer": pa.int32(), "bigint": pa.int64(), "double precision": pa.float64()}
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_FOUND = re.compile(r'" \([0-9A-Fa-f.:%]+\)(?=, port )')  # as in: server at "host" (10.0.0.1), port 5432
 _VARYING = re.compile(r"character varying\(\d+\)")
 
 
@@ -93,7 +95,7 @@ class Postgres:
         found = address(url)
         self._url = found.with_parameters(WITHOUT_END)
         self.shown: str | Secret = shown or found.shown
-        self._hidden = Sealed(None, found.secrets)
+        self._hidden = Sealed(None, found.everything if shown else found.secrets, as_text(self.shown))
         self._connection: Any = None
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -131,13 +133,18 @@ class Postgres:
             try:
                 yield
             except self._driver.Error as error:
-                answers, text = self._rolled_back(), " ".join(str(error).split())
+                answers, text = self._rolled_back(), self._words(error)
                 if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                    raise Away(f"{self.shown}: {text}") from None
-                raise refused(self.shown, text) from None
+                    raise Away(f"{self}: {text}") from None
+                raise refused(self, text) from None
             except BaseException:
                 self._rolled_back()
                 raise
+
+    def _words(self, error: Exception) -> str:
+        """Of a URL that is secret, the IP address is not told either that libpq found for its host."""
+        text = " ".join(str(error).split())
+        return _FOUND.sub('" (***)', text) if isinstance(self.shown, Secret) else text
 
     def _rolled_back(self) -> bool:
         """Whether the server has answered."""
@@ -161,7 +168,7 @@ class Postgres:
                 connection.close()
 
     def __str__(self) -> str:
-        return str(self.shown)
+        return as_text(self.shown)
 
     def __repr__(self) -> str:
         return f"Postgres({self.shown!r})"

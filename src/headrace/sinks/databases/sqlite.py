@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import SinkError
 from headrace.secrets import Sealed, Secret
-from headrace.sinks.databases.base import Column, Rows, Table, altered, insertion, quoted, refused, upsert
+from headrace.sinks.databases.base import Column, Rows, Table, altered, as_text, insertion, quoted, refused, upsert
 from headrace.sinks.waiting import Away
 
 BUSY = 5.0  # seconds that SQLite itself waits for others
@@ -85,7 +85,7 @@ class Sqlite:
         pass
 
     def __str__(self) -> str:
-        return str(self.shown)
+        return as_text(self.shown)
 
 
 class _Session:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
 from headrace.extras import library
 from headrace.moments import micros
-from headrace.secrets import Sealed
+from headrace.secrets import SERVERS_ARE_SHOWN, Sealed, masked, refuse_secret
 
 ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
@@ -57,7 +57,7 @@ class Servers:
     """Where brokers are, and the settings of clients, which may hold secrets. Tasks get them with the values of secrets."""
 
     def __init__(self, servers: str, settings: Mapping[str, Any] | None = None) -> None:
-        self._given = Sealed({**(settings or {}), "bootstrap.servers": servers}).open()
+        self._given = Sealed({**(settings or {}), "bootstrap.servers": servers}, kept=str(masked(servers))).open()
 
     @property
     def shown(self) -> str:
@@ -115,6 +115,7 @@ def _say_nothing(error: object) -> None:
 
 
 def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> Servers:
+    refuse_secret(servers, SERVERS_ARE_SHOWN)
     found = servers if isinstance(servers, str) else ",".join(map(str, servers)) if servers else ""
     if not found.strip():
         raise QueryError("servers must name at least one broker, such as 'localhost:9092'; found none")
