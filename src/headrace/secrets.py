@@ -196,16 +196,23 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         return {_masked_key(key): masked(each, _nearer(name, key)) for key, each in value.items()}
     if isinstance(value, list | tuple) and _are_pairs(value):
-        return [[_masked_key(key), masked(each, _nearer(name, key))] for key, each in value]
+        return _alike(
+            value, [_alike(pair, [_masked_key(pair[0]), masked(pair[1], _nearer(name, pair[0]))]) for pair in value]
+        )
     if isinstance(value, list | tuple):
-        return [masked(each, name) for each in value]
+        return _alike(value, [masked(each, name) for each in value])
     if isinstance(value, set | frozenset):
-        return {masked(each, name) for each in value}
+        return frozenset(masked(each, name) for each in value)
     if isinstance(value, str) and _REPR.fullmatch(value):
         return value
     if _is_secret(name, value):
         return HIDDEN
     return _masked_text(value) if isinstance(value, str) else value
+
+
+def _alike(value: Any, parts: list[Any]) -> Any:
+    """A tuple for a tuple, which may be an element of a set."""
+    return tuple(parts) if isinstance(value, tuple) else parts
 
 
 def _masked_key(key: Any) -> Any:

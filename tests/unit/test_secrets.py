@@ -529,3 +529,10 @@ def test_an_error_of_a_store_holds_no_secret_nor_does_what_led_to_it(tmp_path: P
             texts += [str(error), repr(error), str(vars(error))]
             error = error.__context__
         assert isinstance(caught.value, SinkError) and not any(map(holds, texts)), texts
+
+
+def test_sets_of_tuples_are_settings_too():
+    assert masked({"pairs": {(1, 2), (3, 4)}, "sets": {frozenset({1})}}) == {
+        "pairs": {(1, 2), (3, 4)},
+        "sets": {frozenset({1})},
+    }
