@@ -172,10 +172,10 @@ def test_only_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.Monke
     assert set(place.iterdir()) == before | {mine}
     scratch._leave()
     (place / f"{prefix}abcdefg6").mkdir(mode=0o700)
-    monkeypatch.setattr(scratch.os, "geteuid", lambda: os.getuid() + 1)
-    scratch._sweep(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch.os, "geteuid", lambda: os.getuid() + 1)
+        scratch._sweep(place)
     assert (place / f"{prefix}abcdefg6").exists()
-    monkeypatch.undo()
     scratch._sweep(place)
     assert set(place.iterdir()) == before
 
