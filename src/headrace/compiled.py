@@ -1,14 +1,13 @@
-"""How loops over arrays are compiled: once for all processes of a user, where there is a folder that only he can write, else once
-for each process.
+"""Compilation of loops over arrays, with a cache that all processes of a user share.
 
-What is kept is machine code and a pickle, so whoever can write the folder can run code as us. Invariants:
+The cache holds machine code and pickles, so a user who can write to its folder can run code as its owner. Invariants:
 
-    a file is used    =>  no other user can write it, or put something else in the place of it or of a folder above (`ownership`)
-    a file is used    =>  all that it was made of is the same: that is in its name (`Kept`), and a checksum is before its content
-    nothing is kept   =>  everything is compiled all the same
+    a cached file is used  =>  no other user can write to it, or replace it or a folder above it (`ownership`)
+    a cached file is used  =>  its name is the hash of everything that the loop was made of (`Kept`), and its checksum is right
+    there is no cache      =>  every process compiles its loops itself
 
-A loop is made of its own source, of the loops, constants and records that are compiled into it (`_made_of`), or of a text, and of
-the versions of what compiles it and the processor.
+A loop is made of its own source or text, of the loops, constants and records that are compiled into it (`_made_of`), and of the
+versions of the compiler, of Python and of the CPU.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def kept_in() -> Path | None:
 
 
 class Kept(_Cache):
-    """What numba asks for compiled code: one file for each loop and signature, written beside and put in place."""
+    """The cache of one loop, as numba calls it: one file for each signature, written under another name and then renamed."""
 
     def __init__(self, content: str) -> None:
         made_by = (numba.__version__, version("llvmlite"), np.__version__, platform.python_version())
@@ -159,7 +158,7 @@ class Kept(_Cache):
 
 
 def _content(path: Path) -> bytes:
-    """Of a file that nobody else can have written, as it was written."""
+    """Return the content of a file. Raise if another user can write to the file, or if its checksum is wrong."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not is_ours(found) or not stat.S_ISREG(found.st_mode):
@@ -168,14 +167,14 @@ def _content(path: Path) -> bytes:
         if time.time() - found.st_mtime > DAY:
             os.utime(file.fileno())  # it is still of use
     if hashlib.sha256(data[CHECKSUM:]).digest() != data[:CHECKSUM]:
-        raise ValueError("its checksum is another")
+        raise ValueError("its checksum is wrong")
     return data[CHECKSUM:]
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what nobody has used for long: loops of earlier versions, and what a process left that was killed."""
+    """Remove files that no process has used for long: loops of earlier versions, and files of processes that were killed."""
     for path in folder.iterdir():
-        with contextlib.suppress(OSError):  # somebody else may remove it too
+        with contextlib.suppress(OSError):  # another process may remove it at the same time
             if time.time() - path.lstat().st_mtime > UNUSED * DAY:
                 path.unlink()
 

@@ -1,7 +1,7 @@
-"""Who can change what stands at a path: users of one machine share some of its folders.
+"""Checks of whether other users of the machine can change the content of a path.
 
-A folder is guarded if no other user can put something else in its place, or files into it: this depends on the folder, on
-every folder above it and on every symbolic link on the way. The superuser counts as one of us: nothing is safe from him.
+A folder is guarded if no other user can replace it or add files to it. That depends on the folder, on every folder above it and
+on every symbolic link on the path. The superuser counts as the owner, because no folder is safe from the superuser.
 """
 
 from __future__ import annotations

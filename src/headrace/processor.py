@@ -346,7 +346,7 @@ def _plain(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """What a value is; the text of one that is of no known kind may tell what is secret in it."""
+    """Describe a value. A value of an unknown kind is described by its type alone, because its text may show a secret."""
     return named(value) if kind_of(value) else f"a value of type {type(value).__name__}"
 
 

@@ -1,6 +1,6 @@
-"""Where a process keeps what it will not need again: spilled tuples, the state of a `collect`.
+"""Scratch folders: temporary files of a process, such as spilled tuples and the state of a `collect`.
 
-    every process has a folder of its own in a place:  made by it, open to nobody else, under a name that nobody can foresee
+    every process has its own folder in a place    =>  the process created it, no other user can open it or predict its name
     a folder is removed                            =>  by its owner when it ends, or by the next process once its owner is dead
 
 A living owner holds a lock on its folder, which ends with the process however that ends; process numbers, which are
@@ -40,7 +40,7 @@ _own: dict[Path | None, tuple[Path, int]] = {}  # by place the folder, and the d
 def own_folder(place: Path | None = None) -> Path:
     """This process's folder: in the place that is chosen for all, or in another."""
     with _lock:
-        if place in _own and not _own[place][0].is_dir():  # swept away by somebody who keeps temporary folders clean
+        if place in _own and not _own[place][0].is_dir():  # removed by a program that cleans temporary folders
             os.close(_own.pop(place)[1])
         if place not in _own:
             found = place or chosen_place()

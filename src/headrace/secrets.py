@@ -392,7 +392,7 @@ def _told(error: BaseException) -> str:
 
 
 def _parts(error: BaseException) -> list[str]:
-    """What an error says, and what it holds beside texts that it was given, such as the name of a file."""
+    """Return the message of an error, and everything that it holds beside texts, such as the name of a file."""
     given = (each for each in error.args if not isinstance(each, str))
     return [_text(error), *map(repr, (*given, *vars(error).values()))]
 

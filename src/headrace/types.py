@@ -69,7 +69,7 @@ def refuse_added(names: Iterable[str], added: Mapping[str, str], verb: str) -> N
 
 
 def folded(name: str) -> str:
-    """What is equal for names that differ only in case or in Unicode form."""
+    """Return the form of a name in which names that differ only in case or in Unicode form are equal."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

@@ -4,9 +4,9 @@
 
 S is what an epoch's splitters take together, in processor time: equation 3 times its tuples. x is what one splitter more
 costs an epoch: its start, and what slots do for each that they listen to, p (cp + cm) in equation 4. The fewest seconds
-are at p = sqrt(S / x): one splitter where little comes, one for each slot where much does. Both numbers are wide of
-their mark, so nothing is changed that does not gain what can be measured (`gain`): a tenth, and more than an epoch's time
-varies by itself. W follows p: a splitter gets a few windows of an epoch, so that none waits long for another.
+are at p = sqrt(S / x): one splitter for a small load, one for each slot for a large one. Both numbers are rough estimates,
+so p changes only for a gain that can be measured (`gain`): a tenth of the time, and more than the time of an epoch varies
+without any change. W follows p: a splitter gets a few windows of an epoch, so that no splitter waits long for another.
 
 Neither number can change an answer: every row of an epoch's files is in one window, and every window with one splitter.
 So nothing has to be remembered: a run that is started again begins as is usual, and measures.
@@ -72,7 +72,7 @@ def seconds(load: SplitLoad, p: int) -> float:
 
 
 def choose(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
-    """p and W for such a load: as they are, unless others save time that can be measured; at most so many splitters."""
+    """Return p and W for a load, with at most `most` splitters: those of now, unless others save time that can be measured."""
     best = min(range(1, most + 1), key=lambda p: seconds(load, p))
     if now.p <= most and not gain.is_measurable(seconds(load, now.p), seconds(load, best), worth, gain.SECONDS):
         best = now.p

@@ -306,7 +306,7 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
 
 
 def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
-    """What is incomplete still: what was, and results that are made otherwise now, of operators that lack something."""
+    """Return what is still incomplete: all that was before, and changed results of operators whose input is incomplete."""
     begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
     complete = incomplete.propagate(plan, {source.name: NEVER for source in plan.sources}, dict(begun))
     changed = {name: incomplete.entered(plan, name, complete) for name in found.altered}

@@ -129,7 +129,7 @@ def end() -> None:
 
 
 def _end_process() -> None:
-    """It is asked first, so that it can remove its files."""
+    """End the JVM by SIGTERM, so that it can remove its files, and by SIGKILL if that takes too long."""
     global _process
     if _process is None:
         return
@@ -144,7 +144,7 @@ def _end_process() -> None:
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To its process group, if it has its own: before there is a JVM, there is a script that looks for one."""
+    """Send a signal to the process group of the JVM, if it has one: a script that starts the JVM is in the group too."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number) if os.getpgid(process.pid) == process.pid else process.send_signal(number)
 

@@ -260,7 +260,7 @@ class Meanings:
         return sorted(self.edge_meaning(edge, coded=coded) for edge in edges)
 
     def edge_meaning(self, edge: Json, *, coded: bool = False) -> str:
-        """What comes along an edge, by what its producer means."""
+        """Return the meaning of the tuples that an edge carries, from the meaning of its producer."""
         producer = self._digest_of(edge["from"], coded=coded)
         return _canonical([producer, edge.get("output", 0), *self._carried(edge)])
 

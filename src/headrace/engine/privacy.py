@@ -1,12 +1,12 @@
-"""What of Spark other users of a machine could reach: its temporary files, its ports, and its sockets for Python workers.
+"""Protection of Spark's temporary files, ports and sockets from other users of the machine.
 
-    a session that headrace makes, with a local master  =>  its files and sockets are in a folder that is open to this user alone,
-                                                            its ports listen on this machine alone, and ask for a secret
-    sockets that another user could connect to          =>  no task runs: Spark does not ask who it is that connects, and what
-                                                            comes is unpickled
+    headrace makes the session, with a local master  =>  files and sockets are in a folder that only this user can open, and ports
+                                                         listen on this machine only and require a secret
+    another user could connect to the sockets        =>  no task runs: Spark unpickles what it receives from a socket, and does
+                                                         not check who is connected
 
-On a cluster, files and ports are the cluster's affair, and sockets are used if the user gives a folder for them that is private
-on every machine. What is not safe is done over TCP, where Spark asks for a secret.
+On a cluster, the files and ports are the responsibility of the cluster, and sockets are used only if the user names a folder that
+is private on every machine. Without such a folder Spark uses TCP, with a secret.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _file_folder() -> Path:
 
 
 def _ports(asked: Mapping[str, str]) -> dict[str, str]:
-    """Whoever can speak to them unasked can have code of his run."""
+    """Settings of the driver's ports. A user who could connect to them without a secret could run code as this user."""
     secret = {"spark.authenticate": asked.get("spark.authenticate", "true")}
     is_chosen = any(name in asked for name in ADDRESSES) or any(name in os.environ for name in ADDRESS_VARIABLES)
     return secret if is_chosen else {**secret, **dict.fromkeys(ADDRESSES, HERE)}

@@ -116,7 +116,7 @@ def _hush(spark: SparkSession) -> None:
 
 
 def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
-    """The same for a program that ends by itself at a signal: no call to the JVM is interrupted half-way by it."""
+    """Return a session for a program that handles signals: a signal never interrupts a call to the JVM half-way."""
     settings = _settings(slots, master, config)
     with jvm.needed():
         if not jvm.is_started():

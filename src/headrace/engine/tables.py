@@ -77,6 +77,6 @@ def _edge(edge: Json, names: Mapping[str, str]) -> Json:
 
 
 def _origin(of: str, names: Mapping[str, str]) -> str:
-    """What a column is, which may be one of a table."""
+    """Return the origin of a column with the new name of its table, if the column belongs to one."""
     column, is_of, table = of.rpartition(OF_TABLE)
     return f"{column}{is_of}{names[table]}" if is_of and table in names else of

@@ -117,7 +117,7 @@ class WindowAggregate(WithholdingOperator, Appended):
 
 
 def open_windows(slot: Slot) -> pa.Table | None:
-    """What the windows that close in this epoch can hold, in this slot; None: nothing closes."""
+    """Return the state of this slot that windows closing in this epoch can contain; None: no window closes."""
     after = slot.after[0]
     if after <= slot.before[0]:
         return None

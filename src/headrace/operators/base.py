@@ -112,7 +112,7 @@ class Slot(Protocol):
         (`__substream` and the key's columns; no key in both), and which of the changed rows have a key that was not there."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
-        """What was read of the state, and how many pairs were compared: held against the window or the predicate of a join."""
+        """Count rows that were read from the state, and pairs that a join compared with its window or its predicate."""
 
     @property
     def noted(self) -> Mapping[str, Any]:
@@ -271,7 +271,7 @@ class Operator(ABC):
         return tuples
 
     def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What it keeps beside its state after an epoch in which its slots noted these; before: None if it begins."""
+        """Return the notes that the operator keeps beside its state, from the notes of its slots; before: None in the first epoch."""
         return {key: value for noted in (before or {}, *notes) for key, value in noted.items()}
 
     # --- its work ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""What becomes of the tuples that arrive, and how far the time of every source has come.
+"""Admission of tuples (accepted, late or rejected), and the watermark of every source.
 
-The watermark of a source is the largest `ts` accepted minus its lateness. A source that has been silent for too long is
-idle: until it delivers again, its watermark goes along with those of the sources that it meets in an operator.
+The watermark of a source is the largest `ts` accepted minus its lateness. A source that has delivered no tuple for too long is
+idle: until it delivers again, its watermark follows those of the sources that it meets in an operator.
 
 Invariant: which tuples are accepted follows from the epochs, and from which sources were idle in them, and from nothing else.
 """

@@ -302,7 +302,7 @@ def _members(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
 
 
 def _family(kind: pa.DataType) -> object:
-    """What types whose values may stand for each other have in common."""
+    """Return a family of types: values of two types may be compared if the types are of one family."""
     t = pa.types
     if t.is_timestamp(kind):
         return "moment" if kind.tz else "local time"

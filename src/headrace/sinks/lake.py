@@ -1,4 +1,4 @@
-"""What Delta and Iceberg tables have in common: waiting, types, and how results become rows of an existing table."""
+"""Common code of the Delta and Iceberg sinks: waiting, types, and the conversion of results to rows of an existing table."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""PostgreSQL through ADBC: tables of Arrow go in by COPY.
+"""PostgreSQL through ADBC, which writes Arrow tables by COPY.
 
-The URL is libpq's, and may hold a password: it is handed to the driver and to nobody else (`addresses`). Errors of the driver
-are quoted without what may be secret.
+The URL is libpq's and may hold a password, so only the driver gets it (`addresses`). Errors of the driver are quoted without
+anything that may be secret.
 
-Types are compared with every delivery, under a lock: COPY writes the bytes of a value as they are, so into a column that was
-given another type since the run was started it would write another value.
+The sink compares types with every delivery, under a lock: COPY writes the bytes of a value unchanged, so a column that got another
+type since the run started would get another value.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _WIDER = {  # types that hold it too, and as what it is sent to them
     "real": {"double precision": pa.float64()},
     "text": {"character varying": pa.string()},
 }
-_KINDS = {  # the server of a foreign table commits by itself, so rows and epoch would not be one transaction
+_KINDS = {  # a foreign table is committed by its own server, so rows and epoch would not be one transaction
     "r": TABLE,
     "p": TABLE,
     "v": "view",
@@ -175,7 +175,7 @@ class Postgres:
 
 
 class _Held(NamedTuple):
-    """What is known of a table that is locked."""
+    """The description of a locked table."""
 
     schema: str
     has_triggers: bool  # that may change or drop rows before they are stored

@@ -213,9 +213,9 @@ class Ledger:
     # --- what an epoch takes -------------------------------------------------------------------------------------------
 
     def choose(self, waiting: Sequence[Range], ahead: Collection[str] = ()) -> list[Range]:
-        """Give every partition an equal share of the epoch; what one does not need is for the others.
+        """Give every partition an equal share of the epoch; a share that a partition does not need goes to the others.
 
-        What was chosen before and not committed may have been too large, so less is chosen.
+        An epoch that was chosen and not committed may have been too large, so the next choice is smaller.
         """
         open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
         left, found = self._most(), []
