@@ -78,7 +78,15 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted by signals
         yield
         return
-    before = {number: signal.signal(number, _pass_over) for number in ENDINGS}
+    with handling(_pass_over):
+        yield
+
+
+@contextmanager
+def handling(handler: Callable[..., None]) -> Iterator[None]:
+    """Let `handler` handle the signals to end; SIGHUP only if it is not ignored, as it is under nohup."""
+    wanted = [n for n in ENDINGS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:

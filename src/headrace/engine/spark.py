@@ -77,11 +77,19 @@ Columns = Mapping[str, Collection[str]]  # by source: those that are read, as th
 def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """A SparkSession with the settings headrace needs; `config` adds more (dots written as double underscores)."""
     settings = _settings(slots, master, config)
-    if jvm.is_started():
+    with _on_jvm(settings):
         return _made(settings, config)
+
+
+@contextmanager
+def _on_jvm(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Start the JVM if there is none. A JVM that is started here is ended if the block is interrupted."""
+    if jvm.is_started():
+        yield
+        return
     with jvm.needed():
         jvm.attend(functools.partial(jvm.launch, _arguments(settings)))
-        return _made(settings, config)
+        yield
 
 
 def _made(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> SparkSession:
@@ -118,9 +126,7 @@ def _hush(spark: SparkSession) -> None:
 def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """Return a session for a program that handles signals: a signal never interrupts a call to the JVM half-way."""
     settings = _settings(slots, master, config)
-    with jvm.needed():
-        if not jvm.is_started():
-            jvm.attend(functools.partial(jvm.launch, _arguments(settings)))
+    with _on_jvm(settings):
         found = jvm.attend(functools.partial(_made, settings, config), grace=leaving.PATIENCE)
         found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             found._jsparkSession

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.leaving import ENDINGS
+from headrace.engine.leaving import ENDINGS, handling
 
 if TYPE_CHECKING:
     from headrace.engine.run import Run
@@ -49,7 +49,7 @@ class Stop:
 def terminable() -> Iterator[Stop]:
     """Every way to end is Ctrl-C."""
     stop = Stop()
-    with _handling(stop.insist), _without_py4j(stop):
+    with handling(stop.insist), _without_py4j(stop):
         yield stop
 
 
@@ -64,7 +64,7 @@ def stoppable() -> Iterator[Stop]:
             insist(*given)
         stop.asked = True
 
-    with _handling(ask):
+    with handling(ask):
         yield stop
 
 
@@ -95,17 +95,6 @@ def ignore() -> None:
     for number in ENDINGS:
         signal.signal(number, leave)
         atexit.register(signal.signal, number, signal.SIG_IGN)  # called when all such threads have ended
-
-
-@contextmanager
-def _handling(handler: Any) -> Iterator[None]:
-    wanted = [n for n in ENDINGS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]  # nohup
-    before = {number: signal.signal(number, handler) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, signal.SIG_DFL if previous is None else previous)
 
 
 @contextmanager
