@@ -436,8 +436,13 @@ class Maker:
 
         def body(stream: Stream) -> Stream:
             made = [Part(stream)]
+            joined = False
             for _ in range(self.pick((1, 1, 2))):
-                made.append(getattr(self, self.pick(IN_EACH))(made[-1], made))
+                name = self.pick(IN_EACH)
+                if joined and name.endswith("join"):  # nothing measures a body: a join of joins may not fit into memory
+                    name = "filter"
+                joined = joined or name.endswith("join")
+                made.append(getattr(self, name)(made[-1], made))
             inner.append(made[-1])
             return made[-1].stream
 
