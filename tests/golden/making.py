@@ -1,11 +1,9 @@
-"""The golden folders: what one version of headrace left on the disk, kept so that the next versions are held against it.
+"""The golden folder: a checkpoint that one version of headrace wrote, from which later versions must continue.
 
     python -m tests.golden.making tests/golden/format-N
 
-runs `query` over the first windows on Spark and leaves the checkpoint of the run there; `format-N-beside` is that of
-`beside.query`, with another version of its table after a restart. That is done once for every
-format of the state; once that format is released, the folder is never changed. Nothing of the machine is in it: the source is known by the
-name of its folder.
+runs `query` over the first windows on Spark, restarts once with another content of its table, and leaves the checkpoint
+there. Nothing of the machine is in it: the source is known by the name of its folder.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,13 +22,12 @@ import headrace as hr
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import LOCK
 from headrace.state.store import StateStore
-from tests.golden import beside
 from tests.golden.longest import Longest
 
 SECOND = 1_000_000
 EPOCHS = 4  # that a golden folder has
+CHANGES_AT = 2  # the first epoch that has the second content of the table
 SLOTS = 2
-RESULTS = ("pairs", "busy", "recent", "longest")
 
 
 def window(number: int) -> pa.Table:
@@ -46,25 +42,58 @@ def window(number: int) -> pa.Table:
     )
 
 
+def tariffs(number: int) -> pa.Table:
+    """One version of the table; each lacks another caller."""
+    callers = [caller for place, caller in enumerate("abcde") if place != number]
+    return pa.table({"caller": callers, "tariff": [f"{caller}-{number}" for caller in callers]})
+
+
 def put(folder: Path, number: int) -> None:
-    """The window as a file of the source."""
-    (folder / "calls").mkdir(exist_ok=True)
-    pq.write_table(window(number), folder / "calls" / f"_{number}")
-    (folder / "calls" / f"_{number}").rename(folder / "calls" / f"{number:03d}.parquet")
+    """Add the input of one epoch as a file of the source."""
+    _write(folder / "calls", f"{number:03d}.parquet", window(number))
+
+
+def hold(folder: Path, number: int) -> None:
+    """Replace the content of the table."""
+    _write(folder / "tariffs", "tariffs.parquet", tariffs(number))
+
+
+def _write(folder: Path, name: str, rows: pa.Table) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(rows, folder / "_new")
+    (folder / "_new").rename(folder / name)
 
 
 def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
-    """State of every kind: windows of a join, panes, tuples that are written anew in every epoch, and keyed tables."""
+    """Every kind of state, by the name of its result."""
     calls = hr.files(spark, folder / "calls", time="ts", lateness="1 second", files_per_epoch=1, name="calls")
-    pairs = calls.join(calls, on="l.caller = r.caller and l.ts < r.ts and l.seconds < r.seconds", within="3 seconds")
-    busy = calls.aggregate(by=["caller"], window="4 seconds", every="2 seconds", n="count(*)", s="sum(seconds)")
-    recent = calls.aggregate(by=["caller"], last=3, longest="max(seconds)")
-    longest = calls.split(3, by=["caller"], broadcast="seconds > 55").apply(Longest())
-    return dict(zip(RESULTS, (pairs, busy, recent, longest), strict=True))
+    prices = hr.table(folder / "tariffs", name="tariffs")
+    short, long = calls.case("seconds < 30")
+    sessions = calls.aggregate(by=["caller"], session="0.5 seconds", n="count(*)", s="sum(seconds)")
+    tuples = calls.aggregate(by=["caller"], session="1 second", said="list(seconds)")
+    return {
+        # windows of a join, panes, and tuples that are written again in every epoch
+        "pairs": calls.join(
+            calls, on="l.caller = r.caller and l.ts < r.ts and l.seconds < r.seconds", within="3 seconds"
+        ),
+        "busy": calls.aggregate(by=["caller"], window="4 seconds", every="2 seconds", n="count(*)", s="sum(seconds)"),
+        "recent": calls.aggregate(by=["caller"], last=3, longest="max(seconds)"),
+        # keyed tables of a processor
+        "longest": calls.split(3, by=["caller"], broadcast="seconds > 55").apply(Longest()),
+        # open sessions, as one row each and as tuples
+        "sessions": sessions,
+        "said": tuples.map("caller", said="said::VARCHAR"),
+        # tuples that wait for changes, with the changes; tuples of both sides that have no match yet
+        "known": short.asof(long, by=["caller"], within="4 seconds", how="left"),
+        "unanswered": short.join(long, on="l.caller = r.caller and l.ts < r.ts", within="0.5 seconds", how="full"),
+        # a version of a table, before and after an operator
+        "priced": calls.join(prices, on="l.caller = r.caller", how="left").map("seconds", "tariff", caller="l_caller"),
+        "billed": sessions.join(prices, on="l.caller = r.caller").map("n", "s", "tariff"),
+    }
 
 
-def run(spark: Any, folder: Path, tuples: int, query: Callable[[Any, Path], dict[str, hr.Stream]] = query) -> None:
-    """Start in this folder, or continue there, until so many tuples were taken in all."""
+def run(spark: Any, folder: Path, tuples: int) -> None:
+    """Start in this folder, or continue there, until this many tuples were taken in all."""
     results = [(stream, hr.sinks.parquet(folder / name)) for name, stream in query(spark, folder).items()]
     still = {"splitters": False}  # what is decided by how long tasks take differs from one run to the next
     options = {
@@ -82,25 +111,16 @@ def run(spark: Any, folder: Path, tuples: int, query: Callable[[Any, Path], dict
 def make(target: Path) -> None:
     with tempfile.TemporaryDirectory() as name, mock.patch.object(FilesOrigin, "place", "calls"):
         folder = Path(name)
-        (_make_beside if target.name.endswith("-beside") else _make)(hr.session(slots=SLOTS), folder)
+        spark = hr.session(slots=SLOTS)
+        for version, epochs in enumerate((range(CHANGES_AT), range(CHANGES_AT, EPOCHS))):
+            hold(folder, version)
+            for number in epochs:
+                put(folder, number)
+            run(spark, folder, epochs.stop * window(0).num_rows)
         with StateStore.open(folder / "checkpoint" / "state") as store:
             store.clean(keep=2)
         (folder / "checkpoint" / "state" / LOCK).unlink()  # it names the machine
         shutil.copytree(folder / "checkpoint", target)
-
-
-def _make(spark: Any, folder: Path) -> None:
-    for number in range(EPOCHS):
-        put(folder, number)
-    run(spark, folder, EPOCHS * window(0).num_rows)
-
-
-def _make_beside(spark: Any, folder: Path) -> None:
-    for version, epochs in enumerate((range(beside.CHANGES_AT), range(beside.CHANGES_AT, EPOCHS))):
-        beside.hold(folder, version)
-        for number in epochs:
-            put(folder, number)
-        run(spark, folder, epochs.stop * window(0).num_rows, beside.query)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""State that older versions left: this one continues formats that it reads, and refuses every other by name, untouched.
+"""State that an earlier run left: the present format is continued, every other one is refused by name, untouched.
 
-A change of what stands on the disk shows here first. It needs a new format number and a golden folder of its own.
+A change of what stands on the disk shows here first. It needs a new format number, a reader for the format before it and
+a golden folder of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from headrace.errors import CorruptState, StateError
 from headrace.reference import references
 from headrace.state import BlockReader
 from headrace.state.folder import LOCK
-from headrace.state.formats import FORMAT, OLDEST
+from headrace.state.manifest import FORMAT
 from headrace.state.store import StateStore
 
-from . import beside, making
+from . import making
 
-GOLDEN = Path(__file__).parent
-MORE = 3  # epochs after those that a golden folder has
+GOLDEN = Path(__file__).parent / f"format-{FORMAT}"
+MORE = 3  # epochs after those that the golden folder has
 
 
-def copied(number: int | str, folder: Path) -> Path:
+def copied(folder: Path) -> Path:
     """A checkpoint that can be written to, as the run of that time would have left it: only its owner's."""
     checkpoint = folder / "checkpoint"
-    shutil.copytree(GOLDEN / f"format-{number}", checkpoint)
+    shutil.copytree(GOLDEN, checkpoint)
     for path in (checkpoint, *checkpoint.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     return checkpoint
@@ -71,24 +72,12 @@ def fields_of(tree: Any, at: str = "") -> Iterator[str]:
 
 # --- other formats ---------------------------------------------------------------------------------------------------
 
-OLDER = range(1, OLDEST)
-READ = [
-    "3",
-    "3-parts",
-    "4",
-    "5",
-    "6",
-    "7",
-]  # the last version that wrote format 3 had tables in parts of substreams, and did not say so
-
-
-BESIDE = ["6-beside"]  # sessions, asof, outer joins, tables
-
 
 def start(folder: Path) -> None:
     """Far enough to open the state; there is no Spark behind it."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     making.put(folder, 0)
+    making.hold(folder, 0)
     making.run(session, folder, 1)
 
 
@@ -109,114 +98,82 @@ USES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_there_is_a_golden_folder_of_every_format() -> None:
-    found = {path.name for path in GOLDEN.glob("format-*")}
-    assert found == {f"format-{number}" for number in [*OLDER, *READ, *BESIDE]}
-    assert {newest(GOLDEN / name)["format"] for name in found} == set(range(1, FORMAT + 1))
-    assert all(newest(GOLDEN / name)["format"] == int(name.split("-")[1]) for name in found)
+def test_there_is_one_golden_folder_of_the_present_format() -> None:
+    assert [path.name for path in GOLDEN.parent.glob("format-*")] == [GOLDEN.name]
+    assert newest(GOLDEN)["format"] == FORMAT
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("number", OLDER)
-def test_an_older_format_is_refused_by_name_and_left_as_it_is(number: int, use: str, tmp_path: Path) -> None:
-    checkpoint = copied(number, tmp_path)
+@pytest.mark.parametrize(("number", "age"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer")])
+def test_another_format_is_refused_by_name_and_left_as_it_is(number: int, age: str, use: str, tmp_path: Path) -> None:
+    checkpoint = copied(tmp_path)
+    for manifest in (checkpoint / "state" / "manifests").iterdir():
+        manifest.write_text(manifest.read_text().replace(f'"format":{FORMAT}', f'"format":{number}'))
+    assert newest(checkpoint)["format"] == number
     before = files(checkpoint)
     with pytest.raises(StateError) as caught:
         USES[use](tmp_path)
     text = str(caught.value)
-    assert (
-        f"an older version of headrace: it has format {number}, this version reads formats {OLDEST} to {FORMAT}" in text
-    )
+    assert f"{age} version of headrace: it has format {number}, this version reads format {FORMAT}" in text
     assert "Nothing was changed" in text and f"a version that reads format {number}" in text
     assert not isinstance(caught.value, CorruptState), "there is nothing wrong with it"
     assert files(checkpoint) == before
 
 
-# --- formats that are read -------------------------------------------------------------------------------------------
+# --- the present format ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("use", sorted(set(USES) - {"start"}))
-@pytest.mark.parametrize("number", [*READ, *BESIDE])
-def test_a_format_that_is_read_can_be_looked_at(number: str, use: str, tmp_path: Path) -> None:
-    checkpoint = copied(number, tmp_path)
+def test_it_can_be_looked_at(use: str, tmp_path: Path) -> None:
+    checkpoint = copied(tmp_path)
     before = files(checkpoint)
     USES[use](tmp_path)
     assert files(checkpoint) == before
 
 
-@pytest.mark.parametrize("number", READ)
-def test_tables_of_a_format_that_is_read_are_seen(number: str, tmp_path: Path) -> None:
+def test_keyed_tables_are_read(tmp_path: Path) -> None:
     calls = [row for n in range(making.EPOCHS) for row in making.window(n).to_pylist()[:12]]
     reached = max(row["ts"] for row in calls) - dt.timedelta(seconds=1)  # the others wait for the watermark
     longest: dict[str, int] = {}
     for row in calls:
         if row["ts"] < reached:
             longest[row["caller"]] = max(row["seconds"], longest.get(row["caller"], 0))
-    found = hr.read_state(copied(number, tmp_path), "apply-1", "longest").to_pylist()
+    found = hr.read_state(copied(tmp_path), "apply-1", "longest").to_pylist()
     assert {row["caller"] for row in found} == set(longest)
     assert {caller: max(r["seconds"] for r in found if r["caller"] == caller) for caller in longest} == longest
 
 
+def test_a_table_beside_streams_has_the_version_that_its_epochs_used(tmp_path: Path) -> None:
+    store = StateStore.open(copied(tmp_path) / "state", read_only=True)
+    assert store.last is not None
+    held = store.last.tables["tariffs"]
+    assert held.number == 2
+    assert rows(BlockReader(store.storage).open(held.block).table) == rows(making.tariffs(1))
+
+
 @pytest.mark.spark
 @pytest.mark.smoke
-@pytest.mark.parametrize("number", READ)
-def test_a_run_continues_from_a_format_that_is_read(
-    number: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_continues_with_every_kind_of_state(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is open or waits is continued; the epoch that is delivered once more has the table that it had."""
     monkeypatch.chdir(tmp_path)  # the source is known as 'calls'
-    checkpoint = copied(number, tmp_path)
-    golden = newest(GOLDEN / f"format-{FORMAT}")
+    checkpoint = copied(tmp_path)
     epochs = [{"calls": making.window(number)} for number in range(making.EPOCHS + MORE)]
     for number in range(len(epochs)):
         making.put(tmp_path, number)
-    making.run(spark, tmp_path, sum(table.num_rows for epoch in epochs for table in epoch.values()))
-    streams = list(making.query(spark, tmp_path).values())
-    whole = references(streams, epochs, end=False)
-    known = references(streams, epochs[: making.EPOCHS - 1], end=False)  # the last is delivered once more
-    for name, wanted, before in zip(making.RESULTS, whole, known, strict=True):
-        found = rows(pq.read_table(tmp_path / name))
-        assert rows(wanted) - rows(before) == found, name
-        assert found.total() > MORE, name
-    assert newest(checkpoint)["number"] == len(epochs) - 1 and newest(checkpoint)["format"] == FORMAT
-    changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
-    assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"
-
-
-@pytest.mark.parametrize("number", BESIDE)
-def test_a_folder_of_tables_has_the_version_that_its_epochs_used(number: str, tmp_path: Path) -> None:
-    store = StateStore.open(copied(number, tmp_path) / "state", read_only=True)
-    assert store.last is not None
-    held = store.last.tables["held"]
-    assert held.number == 2
-    assert rows(BlockReader(store.storage).open(held.block).table) == rows(beside.tariffs(1))
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("number", BESIDE)
-def test_sessions_asof_outer_joins_and_tables_continue(
-    number: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was open or waited goes on; the epoch that is delivered once more has the table that it had."""
-    monkeypatch.chdir(tmp_path)
-    checkpoint = copied(number, tmp_path)
-    golden = newest(checkpoint)
-    epochs = [{"calls": making.window(each)} for each in range(making.EPOCHS + MORE)]
-    for each in range(len(epochs)):
-        making.put(tmp_path, each)
-    beside.hold(tmp_path, 2)
-    making.run(spark, tmp_path, sum(epoch["calls"].num_rows for epoch in epochs), beside.query)
-    streams = list(beside.query(spark, tmp_path).values())
-    held = [0] * beside.CHANGES_AT + [1] * (making.EPOCHS - beside.CHANGES_AT) + [2] * MORE
+    making.hold(tmp_path, 2)
+    making.run(spark, tmp_path, sum(epoch["calls"].num_rows for epoch in epochs))
+    streams = making.query(spark, tmp_path)
+    versions = [0] * making.CHANGES_AT + [1] * (making.EPOCHS - making.CHANGES_AT) + [2] * MORE
+    tables = [making.tariffs(version) for version in versions]
 
     def answers(so_many: int) -> list[pa.Table]:
-        versions = [beside.tariffs(version) for version in held[:so_many]]
-        return references(streams, epochs[:so_many], end=False, versions=versions)
+        return references(list(streams.values()), epochs[:so_many], end=False, versions=tables[:so_many])
 
-    for name, wanted, before in zip(beside.RESULTS, answers(len(epochs)), answers(making.EPOCHS - 1), strict=True):
+    for name, wanted, before in zip(streams, answers(len(epochs)), answers(making.EPOCHS - 1), strict=True):
         found = rows(pq.read_table(tmp_path / name))
         assert rows(wanted) - rows(before) == found, name
         assert found.total() > MORE, name
-    assert newest(checkpoint)["tables"]["held"]["number"] == 3
-    if golden["format"] == FORMAT:
-        changed = set(fields_of(newest(checkpoint))) ^ set(fields_of(golden))
-        assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"
+    now = newest(checkpoint)
+    assert now["number"] == len(epochs) - 1 and now["format"] == FORMAT and now["tables"]["tariffs"]["number"] == 3
+    changed = set(fields_of(now)) ^ set(fields_of(newest(GOLDEN)))
+    assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"

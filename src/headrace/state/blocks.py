@@ -31,8 +31,6 @@ from headrace.state.storage import Data, Storage
 Offsets = npt.NDArray[np.int64]
 
 GROUPS = b"headrace.groups"  # bytes of a number, then as many numbers as there are groups: the rows of each
-OFFSETS = b"headrace.offsets"  # in format 3 the offsets themselves, of eight bytes
-OWN = (GROUPS, OFFSETS)
 LARGE = 64 << 10  # bytes that are worth a write of their own
 REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
 
@@ -194,9 +192,8 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
     metadata = dict(schema.metadata or {})
-    for key in OWN:
-        if key in metadata:
-            raise StateError(f"the schema already has metadata {key!r}; that key belongs to headrace")
+    if GROUPS in metadata:
+        raise StateError(f"the schema already has metadata {GROUPS!r}; that key belongs to headrace")
     if offsets is not None:
         metadata[GROUPS] = _rows_of_groups(offsets)
     return schema.with_metadata(metadata or None)
@@ -350,14 +347,8 @@ def _parse(data: pa.Buffer, name: str) -> OpenBlock:
 
 
 def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
-    """Takes our entry out of the metadata, which is then the user's again."""
-    whole, rows = metadata.pop(OFFSETS, None), metadata.pop(GROUPS, None)
-    if whole is not None and rows is not None:
-        raise CorruptState("group offsets in two forms")
-    if whole is not None:
-        if len(whole) % 8:
-            raise CorruptState(f"group offsets of {len(whole)} bytes")
-        return np.frombuffer(whole, "<i8").astype(np.int64, copy=False)
+    """Take our entry out of the metadata, which is then the user's again."""
+    rows = metadata.pop(GROUPS, None)
     if rows is None:
         return None
     width = rows[0] if rows else 0

@@ -1,13 +1,13 @@
 """The record of one committed epoch.
 
     bytes = canonical JSON of (fields, format, checksum)      checksum = sha256(canonical JSON of the rest)
-    from_bytes(bytes) succeeds, and they are of this format  =>  to_bytes(from_bytes(bytes)) == bytes
+    from_bytes(bytes) succeeds  =>  to_bytes(from_bytes(bytes)) == bytes
 
 The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
 
-What is stored has one version, `FORMAT`, for all sections together: any change of what a section says is a new format,
-and `tests/golden` keeps a folder of each; `headrace.state.formats` knows which can be read. Sections that only their owner understands are kept here as JSON: `position`,
-`query` and `work` (engine), `layouts` (routing), `control` and `decisions` (control).
+What is stored has one version, `FORMAT`, for all sections together: any change of what a section says is a new format.
+Sections that only their owner understands are kept here as JSON: `position`, `query` and `work` (engine), `layouts`
+(routing), `control` and `decisions` (control).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from headrace.errors import CorruptState, StateError
 from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
-from headrace.state.formats import FORMAT, OLDEST, as_present
 from headrace.state.schemas import schema_from_json, schema_to_json
+
+FORMAT = 7
 
 _NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -283,7 +284,7 @@ class Manifest:
         if not _is_sealed(body, data):
             corrupt(name, "its checksum does not match its content")
         try:
-            return _from_json(as_present(body))
+            return _from_json(body)
         except CorruptState as error:
             corrupt(name, str(error))
 
@@ -337,12 +338,12 @@ def _check_format(parsed: dict[str, Any], name: str) -> None:
     found = parsed.get("format")
     if type(found) is not int or found < 1:
         corrupt(name, f"its format is {found!r:.50}, expected {FORMAT}")
-    if not OLDEST <= found <= FORMAT:
+    if found != FORMAT:
         age = "a newer" if found > FORMAT else "an older"
         raise StateError(
-            f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads "
-            f"formats {OLDEST} to {FORMAT}. Nothing was changed: continue with a version that reads format {found}, or "
-            "start afresh in a new, empty folder"
+            f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads format "
+            f"{FORMAT}. Nothing was changed: continue with a version that reads format {found}, or start over in a new, "
+            "empty folder"
         )
 
 

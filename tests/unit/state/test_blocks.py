@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, BlockReader, LocalStorage, MemoryStorage, block_name, epoch_of, write_block
-from headrace.state.blocks import GROUPS, OFFSETS, checksum
+from headrace.state.blocks import GROUPS, checksum
 
 from .checks import check_block_damage_is_seen, table
 from .faulty import FaultyStorage
@@ -126,10 +126,9 @@ def test_bad_offsets_are_refused(bad: np.ndarray) -> None:
         stored(table(1, 2), bad)
 
 
-@pytest.mark.parametrize("key", [OFFSETS, GROUPS])
-def test_our_metadata_key_is_reserved(key: bytes) -> None:
+def test_our_metadata_key_is_reserved() -> None:
     with pytest.raises(StateError, match="belongs to headrace"):
-        stored(table(1).replace_schema_metadata({key: b""}))
+        stored(table(1).replace_schema_metadata({GROUPS: b""}))
 
 
 def test_extension_types_are_refused() -> None:
@@ -248,9 +247,6 @@ def with_metadata(data: pa.Table, metadata: dict[bytes, bytes]) -> tuple[BlockRe
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({OFFSETS: b"123"}, "3 bytes"),
-        ({OFFSETS: offsets(0, 2).tobytes()}, "rising from 0 to 1"),
-        ({OFFSETS: offsets(0, 1).tobytes(), GROUPS: b"\x01\x01"}, "in two forms"),
         ({GROUPS: b""}, "0 bytes"),
         ({GROUPS: b"\x03abc"}, "numbers of 3"),
         ({GROUPS: b"\x02abc"}, "4 bytes, as numbers of 2"),
@@ -266,18 +262,12 @@ def test_groups_that_cannot_be_so(metadata: dict[bytes, bytes], words: str) -> N
         reader.open(block)
 
 
-def test_offsets_of_format_3_are_read() -> None:
-    reader, block = with_metadata(table(1, 2, 3), {OFFSETS: offsets(0, 2, 2, 3).astype("<i8").tobytes(), b"mine": b"x"})
-    opened = reader.open(block)
-    assert opened.offsets.tolist() == [0, 2, 2, 3] and opened.table.schema.metadata == {b"mine": b"x"}
-
-
 @pytest.mark.parametrize(("most", "width"), [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)])
 def test_groups_take_as_few_bytes_as_their_rows_need(most: int, width: int) -> None:
     sizes = [most, 0, 1] if most else [0, 0, 0]
     reader, block = stored(pa.table({"v": np.zeros(sum(sizes), np.int8)}), np.append(0, np.cumsum(sizes)))
     whole = pa.ipc.open_file(reader.storage.map(NAME)).schema.metadata
-    assert len(whole[GROUPS]) == 1 + 3 * width and OFFSETS not in whole
+    assert len(whole[GROUPS]) == 1 + 3 * width
     assert np.diff(reader.open(block).offsets).tolist() == sizes
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
-from headrace.state.formats import FORMAT, OLDEST
 from headrace.state.manifest import (
+    FORMAT,
     LedgerState,
     TableState,
     _encode,
@@ -125,77 +125,12 @@ def test_message_says_what_to_do() -> None:
     assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
 
 
-@pytest.mark.parametrize(("found", "age"), [(OLDEST - 1, "an older"), (FORMAT + 1, "a newer")])
+@pytest.mark.parametrize(("found", "age"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer")])
 def test_another_format_is_refused_before_anything_else(found: int, age: str) -> None:
-    words = f"{age} version of headrace: it has format {found}, this version reads formats {OLDEST} to {FORMAT}"
+    words = f"{age} version of headrace: it has format {found}, this version reads format {FORMAT}"
     with pytest.raises(StateError, match=words) as caught:
         Manifest.from_bytes(b'{"format": %d, "anything": "else"}' % found, NAME)
     assert not isinstance(caught.value, CorruptState) and "new, empty folder" in str(caught.value)
-
-
-def of_format_3(manifest: Manifest, **changes: Any) -> bytes:
-    """As it would have been written then: blocks as objects, and nothing counted of tables."""
-    body = {**_to_json(manifest), "format": 3}
-    words = ("name", "bytes", "checksum", "rows", "low", "high")
-
-    def objects(tree: Any) -> Any:
-        if (
-            isinstance(tree, list | tuple)
-            and len(tree) == len(words)
-            and isinstance(tree[2], str)
-            and len(tree[2]) == 32
-        ):
-            return dict(zip(words, (f"blocks/{tree[0]}.arrow", *tree[1:]), strict=True))
-        if isinstance(tree, list | tuple):
-            return [objects(item) for item in tree]
-        return {name: objects(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
-
-    return _seal({**{name: objects(section) for name, section in body.items()}, **changes})
-
-
-def _without_ages(manifest: Manifest) -> Manifest:
-    """As before format 5: of no table it was known how many rows of an epoch are live."""
-    known = manifest.operators.items()
-    operators = {n: replace(o, tables={t: replace(s, ages=None) for t, s in o.tables.items()}) for n, o in known}
-    return replace(manifest, operators=operators)
-
-
-def test_a_manifest_of_format_3_is_read_as_one_of_this() -> None:
-    manifest = example_manifest()
-    data = of_format_3(manifest)
-    assert b'"format":3' in data and data.count(b'"checksum":') > len(manifest.live_blocks()) > 1
-    assert Manifest.from_bytes(data, NAME) == _without_ages(manifest)
-    counted = {"counts": {"out": {}}, "since": 0}
-    with_work = Manifest.from_bytes(of_format_3(manifest, work=counted), NAME)
-    assert with_work.work == {"counts": {"out": {}, "tables": {}}, "since": 0}
-
-
-def test_what_is_no_block_in_format_3_is_none_in_this() -> None:
-    good = hostile_block()
-    for bad in (good, dict(zip(("name", "bytes", "checksum", "rows", "low", "more"), good, strict=True)), {"name": 1}):
-        forgery = of_format_3(example_manifest(), outbox=[{"result": "r", "part": 0, "block": bad}])
-        if bad is good:  # the present form, which no version wrote as format 3; harmless
-            assert Manifest.from_bytes(forgery, NAME).outbox
-        else:
-            with pytest.raises(CorruptState, match=NAME):
-                Manifest.from_bytes(forgery, NAME)
-
-
-@pytest.mark.parametrize("change", [{"work": 7}, {"work": {"counts": 7}}, {"operators": 7}, {"operators": {"w": 7}}])
-def test_nonsense_in_format_3_is_refused_or_left_to_its_owner(change: dict[str, Any]) -> None:
-    data = of_format_3(example_manifest(), **change)
-    if "work" in change and isinstance(change["work"], dict):
-        assert Manifest.from_bytes(data, NAME).work == change["work"]
-    else:
-        with pytest.raises(CorruptState, match=NAME):
-            Manifest.from_bytes(data, NAME)
-
-
-def test_every_flipped_bit_of_a_manifest_of_format_3() -> None:
-    data = of_format_3(example_manifest())
-    for bit in range(0, len(data) * 8, 5):
-        with pytest.raises(StateError, match=NAME):
-            Manifest.from_bytes(flip(data, bit), NAME)
 
 
 @pytest.mark.parametrize("found", [0, -1, "1", True, 1.0, None, [1]])
