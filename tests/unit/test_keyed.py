@@ -203,7 +203,7 @@ class Walk:
         for k in gone:
             del self.stored[k]
         assert not set(put) & set(gone)
-        assert found.new.tolist() == [k not in before for k in put]
+        assert (found.old[: len(put)] < 0).tolist() == [k not in before for k in put]
         self.stored |= put
         assert self.stored == self.model
         assert self.table.changes().put.num_rows == self.table.changes().gone.num_rows == 0

@@ -69,16 +69,17 @@ class Summing(DistinctOperator):
         arrived = [row for rows in slot.rows(0) for row in rows.to_pylist()]
         if not groups:
             return
-        held = {(row["__substream"], row["k"]): row["total"] for row in slot.keyed("sums", groups).to_pylist()}
-        before, touched = set(held), set()
+        rows = slot.keyed("sums", groups).to_pylist()
+        held = {(row["__substream"], row["k"]): row["total"] for row in rows}
+        before, touched = {(row["__substream"], row["k"]): row["__at"] for row in rows}, set()
         for row in sorted(arrived, key=lambda row: row["ts"]):
             apply(held, row)
             touched.add((row["s"], row["k"]))
         if touched:
             put = [(*key, held[key]) for key in sorted(touched, key=str) if key in held]
-            gone = [key for key in sorted(touched & before, key=str) if key not in held]
-            new = np.array([row[:2] not in before for row in put], bool)
-            slot.change("sums", as_rows(put, "s", "k", "total"), as_rows(gone, "s", "k"), new)
+            gone = [key for key in sorted(touched & before.keys(), key=str) if key not in held]
+            old = np.array([before.get(key[:2], -1) for key in (*put, *gone)], np.int64)
+            slot.change("sums", as_rows(put, "s", "k", "total"), as_rows(gone, "s", "k"), old)
         yield 0, self.schema.empty_table()
 
 
@@ -278,31 +279,31 @@ def test_sizes(summed: Summed) -> None:
 # --- what cannot be ----------------------------------------------------------------------------------------------------
 
 NOTHING = as_rows([], "s", "k", "total"), as_rows([], "s", "k")
-ONE, NEW, NONE = as_rows([(1, "a", 1)], "s", "k", "total"), np.ones(1, bool), np.zeros(0, bool)
+ONE, NEW, OLD = as_rows([(1, "a", 1)], "s", "k", "total"), np.full(1, -1), np.zeros(1, np.int64)
 WRONG: dict[str, tuple[Callable[[Slot], Any], str]] = {
     "a table that is none": (lambda slot: slot.keyed("other", [0]), "sum-1 has no table 'other'; it has sums, last"),
     "twice": (
-        lambda slot: [slot.change("sums", *NOTHING, NONE) for _ in range(2)],
+        lambda slot: [slot.change("sums", *NOTHING, NEW[:0]) for _ in range(2)],
         "table 'sums' of sum-1 was changed twice in one epoch",
     ),
     "columns": (
-        lambda slot: slot.change("sums", NOTHING[1], NOTHING[1], NONE),
+        lambda slot: slot.change("sums", NOTHING[1], NOTHING[1], NEW[:0]),
         "what was put must have the columns",
     ),
     "a key twice": (
-        lambda slot: slot.change("sums", as_rows([(1, "a", 1)] * 2, "s", "k", "total"), NOTHING[1], np.ones(2, bool)),
+        lambda slot: slot.change("sums", as_rows([(1, "a", 1)] * 2, "s", "k", "total"), NOTHING[1], np.full(2, -1)),
         "names a key twice",
     ),
     "new or not": (
-        lambda slot: slot.change("sums", ONE, NOTHING[1], NONE),
-        "of 1 rows that were put, 0 were said to be new or not",
+        lambda slot: slot.change("sums", ONE, NOTHING[1], NEW[:0]),
+        "of 1 rows, 0 were said to replace one or none",
     ),
     "old that was not there": (
-        lambda slot: slot.change("sums", ONE, NOTHING[1], ~NEW),
+        lambda slot: slot.change("sums", ONE, NOTHING[1], OLD),
         r"group \d+ cannot have 0 rows now; it had 0, 1 were put, 0 of them new, and 0 deleted",
     ),
     "gone that was not there": (
-        lambda slot: slot.change("sums", NOTHING[0], ONE.select(["__substream", "k"]), NONE),
+        lambda slot: slot.change("sums", NOTHING[0], ONE.select(["__substream", "k"]), OLD),
         r"group \d+ cannot have -1 rows now; it had 0, 0 were put, 0 of them new, and 1 deleted",
     ),
 }

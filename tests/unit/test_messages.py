@@ -44,7 +44,7 @@ def report() -> Report:
     task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
     task.merged("apply-1", (), (block(3).name,), block(8), "cars")
     task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5], Told(6, 1, {2: 3}))
-    task.changed("apply-1", "tolls", None, {1: 0}, [1], [], None)
+    task.changed("apply-1", "tolls", None, {1: 0}, [1], [], Told(0, 0, {}))
     for many in (2, 3):
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
     task.put_aside("late:calls", block(6))
@@ -100,7 +100,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
     ]
     assert found.changed == [
         Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5), Told(6, 1, {2: 3})),
-        Changed("apply-1", "tolls", None, {1: 0}, (1,), (), None),
+        Changed("apply-1", "tolls", None, {1: 0}, (1,), (), Told(0, 0, {})),
     ]
     assert found.used == {"apply-1": TableUse(5, {"cold": 2}, 20, 1.0, "x")}
     assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import arrow
+from headrace.arrow import Numbers
 from headrace.engine.lying import Lying, known
 from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
@@ -48,10 +49,8 @@ TOGETHER = 2_000_000  # rows that are read at once to build tables
 class Change:
     delta: pa.Table
     groups: AnyNumbers  # of its rows
-    rows: npt.NDArray[np.int64]  # live ones now, of every group
-    old: (
-        npt.NDArray[np.int64] | None
-    )  # of each row: the epoch of what it replaces, -1: of nothing; None: it is not known
+    rows: Numbers  # live ones now, of every group
+    old: Numbers  # of each row: the epoch of what it replaces; -1: of nothing
 
 
 @dataclass
@@ -103,7 +102,7 @@ class Keeping:
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64))).drop_columns([tables.AT])
+        return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64)))
 
     def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
         """The tables of some substreams, to be changed: found in place, or built from blocks."""
@@ -165,48 +164,34 @@ class Keeping:
             for substream in numbers[np.isin(of, mine)].tolist():
                 yield substream, rows.get(substream)
 
-    def change(
-        self,
-        table: str,
-        put: pa.Table,
-        gone: pa.Table,
-        new: npt.NDArray[np.bool_],
-        old: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        """old: of each row, those that are gone last, the epoch that wrote what was there; needed to see blocks die."""
+    def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
+        """old: of each row, those that are gone last, the epoch that wrote what was there; -1: nothing was."""
         if table in self._changes:
             raise EngineError(f"{self._words(table)} was changed twice in one epoch")
         try:
             delta = tables.delta(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
-        found = self._checked(table, delta, put.num_rows, new)
-        if old is None and new.all() and not gone.num_rows:
-            old = np.full(put.num_rows, -1)
-        if old is not None:  # a base may have been written of it since
-            old = np.where(
-                old < 0, -1, np.maximum(old, np.asarray(self._before(table).renewed, np.int64)[found.groups])
-            )
-        self._changes[table] = replace(found, old=old)
+        self._changes[table] = self._checked(table, delta, put.num_rows, old)
 
-    def _checked(self, table: str, delta: pa.Table, put: int, new: npt.NDArray[np.bool_]) -> Change:
+    def _checked(self, table: str, delta: pa.Table, put: int, old: Numbers) -> Change:
         """What was said of the rows can be so."""
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
         if len(others := groups[~self._is_mine(table, groups)]):
             found = np.unique(others).tolist()
             raise EngineError(f"{self._words(table)}: groups {found} are not those of slot {self.task.partition}")
-        if len(new) != put:
+        if len(old) != len(groups):
             raise EngineError(
-                f"{self._words(table)}: of {put} rows that were put, {len(new)} were said to be new or not"
+                f"{self._words(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"
             )
-        there, more, taken = (
-            np.bincount(each, minlength=len(before)) for each in (groups[:put], groups[:put][new], groups[put:])
-        )
+        new = groups[:put][old[:put] < 0]
+        there, more, taken = (np.bincount(each, minlength=len(before)) for each in (groups[:put], new, groups[put:]))
         now = before + more - taken
         for group in np.flatnonzero(now < there).tolist():
             msg = f"{self._words(table)}: group {group} cannot have {now[group]} rows now; it had {before[group]}"
             raise EngineError(f"{msg}, {there[group]} were put, {more[group]} of them new, and {taken[group]} deleted")
-        return Change(delta, groups, now, None)
+        renewed = np.asarray(self._before(table).renewed, np.int64)[groups]  # a base may have been written since
+        return Change(delta, groups, now, np.where(old < 0, -1, np.maximum(old, renewed)))
 
     # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -229,8 +214,8 @@ class Keeping:
         changes = [each.table.changes(self.epoch.number) for each in opened.values()]
         put = _marked([each.put for each in changes], list(opened))
         gone = _marked([each.gone for each in changes], list(opened))
-        old = [each.old[: len(each.new)] for each in changes] + [each.old[len(each.new) :] for each in changes]
-        self.change(table, put, gone, np.concatenate([each.new for each in changes]), np.concatenate(old))
+        old = zip(*(np.split(each.old, [each.put.num_rows]) for each in changes), strict=True)  # of put; of gone
+        self.change(table, put, gone, np.concatenate([part for parts in old for part in parts]))
 
     def _write(self, table: str, due: AnyNumbers) -> None:
         before = np.asarray(self._before(table).rows, np.int64)
@@ -251,12 +236,10 @@ class Keeping:
         groups = np.concatenate([change.groups[~in_whole], base_groups])
         block = write_keyed(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
-        opened, told = self._open.get(table, ()), None
-        if change.old is not None:
-            replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
-            marks = int(np.count_nonzero(np.asarray(rest.column(tables.GONE))))
-            told = Told(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
-        self.report.changed(self.operator.name, table, block, live, whole.tolist(), opened, told)
+        replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
+        marks = int(np.count_nonzero(np.asarray(rest.column(tables.GONE))))
+        told = Told(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
+        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), told)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the

@@ -3,8 +3,8 @@
     group of a row  =  unit * parts + part      unit: its substream, or the operator's group where substreams are more
                                                 part: by the hash of the key
 
-There are about FINE groups in all. Tables of earlier checkpoints, and those that an operator keeps for itself, lie in the
-groups of the operator: what tells them is that they have as many.
+There are about FINE groups in all. Tables that an operator keeps for itself lie in the groups of the operator: what tells
+them is that they have as many.
 """
 
 from __future__ import annotations

@@ -218,8 +218,7 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
     blocks = [*_less(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
     ages = bases.aged(before.ages, [change.told for change in changes], number)
     left = bases.needed(blocks, renewed, rows, ages)
-    known_ages = bases.within(ages, left)
-    return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=known_ages)
+    return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=bases.within(ages, left))
 
 
 def _needed(block: Block, bound: int) -> float:

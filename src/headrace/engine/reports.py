@@ -115,19 +115,19 @@ class Changed:
     rows: Mapping[int, int]  # live rows of every group that was touched
     renewed: tuple[int, ...]  # groups of which this epoch's rows are all
     opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
-    told: Told | None  # of the rows in the block, and of those that they replace; None: it is not known
+    told: Told  # of the rows in the block, and of those that they replace
 
     def to_json(self) -> Any:
         block = self.block.to_json() if self.block else None
-        told = [self.told.born, self.told.gone, list(self.told.died.items())] if self.told else None
+        told = [self.told.born, self.told.gone, list(self.told.died.items())]
         return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened, told]
 
     @staticmethod
     def from_json(data: Any) -> Changed:
-        operator, table, block, rows, renewed, opened, told = data
+        operator, table, block, rows, renewed, opened, (born, gone, died) = data
         written = Block.from_json(block) if block else None
-        ages = Told(told[0], told[1], dict(told[2])) if told else None
-        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened), ages)
+        told = Told(born, gone, dict(died))
+        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened), told)
 
 
 @dataclass
@@ -303,7 +303,7 @@ class TaskReport:
         rows: Mapping[int, int],
         renewed: Iterable[int],
         opened: Iterable[int],
-        told: Told | None,
+        told: Told,
     ) -> None:
         self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed), tuple(opened), told))
 

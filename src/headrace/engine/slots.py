@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.arrow import Numbers
 from headrace.engine import watermarks
 from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs
@@ -140,8 +139,8 @@ class EpochSlot:
     def open_tables(self, table: str, substreams: Sequence[int]) -> Mapping[int, KeyedTable]:
         return self._tables.open(table, substreams)
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
-        self._tables.change(table, put, gone, new)
+    def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
+        self._tables.change(table, put, gone, old)
 
     def keep_tables(self) -> None:
         """When the operator is done: write what it changed, and the bases that are due."""

@@ -108,13 +108,12 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
         form.whole(0, last.number)(block.high, f"{key}.blocks[{place}].high")
     if (most := sum(block.rows for block in state.blocks)) < sum(state.rows):
         raise form.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
-    if state.ages is not None:
-        epochs = [epoch for age in state.ages for epoch in (age.first, age.last)]
-        apart = all(one.last < two.first for one, two in pairwise(state.ages))
-        if epochs != sorted(epochs) or not apart or any(epoch > last.number for epoch in epochs):
-            raise form.refuse(f"{key}.ages", f"epochs up to {last.number}, ascending", epochs)
-        if (live := sum(age.live for age in state.ages)) != sum(state.rows):
-            raise form.refuse(f"{key}.ages", f"the {sum(state.rows)} live rows, in all", live)
+    epochs = [epoch for age in state.ages for epoch in (age.first, age.last)]
+    apart = all(one.last < two.first for one, two in pairwise(state.ages))
+    if epochs != sorted(epochs) or not apart or any(epoch > last.number for epoch in epochs):
+        raise form.refuse(f"{key}.ages", f"epochs up to {last.number}, ascending", epochs)
+    if (live := sum(age.live for age in state.ages)) != sum(state.rows):
+        raise form.refuse(f"{key}.ages", f"the {sum(state.rows)} live rows, in all", live)
 
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:

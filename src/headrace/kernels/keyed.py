@@ -60,7 +60,6 @@ class Changes:
 
     put: pa.Table  # whole rows, new or replaced
     gone: pa.Table  # keys that were there and are no longer
-    new: npt.NDArray[np.bool_]  # of each row of `put`: whether its key was not there
     old: Numbers  # of each row of `put`, then of `gone`: the epoch that wrote what was there; -1: nothing was
 
 
@@ -279,7 +278,7 @@ class KeyedTable:
         old = np.where(
             np.append(new, np.zeros(len(gone), bool)), -1, self._at.rows[np.append(put, gone), -1].view(np.int64)
         )
-        found = Changes(self._read(put), self._read(gone, self._keys), new, old)
+        found = Changes(self._read(put), self._read(gone, self._keys), old)
         self._seal(epoch)
         self._write_head()
         return found

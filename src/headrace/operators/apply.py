@@ -247,7 +247,7 @@ class _Turns:
         numbers = [turn.substream for turn in turns]
         firsts = pa.array([turn.first for turn in turns], pa.int64()).cast(TS_TYPE)
         new = pa.table({SUBSTREAM: pa.array(numbers, pa.int32()), "of": pa.array(numbers, pa.int32()), "first": firsts})
-        self.slot.change(FIRST, new, new.select([SUBSTREAM, "of"]).slice(0, 0), np.ones(len(turns), bool))
+        self.slot.change(FIRST, new, new.select([SUBSTREAM, "of"]).slice(0, 0), np.full(len(turns), -1))
 
 
 def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:

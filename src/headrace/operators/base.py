@@ -25,9 +25,7 @@ from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from headrace.arrow import Numbers
     from headrace.expressions.predicates import Near
     from headrace.kernels.keyed import KeyedTable
     from headrace.operators.placing import Placement
@@ -102,14 +100,16 @@ class Slot(Protocol):
         """What is left of them, if there is something."""
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        """Live rows of some groups (ascending) before the epoch: `__substream`, and the table's columns."""
+        """Live rows of some groups (ascending) before the epoch: `__substream`, `__at` (the epoch that wrote the row), and the
+        table's columns."""
 
     def open_tables(self, table: str, substreams: Sequence[int]) -> Mapping[int, KeyedTable]:
         """A table of some substreams before the epoch, to be changed: what became of them is told when the operator is done."""
 
-    def change(self, table: str, put: pa.Table, gone: pa.Table, new: npt.NDArray[np.bool_]) -> None:
-        """What the epoch made of a table that was not opened, once: changed rows, keys that were there and are gone
-        (`__substream` and the key's columns; no key in both), and which of the changed rows have a key that was not there."""
+    def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
+        """What the epoch made of a table that was not opened, once: changed rows, and keys that were there and are gone
+        (`__substream` and the key's columns; no key in both). old: of each row, those that are gone last, the `__at` of what
+        was there; -1: nothing was."""
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         """Count rows that were read from the state, and pairs that a join compared with its window or its predicate."""

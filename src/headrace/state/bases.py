@@ -77,12 +77,12 @@ def changed(state: TableState, last: int) -> int:
 
 
 def needed(
-    blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[Age] | None = None
+    blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[Age]
 ) -> tuple[Block, ...]:
-    """Without the blocks of which no row counts any more."""
+    """Return the blocks that may have a row that counts."""
     oldest = min((epoch for epoch, live in zip(renewed, rows, strict=True) if live), default=None)
     left = [b for b in blocks if oldest is not None and b.high is not None and b.high >= oldest]
-    return tuple(left) if ages is None else _hidden_left_out(left, ages)
+    return _hidden_left_out(left, ages)
 
 
 def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[Age]) -> tuple[Block, ...]:
@@ -115,13 +115,10 @@ def _high(block: Block) -> int:
     return block.high or 0
 
 
-def aged(before: Sequence[Age] | None, told: Sequence[Told | None], epoch: int) -> tuple[Age, ...] | None:
-    """What is known of the epochs of a table after one more; None: not all."""
-    known = [each for each in told if each is not None]
-    if before is None or len(known) < len(told):
-        return None
+def aged(before: Sequence[Age], told: Sequence[Told], epoch: int) -> tuple[Age, ...]:
+    """Return what is known of the epochs of a table after one more."""
     died = Counter[int]()
-    for each in known:
+    for each in told:
         for at, many in each.died.items():
             place = bisect_left(before, at, key=lambda age: age.last)
             if place == len(before) or before[place].first > at:
@@ -130,14 +127,12 @@ def aged(before: Sequence[Age] | None, told: Sequence[Told | None], epoch: int) 
     now = [replace(age, live=age.live - died[place]) for place, age in enumerate(before)]
     if any(age.live < 0 for age in now):
         raise StateError(f"more rows of an epoch are said to be replaced in epoch {epoch} than it had")
-    now.append(Age(epoch, epoch, sum(each.born for each in known), sum(each.gone for each in known)))
+    now.append(Age(epoch, epoch, sum(each.born for each in told), sum(each.gone for each in told)))
     return tuple(age for age in now if age.live or age.gone)
 
 
-def within(ages: Sequence[Age] | None, blocks: Sequence[Block]) -> tuple[Age, ...] | None:
-    """Those of which something is stored; old ones some together, if they are many."""
-    if ages is None:
-        return None
+def within(ages: Sequence[Age], blocks: Sequence[Block]) -> tuple[Age, ...]:
+    """Return those of which something is stored; old ones some together, if they are many."""
     lows, highs = sorted(map(_low, blocks)), sorted(map(_high, blocks))
     left = [a for a in ages if a.live or bisect_right(lows, a.last) > bisect_left(highs, a.first)]
     half = MOST_AGES // 4 * 2  # the older ones

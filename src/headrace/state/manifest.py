@@ -60,7 +60,7 @@ class TableState:
     blocks: tuple[Block, ...]
     renewed: tuple[int, ...]  # per group: the epoch of its last base; -1: none
     rows: tuple[int, ...]  # per group: live ones
-    ages: tuple[Age, ...] | None = ()  # ascending, of epochs that have a live row or a tombstone; None: it is not known
+    ages: tuple[Age, ...] = ()  # ascending, of epochs that have a live row or a tombstone
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,7 +69,7 @@ class TableState:
             "blocks": [block.to_json() for block in self.blocks],
             "renewed": list(self.renewed),
             "rows": list(self.rows),
-            "ages": None if self.ages is None else [age.to_json() for age in self.ages],
+            "ages": [age.to_json() for age in self.ages],
         }
 
 
@@ -383,8 +383,7 @@ def _table(value: Any, key: str) -> TableState:
     if len(found["renewed"]) != len(found["rows"]):
         raise form.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
     lists = {name: tuple(found[name]) for name in ("key", "blocks", "renewed", "rows")}
-    ages = None if found["ages"] is None else tuple(Age(*age) for age in found["ages"])
-    return TableState(columns=found["columns"], ages=ages, **lists)
+    return TableState(columns=found["columns"], ages=tuple(Age(*age) for age in found["ages"]), **lists)
 
 
 def _ledger(value: Any, key: str) -> TakenState:
@@ -437,7 +436,7 @@ _TABLE = form.record(
     blocks=form.items(_block),
     renewed=form.items(form.whole(-1, 1 << 62)),
     rows=form.items(form.count),
-    ages=form.optional(form.items(form.row(*[form.count] * 4))),
+    ages=form.items(form.row(*[form.count] * 4)),
 )
 _OPERATOR = form.record(inputs=form.items(form.items(_block)), extra=form.table, tables=form.each(_table))
 _MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))

@@ -75,7 +75,6 @@ class World:
     merged: int = 0
     changed: int = 0
     changed_last: int = 0  # in the newest epoch
-    dated: bool = True  # slots know which epoch wrote what they replace
     at: dict[Key, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -136,14 +135,13 @@ class World:
         kept = Keeping(epoch, self.operator, task, mine, report)
         if self.random.random() < 0.8:  # what it looks at is what there was
             looked = sorted(self.random.sample(mine, self.random.randint(0, len(mine))))
-            found = by_key(self.declared, kept.keyed("t", looked))
+            found = by_key(self.declared, kept.keyed("t", looked).drop_columns([tables.AT]))
             assert found == {key: row for key, row in self.rows.items() if self.group(key[0]) in looked}
         owned = {key: row for key, row in put.items() if self.group(key[0]) in mine}
         lost = [key for key in gone if self.group(key[0]) in mine and key in self.rows]
         if owned or lost:
-            new = np.array([key not in self.rows for key in owned], bool)
             old = np.array([self.at[key] if key in self.rows else -1 for key in (*owned, *lost)], np.int64)
-            kept.change("t", self.as_table(owned.values()), self.as_keys(lost), new, old if self.dated else None)
+            kept.change("t", self.as_table(owned.values()), self.as_keys(lost), old)
         kept.write()
         _merge_runs(epoch, 1, task, report)
         return report.finished({}, [], 0.0, 0.0)
@@ -170,10 +168,7 @@ class World:
 
     def check_ages(self) -> None:
         """What is known of epochs is what there is."""
-        if not self.dated:
-            return
         found = tables.read_dated(BlockReader(self.storage), self.table, None, "the table")
-        assert self.table.ages is not None
         at = np.asarray(found.column("__at"))
         assert [age.live for age in self.table.ages] == [
             int(np.count_nonzero((at >= age.first) & (at <= age.last))) for age in self.table.ages
@@ -266,9 +261,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lying, "FINE", 48)  # three parts of each group
 
 
-def lived(kind: str, seed: int, epochs: int = 90, every: int = 3, dated: bool = True) -> World:
+def lived(kind: str, seed: int, epochs: int = 90, every: int = 3) -> World:
     declared, work = WORKLOADS[kind]
-    world = World(declared, seed, dated=dated)
+    world = World(declared, seed)
     for epoch in range(epochs):
         world.epoch(*work(world, epoch))
         if epoch % every == 0:
@@ -287,16 +282,6 @@ def test_a_table_is_what_a_dict_is(kind: str, seed: int) -> None:
     assert world.written <= 3 * world.changed and world.merged <= 5 * world.changed
     if kind in ("growing", "rounds"):
         assert world.written == world.changed, "what is only added to, or all written again anyway, needs no base"
-
-
-@pytest.mark.parametrize("kind", ["sessions", "updates", "rounds"])
-def test_a_table_of_which_slots_do_not_know_what_they_replace(kind: str) -> None:
-    """As state of an earlier format is: blocks go by bases alone."""
-    world = lived(kind, 0, 60, every=10, dated=False)
-    assert world.table.ages is None
-    assert world.written <= 3 * world.changed
-    if kind == "rounds":
-        assert world.written > 1.3 * world.changed
 
 
 @pytest.mark.thorough
@@ -391,8 +376,8 @@ def broken_ages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is replaced counts as written by the epoch before."""
     real = Keeping.change
 
-    def change(self: Keeping, table: str, put: Any, gone: Any, new: Any, old: Any) -> None:
-        real(self, table, put, gone, new, np.where(old < 0, -1, self.epoch.number - 1))
+    def change(self: Keeping, table: str, put: Any, gone: Any, old: Any) -> None:
+        real(self, table, put, gone, np.where(old < 0, -1, self.epoch.number - 1))
 
     monkeypatch.setattr(Keeping, "change", change)
 
@@ -585,6 +570,7 @@ def aged(live: int, changed: int, epochs: int, slots: int, groups: int = 1024) -
     """A table of many rows that go on changing, by its numbers alone; merging is taken to drop nothing."""
     empty = TableState(("k",), PLAIN.columns, (), (-1,) * groups, (0,) * groups)
     rows = (live // groups,) * groups
+    somewhere = (bases.Age(0, epochs, live, 0),)  # any block may have a live row
     state = replace(empty, blocks=(block(0, live, 0, 0),), renewed=(0,) * groups, rows=rows)
     for number in range(1, epochs):
         due = bases.due(state, number - 1, 8)
@@ -595,7 +581,7 @@ def aged(live: int, changed: int, epochs: int, slots: int, groups: int = 1024) -
         merged = [block(number, sum(b.rows for b in run), bounds(run, min), bounds(run, max)) for run in runs]
         blocks = [b for b in state.blocks if b.name not in gone] + merged
         blocks += [block(number, written, number, number) for _ in range(slots)]
-        state = replace(state, blocks=bases.needed(blocks, renewed, rows), renewed=renewed)
+        state = replace(state, blocks=bases.needed(blocks, renewed, rows, somewhere), renewed=renewed)
         yield Age(state, written * slots, tuple(each.rows for each in merged))
 
 
