@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-BEGUN = "blocks/begun"  # what earlier versions wrote, once, after the first commit
-
 _NAME = re.compile(r"blocks/head-([0-9]{9,12})")
 
 
@@ -27,8 +25,6 @@ def head_name(number: int) -> str:
 
 def head_number(name: str) -> int | None:
     """Return the number of the epoch that a file is the head of, None for any other file."""
-    if name == BEGUN:
-        return 0
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -234,11 +234,6 @@ class StateStore:
             )
         if self._head > newest:
             raise CorruptState(f"epoch {self._head} was committed here, but every manifest is gone. {REPAIR}")
-        if self.last is not None:
-            return
-        for name in self.storage.list("blocks"):  # of a version that wrote no head
-            if is_block(name) and epoch_of(name) > 1:
-                raise CorruptState(f"{name} is there, but every manifest is gone. {REPAIR}")
 
     def _require_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:

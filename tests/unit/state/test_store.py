@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state import Block, BlockReader, MemoryStorage, OperatorState, StateStore, Totals
 from headrace.state import folder as folder_module
-from headrace.state.head import BEGUN, head_name
+from headrace.state.head import head_name
 from headrace.state.manifest import LedgerState, Manifest, manifest_name
 
 from .checks import (
@@ -509,29 +509,6 @@ def test_a_copy_without_the_newest_manifest_continues_once_its_head_is_deleted()
     assert values_of(StateStore(storage)) == [0, 1, 2, 9]
 
 
-def test_a_state_of_the_version_before_heads_is_continued() -> None:
-    """It has one note of its first commit, which counts as the head of epoch 0 and goes once there is a newer head."""
-    storage = filled(3)
-    for number in range(3):
-        del storage.files[head_name(number)]
-    storage.files[BEGUN] = b"Epochs were committed here."
-    assert StateStore(storage, read_only=True).last.number == 2
-    store = StateStore(storage)
-    assert head_name(2) not in storage.files, "a folder is not changed by opening it"
-    commit_values(store, 3)
-    store.clean()
-    assert [name for name in storage.list("blocks") if name == BEGUN or "head" in name] == [head_name(3)]
-    assert values_of(StateStore(storage)) == [0, 1, 2, 3]
-
-
-def test_a_state_of_the_version_before_heads_that_lost_its_manifests() -> None:
-    storage = filled(1)
-    del storage.files[manifest_name(0)], storage.files[head_name(0)]
-    storage.files[BEGUN] = b"Epochs were committed here."
-    with pytest.raises(CorruptState, match="every manifest is gone"):
-        StateStore(storage)
-
-
 def test_a_reader_beside_a_writer_never_takes_the_log_for_damaged() -> None:
     """The writer commits between any two looks of the reader at the folder."""
     storage = filled(2)
@@ -545,14 +522,6 @@ def test_a_reader_beside_a_writer_never_takes_the_log_for_damaged() -> None:
 
     for _ in range(5):
         assert StateStore(Racing(storage.inner)).last is not None  # a writer's one attempt, where a reader has five
-
-
-def test_a_state_of_before_the_note_that_lost_its_manifests() -> None:
-    storage = filled(3)
-    for number in range(3):
-        del storage.files[manifest_name(number)], storage.files[head_name(number)]
-    with pytest.raises(CorruptState, match="every manifest is gone"):
-        StateStore(storage)
 
 
 def test_the_whole_folder_of_manifests_lost(tmp_path: Path) -> None:
