@@ -34,7 +34,6 @@ from headrace.secrets import Secret, holds_secret, masked
 from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
-SETTINGS = ", settings "  # what precedes them in the text of a manifest that names the code of an operator
 DECLARED = ("schema", "outputs", "tables", "every", "version")
 
 
@@ -309,12 +308,7 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
 def _settings(processor: Processor) -> str:
     name = type(processor).__name__
     given = {key: value for key, value in vars(processor).items() if key not in DECLARED}
-    return without_secrets(json.dumps({key: _setting(name, key, value) for key, value in given.items()}))
-
-
-def without_secrets(settings: str) -> str:
-    """Return settings in JSON without the secrets in them."""
-    return json.dumps(masked(json.loads(settings)), sort_keys=True)
+    return json.dumps(masked({key: _setting(name, key, value) for key, value in given.items()}), sort_keys=True)
 
 
 def _setting(name: str, key: str, value: Any) -> Any:

@@ -58,9 +58,9 @@ _SHAPES = (
 )
 _SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
 _FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
-_LONG_LOGIN = r"[^:/@\s]+:(?!\d{1,5}/)[^@\s]*"  # host:port/ is not user:password
-_IN_PLACE = re.compile(rf"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|{_LONG_LOGIN})@", re.IGNORECASE)
-_IN_PLACE_EARLIER = re.compile(rf"//(?:[^/@]*|{_LONG_LOGIN})@")
+_IN_PLACE = re.compile(  # host:port/ is not user:password
+    r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@", re.IGNORECASE
+)
 _WORD = (  # a word begins where it has a letter or a digit and none precedes, unless that is escaped, as in %3A
     r"(?:(?<![^\W_])|(?![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?:(?<![^\W_])|(?![^\W_]))"
 )
@@ -258,11 +258,6 @@ def without_logins(place: str) -> str:
     'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
     """
     return _IN_PLACE.sub("://", place)
-
-
-def without_users(place: str) -> str:
-    """Return what a source reads as earlier versions stored it: also without users and without the containers of Azure."""
-    return _IN_PLACE_EARLIER.sub("//", place)
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:

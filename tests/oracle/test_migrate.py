@@ -28,7 +28,6 @@ from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch,
 from headrace.moments import as_datetime
 from headrace.reference import reference
 from headrace.sources import TableOrigin
-from headrace.state.manifest import manifest_name
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
@@ -303,25 +302,6 @@ def test_no_window_is_half_filled_behind_a_processor_whose_results_are_later_tha
     whole = emitted(announced()[1], 0, None)
     wanted = whole.filter(pc.greater(whole["window_start"], as_datetime(emitted_last)))
     assert wanted.num_rows and difference(wanted, run.results("result-1")) is None
-
-
-def test_what_an_earlier_version_did_not_note_of_a_processor_is_not_guessed(tmp_path: Path) -> None:
-    """Its results so far may have any time, also once a later version notes them."""
-
-    def forgotten(folder: Path) -> None:
-        with StateStore.open(folder / "state", fsync=False) as store:
-            last = store.last
-            assert last is not None
-            states = {name: replace(state, extra={}) for name, state in last.operators.items()}
-            manifest = replace(last, operators=states)
-        place = folder / "state" / manifest_name(manifest.number)
-        place.write_bytes(manifest.to_bytes())
-
-    run_on(LocalRun(announced()[0], tmp_path / "old" / "state"), [0])
-    forgotten(tmp_path / "old")
-    run_on(LocalRun(announced()[0], tmp_path / "old" / "state"), [1])
-    done = migrate(tmp_path / "old", tmp_path / "new", announced())
-    assert done.complete == {"result-1": None}
 
 
 def test_what_was_added_once_is_incomplete_for_what_is_added_behind_it_later(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 import headrace as hr
 from headrace.engine.identity import check_places
 from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
-from headrace.operators.apply import ApplyOperator
 from headrace.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
 from headrace.sinks.waiting import Away
 from headrace.sources.kafka.client import checked_servers
@@ -194,19 +193,6 @@ def test_a_container_of_azure_is_a_part_of_the_place(scheme: str):
         check_places(read_by(first), {"events": second}, {}, ())
 
 
-def test_a_manifest_of_an_earlier_version_names_places_in_another_way():
-    """It has no containers and no users, or it has passwords; what it does not name is not compared."""
-    for stored, place in (
-        ("FileSource[abfss://acct/x]", "FileSource[abfss://c1@acct/x]"),
-        ("FileSource[s3a://bucket/x]", "FileSource[s3a://ann@bucket/x]"),
-        ("FileSource[s3a://ann:hunter2@bucket/x]", "FileSource[s3a://bucket/x]"),
-    ):
-        check_places(read_by(stored), {"events": place}, {}, ())
-    with pytest.raises(QueryChanged) as caught:
-        check_places(read_by("FileSource[s3a://ann:hunter2@bucket/x]"), {"events": "FileSource[s3a://other/x]"}, {}, ())
-    assert PLANTED not in str(caught.value)
-
-
 def read_by(place: str) -> Manifest:
     """A manifest whose source read a place."""
     return Manifest("state", 1, None, "run", sources={"events": SourceState(place=place)})
@@ -367,25 +353,6 @@ def test_a_value_that_is_no_setting_is_not_quoted():
         held(Held(client=Client()))
     assert PLANTED not in str(caught.value)
     held(Held(password=Client()))  # as before: what is secret by name may be anything
-
-
-OLD = 'tests.Held version 1, settings {"dsn": "postgresql://ann:hunter2@h/db", "kafka": {"sasl.password": "hunter2"}, "limit": %d, "password": "hidden, 1a2b3c4d"}'
-
-
-@pytest.mark.parametrize("limit", [3, 4])
-def test_a_manifest_of_an_earlier_version_holds_secrets(
-    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    """It is continued from; what it holds is neither logged nor stored again, nor is it taken for a change."""
-    query = held(
-        Held(dsn="postgresql://ann:hunter2@h/db", kafka={"sasl.password": "hunter2"}, password="hunter2", limit=limit)
-    )
-    path = f"{Held.__module__}.{Held.__qualname__}"
-    with monkeypatch.context() as before:
-        before.setattr(ApplyOperator, "code", property(lambda self: (OLD % 3).replace("tests.Held", path)))
-        assert holds(str(run_once(query, tmp_path)))
-    assert not holds(str(run_once(query, tmp_path)))
-    assert ("goes on with the state" in caplog.text) == (limit != 3) and not holds(caplog.text)
 
 
 # --- sinks and sources -----------------------------------------------------------------------------------------------------------

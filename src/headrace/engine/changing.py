@@ -398,7 +398,7 @@ def held_against(
     if same and "means" in last.query:  # tables without a name may have changed places
         same = joined_tables(last.query) == joined_tables(new)
     code = identity.code_of(compile_query(roots, ordered))
-    made = identity.known_code(last)
+    made = last.versions
     if same:  # whatever another version made of it
         found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
         if "means" in last.query and any(made.get(name, text) != text for name, text in code.items()):

@@ -13,9 +13,7 @@ from headrace import plan as p
 from headrace.engine.meaning import without_loader
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
-from headrace.processor import SETTINGS, without_secrets
 from headrace.screen import printable
-from headrace.secrets import HIDDEN, without_logins, without_users
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest
 
@@ -63,24 +61,10 @@ def own_code(plan: p.PhysicalPlan) -> list[str]:
     return list(dict.fromkeys([*code_of(plan).values(), *functions]))
 
 
-def known_code(last: Manifest) -> dict[str, str]:
-    """The code that made a state, as `code_of` tells it. A manifest of an earlier version may hold secrets in it."""
-    return {name: _without_secrets(text) for name, text in last.versions.items()}
-
-
-def _without_secrets(code: str) -> str:
-    before, found, settings = code.partition(SETTINGS)
-    try:
-        return f"{before}{found}{without_secrets(settings)}" if found else code
-    except ValueError:
-        return f"{before}{found}{HIDDEN}"
-
-
 def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Code may change its version and its settings and continue with the state that it finds."""
-    made = known_code(last)
     for operator, code in code_of(plan).items():
-        known = made.get(operator, code)
+        known = last.versions.get(operator, code)
         if without_loader(known) != without_loader(code):
             _log.warning(CODE_CHANGED, operator, *map(printable, (known, code)))
 
@@ -90,11 +74,8 @@ def check_places(
 ) -> None:
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
-        stored = last.sources[name].place
-        if stored in (None, place, without_users(place)):  # the last: as earlier versions stored it
-            continue
-        known = without_logins(str(stored))  # still earlier versions stored logins
-        if known == place:
+        known = last.sources[name].place
+        if known is None or known == place:
             continue
         if name in static:
             _log.warning(STATIC_CHANGED, *map(printable, (name, known, place)))

@@ -27,7 +27,7 @@ from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
-from headrace.processor import SETTINGS, Declaration, Processor, StateTable, Table
+from headrace.processor import Declaration, Processor, StateTable, Table
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
 from headrace.secrets import Sealed
@@ -74,7 +74,7 @@ class ApplyOperator(Unkeyed, Appended):
 
     @property
     def code(self) -> str:
-        settings = "" if self.declared.settings == "{}" else f"{SETTINGS}{self.declared.settings}"
+        settings = "" if self.declared.settings == "{}" else f", settings {self.declared.settings}"
         every = "" if self.declared.every is None else f", tick every {format_duration(self.declared.every)}"
         return f"{self.declared.path} version {self.declared.version}{every}{settings}"
 
@@ -120,9 +120,7 @@ class ApplyOperator(Unkeyed, Appended):
         return False
 
     def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The largest `ts` of all its results, if it is known of all: versions that did not note it may have begun."""
-        if before is not None and EMITTED not in before:
-            return dict(before)
+        """The largest `ts` of all its results."""
         return {EMITTED: max(noted[EMITTED] for noted in ({EMITTED: NEVER, **(before or {})}, *notes))}
 
     def emitted_before(self, arrived: int | None, extra: Mapping[str, Any]) -> int | None:

@@ -237,7 +237,7 @@ class TimeJoin(Join):
         return time_join_words(self.how, self.on.text, self.w1, self.w2)
 
     def describe(self) -> dict[str, Any]:
-        how = {} if self.how == "inner" else {"how": self.how}  # state of earlier versions has no word of it
+        how = {} if self.how == "inner" else {"how": self.how}
         return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2], **how}
 
 
