@@ -524,23 +524,6 @@ def described(*queries: Stream) -> dict[str, Any]:
     return changing.described([node_of(query) for query in queries], [False] * len(queries), "False")
 
 
-def without(value: Any, *keys: str) -> Any:
-    """As a version wrote it that did not have them."""
-    if isinstance(value, dict):
-        return {key: without(each, *keys) for key, each in value.items() if key not in keys}
-    return [without(each, *keys) for each in value] if isinstance(value, list) else value
-
-
-def test_state_that_did_not_note_what_columns_are_goes_on_behind_the_last_state() -> None:
-    zones = arrow_table(pa.table({"z": [0, 1]}), name="zones")
-    state = counted(stream().join(zones, on="l.n = r.z")).aggregate(by=["user"], window="6 seconds", x2="sum(x)")
-    old, new = described(state.map("x2")), described(state.filter("x2 > 3"))
-    former = without(old, "computed", "types", "passes")
-    assert former != old
-    assert changing.compare(former, new).continues and changing.compare(old, new).continues
-    assert list(changing.compare(former, new).kept) == ["aggregate-1", "aggregate-2"]
-
-
 def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:
     def query(**more: list[int]) -> Stream:
         zones = arrow_table(pa.table({"z": [0, 1], **more}), name="zones")

@@ -18,12 +18,12 @@ from headrace.cli import deciding, explaining
 from headrace.control.policy import Policy
 from headrace.engine import plan_file, stored
 from headrace.engine.position import Batch, Position, admit, check_alignment, spark_batch
-from headrace.errors import CorruptState, StateMismatch
+from headrace.errors import CorruptState, QueryChanged, StateMismatch
 from headrace.limits import MOST_GROUPS
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
-from headrace.testing import LocalRun, table_stream
+from headrace.testing import LocalRun, arrow_table, table_stream
 
 Body = dict[str, Any]
 
@@ -121,6 +121,7 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "decisions": (at("decisions", to=[{}]), r"decisions\[0\] should be an object"),
     "a query": (at("query", to={}), "query should be an object with operators"),
     "operators of a query": (at("query", "operators", to=[{}]), r"query.operators\[0\]"),
+    "no meanings": (without("query", "means"), "query should be an object with means"),
     "bounds": (
         at("query", "routers", to={"join-1": {"kind": "ranges", "columns": ["l.x"], "bounds": [2, 1], "points": 0}}),
         "query.routers.join-1.bounds should be numbers that rise",
@@ -157,6 +158,27 @@ def test_nonsense_in_a_sealed_manifest_is_named(case: str, folder: Path) -> None
     with pytest.raises(CorruptState, match=message) as caught:
         opened(folder)
     assert name in str(caught.value) and "backup" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["columns", "types"])
+def test_a_step_that_joins_a_table_says_what_it_reads(key: str, tmp_path: Path) -> None:
+    def joined() -> LocalRun:
+        table = arrow_table(pa.table({"key": ["a"], "x": [1]}), name="table")
+        found = table_stream(rows(0), name="left").join(table, on="l.k = r.key")
+        return LocalRun(found.aggregate(by=["x"], last=2, n="count(*)"), tmp_path / "state")
+
+    run = joined()
+    run.epoch({"left": rows(0)})
+    run.close()
+    edit(tmp_path, lambda body: body["query"]["means"]["aggregate-1"]["inputs"][0][0]["steps"][0].pop(key))
+    with pytest.raises(CorruptState, match=r"steps\[0\] should be an object with .*" + key):
+        joined()
+
+
+def test_state_that_lies_in_another_way_is_refused(folder: Path) -> None:
+    edit(folder, at("query", "grouped", "join-1", to=[["v"], ["w"]]))
+    with pytest.raises(QueryChanged, match=r"grouped of join-1 was \[\['v'\], \['w'\]\], is \[\['k'\], \['k'\]\]"):
+        opened(folder)
 
 
 def test_whoever_looks_at_the_run_is_told_the_same(folder: Path) -> None:

@@ -43,10 +43,6 @@ RATHER_NEW = "use a new checkpoint folder, or the query it was made for"
 CARRY_OVER = "take along what is kept, into a new checkpoint folder: headrace migrate CHECKPOINT FILE --to NEW"
 BY_SPARK = "stream"  # what drives a streaming DataFrame
 MOST_CHANGES = 100  # that a manifest remembers
-NOT_NOTED = (
-    "this state was left by a version that did not note what each operator means: start it once with the query it was made"
-    " for, then with this one"
-)
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def compare(
     new_code: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Two sections `query` of a manifest, and by operator the user's own code that runs in it."""
-    before, after = _both(old, new, old_code, new_code)
+    before, after = Meanings(old, old_code), Meanings(new, new_code)
     pairs = Pairs(before, after)
     kept = {name: pairs.operators[name] for name in after.operators if name in pairs.operators}
     found = Comparison(kept, _in_place(before, after, pairs.results))
@@ -105,17 +101,6 @@ def compare(
         found.impossible.append(f"order was {before.order!r}, is {after.order!r}")
     _results(found, before, after)
     return found
-
-
-def _both(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    old_code: Mapping[str, str] | None = None,
-    new_code: Mapping[str, str] | None = None,
-) -> tuple[Meanings, Meanings]:
-    """What both say, without what the old one was not asked for by its version."""
-    known = Meanings(old).noted
-    return Meanings(old, old_code, known), Meanings(new, new_code, known)
 
 
 def _in_place(before: Meanings, after: Meanings, results: Mapping[str, str]) -> dict[str, str | None]:
@@ -234,7 +219,7 @@ def _redefined(old: Sequence[Json], new: Sequence[Json], listed: Callable[[Json]
 
 def _tables(edge: Json) -> list[tuple[str, Any]]:
     """The tables that are joined along an edge, with the types of what is read of them."""
-    return [(f"table {step['table']}", step.get("types", [])) for step in edge["steps"] if "table" in step]
+    return [(f"table {step['table']}", step["types"]) for step in edge["steps"] if "table" in step]
 
 
 def _names(edges: Sequence[Json]) -> list[str]:
@@ -296,13 +281,13 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
     """The new query with how the state of the old one lies; the hash of a whole tuple is its group, whatever it has."""
     laid = identity.laid(plan)
     for part, now in laid.items():
-        was = {n: old[part][o] for n, o in found.kept.items() if o in old.get(part, {})}
+        was = {n: old[part][o] for n, o in found.kept.items() if o in old[part]}
         routed = {n for n, o in found.kept.items() if o in old["routers"]}
         whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
     begun = _begun(begun_in(old), found, plan)
-    return {**new, **laid, "changes": old.get("changes", []), **({"begun": begun} if begun else {})}
+    return {**new, **laid, "changes": old["changes"], **({"begun": begun} if begun else {})}
 
 
 def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
@@ -315,14 +300,13 @@ def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incom
 
 def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
     """By what the state calls a split, what the query does: both stand before the same operators, or results, and have one rule."""
-    was, given = old.get("means", new["means"]), old.get("results", new["results"])
     sides = [
         (one, two)
         for mine, former in found.kept.items()
-        for one, two in zip(was[former]["inputs"], new["means"][mine]["inputs"], strict=True)
+        for one, two in zip(old["means"][former]["inputs"], new["means"][mine]["inputs"], strict=True)
     ]
-    known = [(mine, former) for mine, former in found.results.items() if former in given]
-    sides += [(given[former]["inputs"], new["results"][mine]["inputs"]) for mine, former in known]
+    known = [(mine, former) for mine, former in found.results.items() if former is not None]
+    sides += [(old["results"][former]["inputs"], new["results"][mine]["inputs"]) for mine, former in known]
     names: dict[str, str] = {}
     for one, two in sides:
         for before, after in zip(
@@ -394,23 +378,8 @@ def held_against(
     store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
 ) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
-    same = last.query["operators"] == new["operators"]
-    if same and "means" in last.query:  # tables without a name may have changed places
-        same = joined_tables(last.query) == joined_tables(new)
-    code = identity.code_of(compile_query(roots, ordered))
-    made = last.versions
-    if same:  # whatever another version made of it
-        found = Comparison({n: n for n in new["means"]}, {n: n for n in new["results"]})
-        if "means" in last.query and any(made.get(name, text) != text for name, text in code.items()):
-            moved = compare(last.query, new, made, code)  # what tells operators apart may be their settings alone
-            found = moved if moved.continues else found
-    elif "means" in last.query:
-        found = compare(last.query, new, made, code)
-    else:
-        changes = "; ".join(identity.changes(last.query, new))
-        raise QueryChanged(
-            f"the state belongs to another query: {changes}; {NOT_NOTED}, or use a new checkpoint folder"
-        )
+    found = compare(last.query, new, last.versions, identity.code_of(compile_query(roots, ordered)))
+    same = last.query["operators"] == new["operators"] and joined_tables(last.query) == joined_tables(new)
     reader = None if same else BlockReader(store.storage)
     while unfit := _unfit(last, roots, ordered, found.kept, reader):
         for name, why in unfit.items():
@@ -484,13 +453,13 @@ def _of_other_origin(
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state with a column that they pass on, and that is something else now: why."""
     new = described(roots, ordered, "", held_by(kept, last.query))
-    before, after = _both(last.query, new)
+    before, after = Meanings(last.query), Meanings(new)
     found = {}
     for name, old in kept.items():
         for side in range(len(after.operators[name]["inputs"])):
             was, now = before.passed(old, side), after.passed(name, side)
-            if changed := [column for column in now if was.get(column, now[column]) != now[column]]:
-                words = [f"{c!r} was {', '.join(was[c])}, is {', '.join(now[c])}" for c in changed]
+            if changed := [column for column in now if was.get(column) != now[column]]:
+                words = [f"{c!r} was {', '.join(was.get(c, ['unknown']))}, is {', '.join(now[c])}" for c in changed]
                 found[name] = f"of the tuples that its state has, column {'; column '.join(words)}"
     return found
 
@@ -514,7 +483,7 @@ def _noted(last: Manifest, said: Sequence[str]) -> list[Json]:
     """The changes that a manifest remembers, these included; they are said as well."""
     for line in said:
         _log.warning("the query has changed since epoch %s: %s", last.number, printable(line))
-    known: list[Json] = last.query.get("changes", [])
+    known: list[Json] = last.query["changes"]
     return [*known, {"epoch": last.number + 1, "said": list(said)}][-MOST_CHANGES:] if said else known
 
 
@@ -526,7 +495,7 @@ def _waiting(last: Manifest, found: Comparison, *, delivered: bool) -> dict[str,
     if delivered:
         return {name: None if name in found.altered else old for name, old in found.results.items()}
     there = {output.result for output in last.outbox}
-    gone = [name for name in last.query.get("results", ()) if name not in found.results.values()]
+    gone = [name for name in last.query["results"] if name not in found.results.values()]
     other = [old for name, old in found.results.items() if old is not None and found.altered.get(name)]
     for name in [name for name in (*gone, *other) if name in there]:
         what = "is no longer a result" if name in gone else "has other columns now"

@@ -101,7 +101,7 @@ class Driver:
         last = self.store.last
         if last is not None:
             stored.check(last)
-            identity.check_query(last, self.query)
+            identity.check_laid(last, self.plan)
             identity.say_changed_code(last, self.plan)
             stored.check_for(self.plan, last, self.driven)
             identity.check_places(last, self.places, self.driven, self.settings.static)

@@ -1,12 +1,13 @@
 """What state belongs to: a query, by its fingerprint, and the places that its sources read.
 
-Invariant: state is only gone on with under the fingerprint it was made with; whatever state on disk means is part of it.
+Invariant: state is only continued under a plan that lays it as it was laid, by sources that read what they read before. That the
+operators mean what they meant is checked before (`headrace.engine.changing`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace import plan as p
@@ -37,16 +38,16 @@ def laid(plan: p.PhysicalPlan) -> dict[str, Any]:
     return {"grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
 
 
-def check_query(last: Manifest, query: Mapping[str, Any]) -> None:
-    """The last manifest as `headrace.engine.changing` hands it on: what may change has been looked at there."""
-    if _lasting(last.query) != _lasting(query):
-        found = "; ".join(changes(last.query, query))
-        msg = f"the state belongs to another query: {found}; use a new checkpoint folder, or the query it was made for"
-        raise QueryChanged(msg)
-
-
-def _lasting(query: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in query.items() if key not in ("changes", "begun", "places")}
+def check_laid(last: Manifest, plan: p.PhysicalPlan) -> None:
+    """Refuse a plan under which the state of an operator would lie in another way than it does."""
+    for part, now in laid(plan).items():
+        was = last.query[part]
+        changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+        if differences := "; ".join(f"{part} of {n} was {was.get(n)}, is {now.get(n)}" for n in changed):
+            raise QueryChanged(
+                f"the state does not lie as this plan has it: {differences}; use the plan that the state was made with, or a new"
+                " checkpoint folder"
+            )
 
 
 def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
@@ -99,25 +100,3 @@ def _chosen(plan: p.PhysicalPlan) -> dict[str, Any]:
 def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
     return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}
-
-
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between two fingerprints, for people."""
-    found = _changed_operators(old["operators"], new["operators"])
-    if not found and old.get("grouped") != new.get("grouped"):
-        return ["its operators are the same, but another version grouped their state by other columns"]
-    if not found and old.get("routers") != new.get("routers"):
-        return ["its operators are the same, but their state is grouped in other ways, such as by other ranges"]
-    if not found and old.get("held") != new.get("held"):
-        return ["its operators are the same, but another version kept other columns of their tuples"]
-    return found or ["its fingerprint differs"]
-
-
-def _changed_operators(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[str]:
-    if len(before) != len(after):
-        return [f"it has {len(after)} operators, the state was made by {len(before)}"]
-    found = []
-    for number, (old, new) in enumerate(zip(before, after, strict=True), start=1):
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        found += [f"operator {number} ({old['operator']}): {k} was {old.get(k)!r}, is {new.get(k)!r}" for k in keys]
-    return found

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,12 +27,12 @@ from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Operator, State
 from headrace.plan.columns import Names, before, column_of, names_of, narrow, side_of
 from headrace.query import nodes
+from headrace.routing import router_from_json
 from headrace.types import SUBSTREAM, TS, describe
 
 Json = dict[str, Any]
 PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on
 NOT_MEANT = ("body", "inputs", "schema", *PLACES)
-LATER = ("computed", "types")  # that manifests of earlier versions do not have
 OF_TABLE = " of table "  # in what a column is
 _LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
 
@@ -157,21 +157,32 @@ def _step(step: p.Step, needed: Names) -> Json:
 
 _TIME = form.optional(form.whole(0, 1 << 62))
 _COLUMNS = form.items(form.row(form.text, form.text))
-_EDGES = form.items(
-    form.having(**{"from": form.text, "steps": form.items(form.having(words=form.text)), "reads": _COLUMNS})
-)
+_JOINED = form.having(table=form.text, columns=form.items(form.row(form.text, form.text, form.text)), types=_COLUMNS)
+
+
+def _step_of(value: Any, key: str) -> Json:
+    step: Json = form.having(words=form.text)(value, key)
+    return _JOINED(step, key) if "table" in step else step
+
+
+_EDGES = form.items(form.having(**{"from": form.text, "steps": form.items(_step_of), "reads": _COLUMNS}))
 _SOURCE = form.having(name=form.text, schema=_COLUMNS, lateness=form.whole(0, 1 << 62), idle=_TIME, ahead=_TIME)
 _LAID = form.each(form.items(form.items(form.text)))
-_SECTION = {
-    "means": form.each(form.record(does=form.table, inputs=form.items(_EDGES))),
-    "results": form.each(form.record(inputs=_EDGES, columns=_COLUMNS)),
-    "changes": form.items(form.record(epoch=form.count, said=form.items(form.text))),
-}
+_SECTION = form.having(
+    operators=form.items(form.having(operator=form.text)),
+    means=form.each(form.record(does=form.table, inputs=form.items(_EDGES))),
+    results=form.each(form.record(inputs=_EDGES, columns=_COLUMNS)),
+    changes=form.items(form.record(epoch=form.count, said=form.items(form.text))),
+    grouped=_LAID,
+    held=_LAID,
+    routers=form.each(router_from_json),
+)
 
 
 def check(query: Any) -> None:
-    """Refuse a section that no run wrote; state of format 5 has no meanings."""
-    operators = form.having(operators=form.items(form.having(operator=form.text)))(query, "query")["operators"]
+    """Refuse a section that no run wrote."""
+    found = _SECTION(query, "query")
+    operators = found["operators"]
     for place, node in enumerate(operators):
         if node["operator"] == "source":
             _SOURCE(node, f"query.operators[{place}]")
@@ -180,21 +191,16 @@ def check(query: Any) -> None:
         _tables(node, f"query.operators[{place}]")
     if all(node["operator"] != "result" for node in operators):
         raise form.refuse("query.operators", "with a result", [node["operator"] for node in operators])
-    for part in ("grouped", "held"):
-        _LAID(query.get(part, {}), f"query.{part}")
     form.each(form.optional(form.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
     form.each(form.text)(query.get("places", {}), "query.places")
-    if "means" not in query:
-        return
-    found = form.having(**_SECTION)(query, "query")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]
     sides += [each["inputs"] for each in found["results"].values()]
     for edge in (edge for side in sides for edge in side):
         if edge["from"] not in known:
             raise form.refuse("query.means", f"made of {sorted(known)}", edge["from"])
-        for key, each in ((key, each) for each in (edge, *edge["steps"]) for key in (*LATER, "passes") if key in each):
-            _COLUMNS(each[key], f"query.means.{key}")
+        for key in ("computed", "passes"):
+            _COLUMNS(edge.get(key, []), f"query.means.{key}")
 
 
 def _tables(node: Json, key: str) -> None:
@@ -206,14 +212,9 @@ def _tables(node: Json, key: str) -> None:
 
 
 class Meanings:
-    """What a section says, to be held against another.
+    """What a section says, to be held against another. code: by operator, the user's own code that it runs."""
 
-    code: by operator, the user's own code that it runs; known: those of the keys `LATER` that both have, or None for all.
-    """
-
-    def __init__(
-        self, section: Mapping[str, Any], code: Mapping[str, str] | None = None, known: Set[str] | None = None
-    ) -> None:
+    def __init__(self, section: Mapping[str, Any], code: Mapping[str, str] | None = None) -> None:
         self.operators: dict[str, Json] = {
             name: {**each, "does": unloaded(each["does"])} for name, each in section["means"].items()
         }
@@ -221,17 +222,7 @@ class Meanings:
         self.sources = {node["name"]: node for node in section["operators"] if node["operator"] == "source"}
         self.order = next(node["order"] for node in section["operators"] if node["operator"] == "result")
         self._code = {name: without_loader(text) for name, text in (code or {}).items() if name in self.operators}
-        self._ignored = frozenset() if known is None else frozenset(LATER) - known
         self._found: dict[bool, dict[str, str]] = {True: {}, False: {}}  # digests, with and without code
-
-    @property
-    def noted(self) -> frozenset[str]:
-        """Which of the keys `LATER` it has anywhere."""
-        sides = [side for each in self.operators.values() for side in each["inputs"]]
-        sides += [each["inputs"] for each in self.results.values()]
-        edges = [edge for side in sides for edge in side]
-        steps = [step for edge in edges for step in edge["steps"]]
-        return frozenset(key for key in LATER for each in (*edges, *steps) if key in each)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -265,10 +256,10 @@ class Meanings:
         return _canonical([producer, edge.get("output", 0), *self._carried(edge)])
 
     def _carried(self, edge: Json) -> list[Any]:
-        left_out = {"words", "name", *self._ignored}
+        left_out = ("words", "name")
         steps = [{k: v for k, v in _unloaded_step(step).items() if k not in left_out} for step in edge["steps"]]
         reads = [column for column in edge["reads"] if column[0] != SUBSTREAM]
-        return [steps, reads, [] if "computed" in self._ignored else edge.get("computed", [])]
+        return [steps, reads, edge.get("computed", [])]
 
     def result_digest(self, name: str, *, coded: bool = False) -> str:
         """Of all that makes a result."""

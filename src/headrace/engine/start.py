@@ -352,9 +352,7 @@ def compiled(
 
 def _chosen(last: Manifest, physical: p.PhysicalPlan) -> dict[str, Router]:
     """The routers that state is grouped by, where these operators can be routed so; else the query is another."""
-    stored = {
-        name: router_from_json(data, f"query.routers.{name}") for name, data in last.query.get("routers", {}).items()
-    }
+    stored = {name: router_from_json(data, f"query.routers.{name}") for name, data in last.query["routers"].items()}
     known = physical.by_name
     return {name: router for name, router in stored.items() if name in known and known[name].routed(router)}
 

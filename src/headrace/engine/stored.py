@@ -25,7 +25,7 @@ from headrace.moments import FOREVER, NEVER
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
 from headrace.operators.base import Operator, State
-from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json, router_from_json
+from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json
 from headrace.screen import printable
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
@@ -45,7 +45,6 @@ def check(last: Manifest) -> None:
         Position.from_json(last.position)
         _sources(last)
         meaning.check(last.query)
-        form.each(router_from_json)(last.query.get("routers", {}), "query.routers")
         form.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
         for name, operator in last.operators.items():
