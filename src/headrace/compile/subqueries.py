@@ -130,7 +130,6 @@ def _lines(plan: Plan) -> Iterable[str]:
 def _subquery(data: Any, where: str) -> Subquery:
     kinds = {"name": str, "operators": list, "router": dict, "slots": int, "inputs": list, "cost": object, "first": int}
     kinds |= {"share": object, "stage": int, "members": list, "numbers": dict, "rejected": list, "meets": list}
-    data = {"meets": [], **data} if isinstance(data, Mapping) else data  # which earlier versions did not say
     _demand(data, where, kinds)
     _demand_texts(data, where, "operators", "inputs", "members", "meets")
     where = f"{where} ({data['name']})"
