@@ -13,8 +13,8 @@ from headrace import arrow, duck
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.state.blocks import BlockReader, block_name, write_block
-from headrace.state.storage import MemoryStorage
 from headrace.testing import LocalRun, run_locally, table_stream
+from tests.memory import MemoryStorage
 
 TS = pa.timestamp("us", "UTC")
 

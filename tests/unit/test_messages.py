@@ -21,11 +21,12 @@ from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError
 from headrace.kernels.split import Counts
 from headrace.routing import Diagonal
-from headrace.state import Block, BlockReader, Manifest, MemoryStorage, block_name
+from headrace.state import Block, BlockReader, Manifest, block_name
 from headrace.state.bases import Told
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
 from headrace.testing import table_stream
+from tests.memory import MemoryStorage
 
 ROWS = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "k": ["ä", None]})
 

@@ -14,9 +14,10 @@ from headrace.cli import app
 from headrace.control.policy import policy
 from headrace.engine.start import _checkpoint
 from headrace.paths import given_path, mounted
-from headrace.state import MemoryStorage, StateStore, open_storage
+from headrace.state import StateStore, open_storage
 from headrace.testing import table_stream
 from headrace.workloads.writing import new_folder
+from tests.memory import MemoryStorage
 
 OTHERS = ["s3a://bucket/ck", "s3://bucket/ck", "hdfs://host:9000/ck", "abfss://c@a.dfs.core.windows.net/ck", "gs://b/c"]
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC"))])

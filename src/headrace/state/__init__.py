@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.state.blocks import Block, BlockReader, OpenBlock, block_name, epoch_of, write_block
 from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals, digest
-from headrace.state.storage import Lease, LocalStorage, MemoryStorage, Storage, open_storage
+from headrace.state.storage import Lease, LocalStorage, Storage, open_storage
 from headrace.state.store import StateStore
 from headrace.state.syncing import SyncFailed
 
@@ -20,7 +20,6 @@ __all__ = [
     "Lease",
     "LocalStorage",
     "Manifest",
-    "MemoryStorage",
     "OpenBlock",
     "OperatorState",
     "Output",

@@ -16,7 +16,6 @@ import errno
 import os
 import re
 import stat
-import threading
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from headrace.errors import StateError, WriterConflict
+from headrace.errors import StateError
 from headrace.paths import filesystem_of, given_path
 from headrace.state.folder import FOLDERS, WriterLock, prepare, require
 from headrace.state.syncing import sync_open, sync_path
@@ -238,73 +237,10 @@ class LocalStorage:
             sync_path(path)
 
 
-class MemoryStorage:
-    """The same contract in a dict, for tests and models."""
-
-    uri = "memory:"  # of one process: tasks elsewhere cannot open it
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self._lock = threading.Lock()
-        self._leased = threading.Lock()
-        self.left = ""
-
-    def lease(self) -> Lease:
-        if not self._leased.acquire(blocking=False):
-            raise WriterConflict("this storage in memory is in use by another run of this process. Stop that run")
-        return self
-
-    def release(self, left: str = "") -> None:
-        if self._leased.locked():
-            self.left = left
-            self._leased.release()
-
-    def require(self) -> None:
-        pass
-
-    def write(self, name: str, *data: Data) -> None:
-        if not self._add(name, *data):
-            raise FileExistsError(f"{name} exists")
-
-    def sync(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.read(name)
-
-    def publish(self, name: str, data: Data) -> bool:
-        return self._add(name, data)
-
-    def read(self, name: str) -> bytes:
-        try:
-            return self.files[check_name(name)]
-        except KeyError:
-            raise FileNotFoundError(name) from None
-
-    def map(self, name: str) -> pa.Buffer:
-        return pa.py_buffer(self.read(name))
-
-    def size(self, name: str) -> int | None:
-        data = self.files.get(check_name(name))
-        return None if data is None else len(data)
-
-    def list(self, folder: str) -> list[str]:
-        prefix = check_folder(folder) + "/"
-        return sorted(name for name in list(self.files) if name.startswith(prefix))
-
-    def delete(self, name: str) -> None:
-        self.files.pop(check_name(name), None)
-
-    def _add(self, name: str, *data: Data) -> bool:
-        copy = b"".join(map(memoryview, data))
-        with self._lock:
-            return self.files.setdefault(check_name(name), copy) is copy
-
-
 _ELSEWHERE = (
     "which cannot commit exactly once (no create-if-absent). "
     "Put the checkpoint on a local disk such as ext4, xfs or btrfs"
 )
-
-
 _WHO = "Find out who made it"
 
 

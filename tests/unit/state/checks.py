@@ -14,7 +14,6 @@ from headrace.errors import CorruptState, StateError, WriterConflict
 from headrace.state import (
     Block,
     BlockReader,
-    MemoryStorage,
     OperatorState,
     Output,
     SourceState,
@@ -26,6 +25,7 @@ from headrace.state.blocks import write_block
 from headrace.state.head import head_name
 from headrace.state.manifest import LedgerState, Manifest, Receipt, TableState
 from headrace.state.storage import Storage
+from tests.memory import MemoryStorage
 
 from .faulty import FaultyStorage, flip
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.state.storage import Data, MemoryStorage
+from headrace.state.storage import Data
 from headrace.state.syncing import SyncFailed
+from tests.memory import MemoryStorage
 
 KINDS = ("before", "after", "short", "flip", "ghost")
 

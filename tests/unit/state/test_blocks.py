@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
-from headrace.state import Block, BlockReader, LocalStorage, MemoryStorage, block_name, epoch_of, write_block
+from headrace.state import Block, BlockReader, LocalStorage, block_name, epoch_of, write_block
 from headrace.state.blocks import GROUPS, checksum
+from tests.memory import MemoryStorage
 
 from .checks import check_block_damage_is_seen, table
 from .faulty import FaultyStorage

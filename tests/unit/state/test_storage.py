@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StateError
-from headrace.state import LocalStorage, MemoryStorage, Storage, SyncFailed
+from headrace.state import LocalStorage, Storage, SyncFailed
 from headrace.state import storage as module
+from tests.memory import MemoryStorage
 
 from .checks import check_one_winner
 

@@ -25,10 +25,11 @@ from headrace.engine.reports import Report, TaskReport
 from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
-from headrace.state import BlockReader, MemoryStorage, OperatorState, bases, block_name, tables
+from headrace.state import BlockReader, OperatorState, bases, block_name, tables
 from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
 from headrace.state.runs import FAN_IN
+from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]
 Rows = dict[Key, Key]  # a key with its substream, and the row that it has
