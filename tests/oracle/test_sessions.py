@@ -208,7 +208,7 @@ def test_however_long_a_session_is_its_state_is_one_row() -> None:
 
 
 def test_what_is_stored_of_a_session_has_the_names_it_had() -> None:
-    """A state that was left by an older version is continued: whoever changes them makes a new format."""
+    """Other names would be another stored format."""
     table = as_table([(0, "a", 0)])
     with driven(query_over(table, "5 seconds", {"n": "count(*)", "a": "avg(v)"}), 1) as run:
         run.epoch({"a": table})

@@ -446,7 +446,7 @@ def test_rows_take_no_more_bytes_than_they_need(
     low = min(epochs, default=0)
     assert tables.widened(narrow, low).equals(rows)
     assert tables.widened(narrow.slice(1), low).equals(rows.slice(1))
-    assert tables.widened(rows, low) is rows, "as format 3 had them"
+    assert tables.widened(rows, low) is rows, "rows of full width"
 
 
 @pytest.mark.parametrize(
