@@ -6,8 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from fractions import Fraction
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import deal, dealt, read_windows
 from headrace.errors import SourceError
-from headrace.sources import batches, cutting
+from headrace.sources import cutting, formats
 from headrace.sources.cutting import Piece, Taken, cut, read_pieces
 from headrace.sources.files import read_head
 from headrace.stream import Stream
@@ -146,62 +145,15 @@ class Sized:
     def sizes(self) -> list[int]:
         return self.given
 
-    def shares(self, group: int, most: int) -> int:
-        return 1 + group % 3
-
 
 def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     r = np.random.default_rng(17)
     for _ in range(300):
         sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
         monkeypatch.setattr(cutting, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
-        at = Fraction(0)
-        for piece in cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000))):
-            assert piece.first + Fraction(piece.share, piece.of) == at and piece.size >= 0, sizes
-            at = Fraction(piece.stop or 0) if piece.of == 1 else at + Fraction(1, piece.of)
-        assert at == len(sizes), sizes
-
-
-KINDS = (
-    pa.decimal128(20, 3), pa.date32(), pa.time64("us"), pa.bool_(), pa.int8(), pa.float32(), pa.binary(), pa.large_binary(),
-    pa.binary(3), pa.string(), pa.string_view(), pa.list_(pa.string()), pa.list_(pa.int8(), 2),
-    pa.struct([("x", pa.int8()), ("y", pa.string())]), pa.map_(pa.string(), pa.int8()),
-)  # fmt: skip
-
-
-def value(kind: pa.DataType, n: int) -> Any:
-    if pa.types.is_struct(kind):
-        return {"x": n % 100, "y": "y" * (n % 3)}
-    if pa.types.is_map(kind):
-        return [("k", n % 100)] * (n % 3)
-    if pa.types.is_fixed_size_list(kind):
-        return [n % 100, 1]
-    if pa.types.is_list(kind):
-        return ["ab" * (n % 4)] * (n % 3)
-    if pa.types.is_fixed_size_binary(kind):
-        return b"abc"
-    if pa.types.is_boolean(kind):
-        return n % 5 < 2
-    text = pa.types.is_string(kind) or pa.types.is_string_view(kind) or "binary" in str(kind)
-    return "long enough to be kept apart"[: n % 29] if text else n % 100
-
-
-@pytest.mark.parametrize("nulls", [0, 3])
-def test_one_giant_record_batch_is_read_in_shares(tmp_path: Path, nulls: int):
-    columns = {}
-    for place, kind in enumerate(KINDS):
-        values = [None if nulls and (n + place) % nulls == 0 else value(kind, n) for n in range(101)]
-        columns[f"c{place}"] = pa.array(values, kind)
-        columns[f"none{place}"] = pa.nulls(101, kind)
-    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view()):
-        columns[f"empty {kind}"] = pa.array([""] * 101, kind)
-    columns["empty lists"] = pa.array([[]] * 101, pa.list_(pa.string()))
-    table = pa.table(columns)
-    path = write(tmp_path / "a.arrow", table.slice(0, 101))
-    for most in (1, 500, 3_000):
-        found = read(path, most)
-        assert len(found) > 1
-        assert pa.concat_tables(found).equals(table)
+        found = cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000)))
+        assert [0, *(piece.stop for piece in found)] == [*(piece.first for piece in found), len(sizes)], sizes
+        assert all(piece.size >= 0 for piece in found), sizes
 
 
 def test_the_first_rows_of_a_batch_where_two_columns_have_one_name(tmp_path: Path):
@@ -209,12 +161,38 @@ def test_the_first_rows_of_a_batch_where_two_columns_have_one_name(tmp_path: Pat
     assert read_head(write(tmp_path / "a.arrow", table), 9).equals(table.slice(0, 9))
 
 
-def test_a_giant_record_batch_that_has_no_shares(tmp_path: Path):
+@pytest.mark.parametrize("options", [{}, {"compression": "lz4"}], ids=str)
+def test_a_record_batch_that_is_too_large_is_refused_with_what_to_do(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    """Compressed, the file itself is smaller than the limit."""
+    numbers = pa.table({f"c{place}": pa.array([place] * 1_000) for place in range(10)})
+    path = write(tmp_path / "a.arrow", numbers, **options)
+    monkeypatch.setattr(formats, "MOST_BATCH", 3 * 8_000 - 1)
+    assert read(path, 1, ["c1", "c2"])[0].num_rows == 1_000
+    words = r"a\.arrow': its record batch 0 takes at least 24,000 bytes .* at most 23,999 at once; .*chunksize=100_000"
+    with pytest.raises(SourceError, match=words):
+        read(path, 1, ["c1", "c2", "c3"])
+    with pytest.raises(SourceError, match="its record batch 0 takes at least"):
+        read_head(path, 100)
+
+
+@pytest.mark.parametrize("ending", [".arrow", ".feather"])
+def test_a_large_file_is_read_column_by_column(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
+    r = np.random.default_rng(2)
+    table = rows(2_000, r)
+    path = write(tmp_path / f"a{ending}", table, r)
+    monkeypatch.setattr(formats, "MOST_BATCH", path.stat().st_size - 1)
+    assert pa.concat_tables(read(path, 1)).equals(table)
+    assert pa.concat_tables(read(path, 1, ["word", "n"])).equals(table.select(["word", "n"]))
+    assert read_head(path, 9).equals(table.slice(0, 9))
+
+
+def test_one_giant_record_batch_is_one_piece(tmp_path: Path):
     table = rows(2_000, np.random.default_rng(2))
-    compressed = write(tmp_path / "a.arrow", table, compression="lz4")
     words = table.set_column(3, "word", table["word"].combine_chunks().dictionary_encode())
-    encoded = write(tmp_path / "b.arrow", words)
-    for path, expected in ((compressed, table), (encoded, words)):
+    for name, expected in (("plain", table), ("encoded", words)):
+        path = write(tmp_path / f"{name}.arrow", expected)
         assert len(pieces(path, 1_000)) == 1
         assert read(path, 1_000)[0].equals(expected)
 
@@ -225,18 +203,9 @@ def test_a_file_for_which_there_is_no_memory_is_named(tmp_path: Path, monkeypatc
     def none_left(*_: Any) -> None:
         raise MemoryError("Unable to allocate 9 GiB")
 
-    monkeypatch.setattr(batches, "read_rows", none_left)
+    monkeypatch.setattr(formats.ArrowColumns, "read", none_left)
     with pytest.raises(SourceError, match=r"a\.arrow'.*too much memory: Unable to allocate 9 GiB; .*smaller"):
         read(path, 500)
-
-
-def test_shares_of_what_has_none_any_more(tmp_path: Path):
-    """A file that was replaced unseen."""
-    table = rows(50, np.random.default_rng(2))
-    for path in (write(tmp_path / "a.parquet", table), write(tmp_path / "a.arrow", table, compression="lz4")):
-        (piece,) = pieces(path, 1)
-        with pytest.raises(SourceError, match=rf"{path.name}'.*cannot be read in shares"):
-            list(read_pieces(path, [replace(piece, of=2)], lambda schema: schema.names))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
@@ -506,19 +475,6 @@ def test_bytes_of_other_columns_are_not_read(tmp_path: Path, ending: str):
     some, everything = np.diff(marks)
     assert everything > table.nbytes
     assert some < everything * 2 / WIDE * 1.3
-
-
-@counted
-def test_bytes_of_other_rows_are_not_read(tmp_path: Path):
-    """One giant record batch, in shares: each byte that is needed is read once."""
-    table = wide(50_000, np.random.default_rng(12)).append_column("w", pa.array(["some text"] * 50_000))
-    path = write(tmp_path / "a.arrow", table)
-    for columns, share in ((["start", "k", "w"], (2 * 8 + 13) / (WIDE * 8 + 13)), (table.column_names, 1.0)):
-        before = bytes_read()
-        found = read(path, path.stat().st_size // 10, columns)
-        assert len(found) in (10, 11)
-        assert pa.concat_tables(found).equals(table.select(columns))
-        assert bytes_read() - before < path.stat().st_size * share * 1.1 + 100_000
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])

@@ -25,7 +25,7 @@ Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file t
 
 @dataclass(frozen=True)
 class Piece:
-    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on. Or a share of one's rows."""
+    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on."""
 
     path: str
     bytes: int  # of the file, when it was taken
@@ -33,12 +33,10 @@ class Piece:
     size: int  # bytes of the piece, about
     first: int = 0
     stop: int | None = None
-    share: int = 0
-    of: int = 1
 
 
 def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
-    """A file in pieces of about so many bytes, in order; one that is larger is a group that has no shares."""
+    """Return a file in pieces of about so many bytes, in order; a larger piece is a single group."""
     whole = Piece(str(path), bytes, modified, bytes)
     if bytes <= most:
         return [whole]
@@ -86,11 +84,6 @@ def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
             yield replace(whole, size=held, first=first, stop=group)
             first, held = group, 0
         held += size
-        if size > most:
-            shares = file.shares(group, most)
-            one = replace(whole, size=size // shares, first=group, stop=group + 1, of=shares)
-            yield from (replace(one, share=share) for share in range(shares))
-            first, held = group + 1, 0
     if first < len(sizes):
         yield replace(whole, size=held, first=first, stop=len(sizes))
 
@@ -112,6 +105,4 @@ def _read(file: Columnar, piece: Piece, columns: Sequence[str]) -> pa.Table:
     stop = file.groups if piece.stop is None else piece.stop
     if stop > file.groups:
         raise pa.ArrowInvalid(f"it has {file.groups} groups of rows, not {stop}")
-    if piece.of > 1:
-        return checked(file.read_share(piece.first, piece.share, piece.of, columns))
     return checked(file.read(piece.first, stop, columns))

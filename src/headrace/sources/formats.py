@@ -1,26 +1,27 @@
 """Columnar files of two kinds, opened by their footer and read by group and by column.
 
-A group is what a file can be cut at: a row group (Parquet), a record batch (Arrow, Feather). Of a record batch that is
-neither compressed nor has dictionaries, some rows can be read by themselves; of a row group they cannot, cheaply.
+A group is what a file can be cut at: a row group (Parquet) or a record batch (Arrow, Feather). A group is read as a whole.
 
-Files are read, never mapped: one that somebody truncates while it is mapped ends the process (SIGBUS) before anyone could
-say which file it was. What is not asked for is not read, and what is read is copied once; a map would save that copy.
+Invariant: no task works on a record batch of more than `MOST_BATCH` decoded bytes; such a batch is a `SourceError`.
+
+Files are read, never mapped: a file that is truncated while it is mapped ends the process (SIGBUS) before any error could
+name the file. Columns that are not needed are not read, and what is read is copied once; a map would save that copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.sources import batches
+from headrace.errors import SourceError
 
 # How it shows itself: UnicodeDecodeError in the names of columns, MemoryError in sizes, or in sizes that are true.
 DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
+MOST_BATCH = 1 << 30  # decoded bytes of a record batch: with a copy of it, the 2 GB that DuckDB may use in a task
 OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
 
 
@@ -33,16 +34,10 @@ class Columnar(Protocol):
     def groups(self) -> int: ...
 
     def sizes(self) -> Sequence[int]:
-        """Bytes of each group, about."""
+        """Return about the bytes of each group; only their proportions count."""
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
         """Some groups; with `columns` only these, in whatever order."""
-
-    def shares(self, group: int, most: int) -> int:
-        """In how many shares of its rows a group can be read, each by itself, if they are to have so many bytes."""
-
-    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        """One of several equal shares of the rows of a group that has them: of one that was cut so."""
 
     def head(self, rows: int) -> pa.Table:
         """At least so many rows from the first on, if there are so many."""
@@ -80,13 +75,6 @@ class ParquetColumns:
         found = self.file.read_row_groups(range(first, stop), columns=names, use_threads=False)
         return found if names is None else found.select(names)  # "a" would bring "a.b" along
 
-    def shares(self, group: int, most: int) -> int:
-        """A share would cost as much to read as the group: its pages are compressed, and begin anywhere."""
-        return 1
-
-    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        raise _whole(group)
-
     def head(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
 
@@ -99,7 +87,7 @@ class ParquetColumns:
 
 class ArrowColumns:
     def __init__(self, path: Path) -> None:
-        self.file = pa.OSFile(str(path))
+        self.path, self.file = path, pa.OSFile(str(path))
         if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
             raise pa.ArrowInvalid("it is Feather of version 1; .feather means version 2, the default of pyarrow")
         self.reader = pa.ipc.open_file(self.file)
@@ -109,49 +97,47 @@ class ArrowColumns:
     def groups(self) -> int:
         return int(self.reader.num_record_batches)
 
-    @cached_property
-    def _blocks(self) -> list[batches.Block]:
-        return batches.record_batches(self.file)
-
-    def _rows(self, group: int) -> int | None:
-        """How many rows a batch has, if some of them can be read by themselves."""
-        if any(map(batches.has_dictionary, self.schema.types)):
-            return None
-        return batches.length_if_plain(self.file, self._blocks[group])
-
     def sizes(self) -> list[int]:
-        return [block.bytes for block in self._blocks]
-
-    def shares(self, group: int, most: int) -> int:
-        return max(1, min(-(-self._blocks[group].bytes // most), self._rows(group) or 1))
-
-    def read_share(self, group: int, share: int, of: int, columns: Sequence[str]) -> pa.Table:
-        rows = self._rows(group)
-        if rows is None:
-            raise _whole(group)
-        start, stop = (rows * end // of for end in (share, share + 1))
-        return pa.Table.from_batches([self._some(group, self._places(columns), start, stop)])
+        """Return equal sizes: pyarrow does not give those of record batches without reading them."""
+        return [1] * self.groups
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-        fields = self._places(columns or ())  # none: all
-        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        reader = pa.ipc.open_file(self.file, options=options)
-        return pa.Table.from_batches([reader.get_batch(group) for group in range(first, stop)], schema=reader.schema)
+        readers = self._readers(columns)
+        batches = [self._batch(group, readers) for group in range(first, stop)]
+        return pa.Table.from_batches(batches, schema=_schema_of(readers))
 
     def head(self, rows: int) -> pa.Table:
-        return _enough((self._begins(group, rows) for group in range(self.groups)), rows, self.reader.schema)
+        readers = self._readers(None)
+        return _enough((self._batch(group, readers) for group in range(self.groups)), rows, _schema_of(readers))
 
-    def _begins(self, group: int, rows: int) -> pa.RecordBatch:
-        """At least so many of the first rows of a batch, or all."""
-        if (there := self._rows(group)) is None or there <= rows:
-            return self.reader.get_batch(group)
-        return self._some(group, range(len(self.schema)), 0, rows)
+    def _readers(self, columns: Sequence[str] | None) -> list[pa.ipc.RecordBatchFileReader]:
+        """Return one reader of the columns; of a file larger than `MOST_BATCH` one for each column.
 
-    def _places(self, columns: Iterable[str]) -> list[int]:
-        return [self.schema.get_field_index(name) for name in columns]
+        So a record batch that is too large is found before all of it is in memory.
+        """
+        places = [*range(len(self.schema))] if columns is None else [self.schema.get_field_index(c) for c in columns]
+        together = [[place] for place in places] if self.file.size() > MOST_BATCH else [places]
+        options = [pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False) for fields in together]
+        return [pa.ipc.open_file(self.file, options=each) for each in options]
 
-    def _some(self, group: int, places: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
-        return batches.read_rows(self.file, self._blocks[group], self.reader.schema, places, start, stop)
+    def _batch(self, group: int, readers: Sequence[pa.ipc.RecordBatchFileReader]) -> pa.RecordBatch:
+        columns: list[pa.Array] = []
+        size = 0
+        for reader in readers:
+            batch = reader.get_batch(group)
+            size += batch.get_total_buffer_size()  # nbytes would follow offsets that nobody has validated yet
+            if size > MOST_BATCH:
+                raise self._too_large(group, size)
+            columns += batch.columns
+        return pa.RecordBatch.from_arrays(columns, schema=_schema_of(readers))
+
+    def _too_large(self, group: int, size: int) -> SourceError:
+        found = f"record batch {group} takes at least {size:,} bytes of memory in the columns that are read"
+        advice = "pyarrow.feather.write_feather(table, path, chunksize=100_000)"
+        return SourceError(
+            f"cannot read {str(self.path)!r}: its {found}, and a task reads at most {MOST_BATCH:,} at once;"
+            f" write the file with smaller record batches, such as {advice}, and start again"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -160,8 +146,8 @@ class ArrowColumns:
         self.file.close()
 
 
-def _whole(group: int) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"its group {group} cannot be read in shares, as it could when it was cut")
+def _schema_of(readers: Iterable[pa.ipc.RecordBatchFileReader]) -> pa.Schema:
+    return pa.schema([field for reader in readers for field in reader.schema])
 
 
 def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
