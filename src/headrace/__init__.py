@@ -284,6 +284,9 @@ def start(
     policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
     most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
     cache: what tables of processors may take on each machine between epochs, such as "4g"; 0: they are read in every epoch.
+    splitters: tasks that read files and topics; by default one for each slot at first, then as the load needs.
+    physical_window: bytes that such a task reads at once, such as "16 MiB" (the default at first, then as the load needs).
+        Given one of the two, a run changes neither. No answer depends on them; both may differ from one start to the next.
     once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
     """
     from headrace.engine import start as starting

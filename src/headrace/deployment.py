@@ -25,7 +25,7 @@ from typing import Any
 
 from headrace.durations import parse_duration
 from headrace.errors import DeploymentError, EngineError, QueryError
-from headrace.limits import MOST_SLOTS, check_slots
+from headrace.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
 from headrace.paths import given_path, mounted
 from headrace.reading import read_toml
 from headrace.version import __version__
@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[type, str]] = {
     "cores": (int, "a whole number, at least 1"),
     "memory": (str, "text, such as '1g' or '800m'"),
     "slots": (int, "a whole number, at least 1"),
+    "splitters": (int, "a whole number, at least 1"),
+    "physical_window": (str, "text, such as '16 MiB'"),
     "epoch": (str, "a duration as text, such as '1 second'"),
     "plan": (str, "text, the path of a plan file"),
     "ship": (bool, "true or false"),
@@ -46,6 +48,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "spark": (dict, "a table of Spark settings"),
 }
 SIZES = ("executors", "cores", "memory")
+PLAIN = ("slots", "splitters", "physical_window", "epoch", "ship", "python", "patience")  # as they are in the file
 INSTEAD = {  # settings of Spark that a key of the descriptor stands for
     "spark.master": "master",
     "spark.executor.instances": "executors",
@@ -75,6 +78,8 @@ class Descriptor:
     cores: int = 1
     memory: str = "1g"
     slots: int | None = None  # one per core, unless a plan says otherwise
+    splitters: int | None = None  # None, and no physical window: as the load needs
+    physical_window: str | None = None
     epoch: str = "1 second"
     plan: Path | None = None
     ship: bool = True
@@ -147,7 +152,11 @@ def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
     for key in ("epoch", "patience"):
         if key in data:
             parse_duration(data[key], key, zero=key == "epoch")
-    plain = {key: data[key] for key in ("slots", "epoch", "ship", "python", "patience") if key in data}
+    if "splitters" in data:
+        check_splitters(data["splitters"])
+    if "physical_window" in data:
+        check_physical_window(data["physical_window"])
+    plain = {key: data[key] for key in PLAIN if key in data}
     sizes = _sizes(data)
     _check_slots(data, sizes.get("executors", 1) * sizes.get("cores", 1))
     return Descriptor(

@@ -14,7 +14,6 @@ import pytest
 import headrace as hr
 from headrace.control.splitting import Splitters
 from headrace.difference import difference
-from headrace.engine import run as run_module
 from headrace.engine import spark as engine
 from headrace.engine import start as start_module
 from tests.mapping import deleted_blocks
@@ -126,7 +125,6 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     feather.write_feather(table, str(tmp_path / "a" / "more.arrow"), compression="uncompressed")  # one record batch
     counted = hr.files(spark, tmp_path / "a", time="ts", name="a").aggregate(by=["key"], window="1 hour", n="count(*)")
     monkeypatch.setattr(start_module, "Splitters", lambda slots: Splitters(3, 1_000))
-    monkeypatch.setattr(run_module, "Splitters", lambda slots: Splitters(3, 1_000))
     partitions = []
     file_rows = engine.file_rows
 
@@ -138,7 +136,7 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "file_rows", noted)
     assert difference(hr.reference(counted), counted.collect(slots=2)) is None
     sink = hr.sinks.memory()
-    run = counted.start(sink, checkpoint=tmp_path / "ckpt", once=True, slots=2)
+    run = counted.start(sink, checkpoint=tmp_path / "ckpt", once=True, slots=2, splitters=3, physical_window=1_024)
     assert run.wait(PATIENCE)
     assert difference(hr.reference(counted), sink.table()) is None
     assert run.progress.tuples_in == 2_000

@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace import testing
-from headrace.control.splitting import Splitters
-from headrace.engine.adapting import Adapting
-from headrace.errors import HeadraceError, ProcessorError
+from headrace.errors import ProcessorError
 from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, report, roads, split, systems
 from headrace_bench.measure import Spread
@@ -276,16 +274,10 @@ def test_a_scan_reads_every_tuple(tmp_path: Path):
     assert split.scanned(tmp_path / "reports") > 0
 
 
-def test_an_engine_is_held_to_a_number_of_splitters(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Adapting, "splitters", lambda self, bytes: Splitters(2))
-    engine = Adapting.__new__(Adapting)
-    with headrace_job.splitters(None):
-        assert engine.splitters(10).p == 2
-    with headrace_job.splitters(1):
-        assert engine.splitters(10).p == 1
-    assert engine.splitters(10).p == 2
-    with pytest.raises(HeadraceError, match="did not ask"), headrace_job.splitters(1):
-        pass  # a rate with a name that is not its own would be worse
+def test_an_engine_is_held_to_a_number_of_splitters():
+    task = {"cores": 2, "epoch": "0 seconds"}
+    assert "splitters" not in headrace_job.settings(task)
+    assert headrace_job.settings({**task, **systems.HEADRACE_ONE_SPLITTER.options})["splitters"] == 1
 
 
 def test_variants_are_what_the_claims_are_about():

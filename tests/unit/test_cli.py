@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +72,8 @@ def test_version() -> None:
                 "FILE",
                 "--checkpoint",
                 "--slots",
+                "--splitters",
+                "--physical-window",
                 "--epoch",
                 "--master",
                 "--out",
@@ -108,10 +112,29 @@ def test_nohup_is_respected(ignored: bool) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    session = SimpleNamespace(sparkContext=None)
+    monkeypatch.setattr(cli, "_spark", lambda *_, **__: nullcontext(session))
+    monkeypatch.setattr(cli, "_go", lambda module, file, spark, out, options, *_: seen.append(options))
+    monkeypatch.setattr("headrace.engine.spark.executors", lambda _: 1)
+    path, place = query_file(tmp_path, "def query(spark): pass"), tmp_path / "cluster.toml"
+    least = f'master = "local"\nstate = "{tmp_path}/state"\nship = false\n'
+    for text in ("", 'splitters = 3\nphysical_window = "4 MiB"\n'):
+        place.write_text(least + text)
+        assert call("deploy", str(path), "--to", str(place)).exit_code == 0
+    assert call("run", str(path)).exit_code == 0
+    assert call("run", str(path), "--splitters", "3", "--physical-window", "4MiB").exit_code == 0
+    found = [(options["splitters"], options["physical_window"]) for options in seen]
+    assert found == [(None, None), (3, "4 MiB"), (None, None), (3, "4MiB")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["demo", "--seed", "-1"], "--seed"),
+        (["run", "FILE", "--splitters", "513"], "less than or equal to 512"),
+        (["run", "FILE", "--physical-window", "16"], "from 1 KiB to 1 GiB"),
         (["demo", "--seconds", "inf"], "--seconds must be a number of seconds; found inf"),
         (
             ["calibrate", "FILE", "--out", "missing/figures.json"],

@@ -67,6 +67,8 @@ def test_every_key(tmp_path: Path) -> None:
         cores = 2
         memory = "800M"
         slots = 4
+        splitters = 3
+        physical_window = "4 MiB"
         epoch = "0 seconds"
         plan = "plan.json"
         ship = false
@@ -86,6 +88,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert found.size == "3 executors with 2 cores and 800M each"
     assert found.shipped() == ["helpers.py", "rules"]
     assert (found.slots, found.epoch, found.patience) == (4, "0 seconds", "2 minutes")
+    assert (found.splitters, found.physical_window) == (3, "4 MiB")
     assert found.settings() == {
         "spark.executor.instances": "3",
         "spark.executor.cores": "2",
@@ -138,6 +141,7 @@ def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> Non
     (tmp_path / "rules" / "__init__.py").write_text("")
     found = read_text(tmp_path, text)
     assert found.plan and found.packages and found.python and found.slots
+    assert found.splitters and found.physical_window
 
 
 # --- every way to get it wrong -------------------------------------------------------------------------------------
@@ -162,6 +166,9 @@ def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> Non
         (LEAST + "executors = 1.5", "executors must be a whole number, at least 1; found 1.5"),
         (LEAST + 'cores = "2"', "cores must be a whole number, at least 1; found '2'"),
         (LEAST + "slots = 0", "slots must be a whole number, at least 1; found 0"),
+        (LEAST + "splitters = 513", "splitters must be a whole number, at least 1 and at most 512; found 513"),
+        (LEAST + "physical_window = 16", "physical_window must be text, such as '16 MiB'; found 16"),
+        (LEAST + 'physical_window = "16"', "physical_window must be bytes, from 1 KiB to 1 GiB"),
         (LEAST + "memory = 1", "memory must be text, such as '1g' or '800m'; found 1"),
         (LEAST + 'memory = "1"', "memory must be a whole number and a unit, such as '1g' or '800m'; found '1'"),
         (LEAST + 'memory = "1.5g"', "memory must be a whole number and a unit"),

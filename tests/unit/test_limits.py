@@ -18,7 +18,7 @@ from headrace.compile.subqueries import Plan
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy
 from headrace.engine import spark
-from headrace.limits import MOST_SLOTS
+from headrace.limits import MOST_SLOTS, check_physical_window
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
 
@@ -93,3 +93,31 @@ def test_what_is_no_number_of_slots_is_called_so(way: Callable[..., Any], wrong:
 def test_what_is_no_number_of_tuples_is_called_so() -> None:
     with pytest.raises(hr.HeadraceError, match=r"^tuples must be a whole number of tuples; found 'many'$"):
         hr.calibrate(query(), tuples="many")  # type: ignore[arg-type]
+
+
+WRONG = [
+    *(("splitters", wrong) for wrong in (0, -1, 513, 2.0, "4", True)),
+    *(
+        ("physical_window", wrong)
+        for wrong in (0, 16, 1023, (1 << 30) + 1, "2 GiB", "-1", "1.5 MiB", "many", "", True, 1e6)
+    ),
+]
+
+
+@pytest.mark.parametrize(("option", "wrong"), WRONG)
+def test_what_is_no_number_of_splitters_or_size_of_windows_is_called_so(
+    option: str, wrong: Any, tmp_path: Path
+) -> None:
+    expected = {
+        "splitters": "a whole number, at least 1 and at most 512",
+        "physical_window": "bytes, from 1 KiB to 1 GiB, as a whole number or with a unit, such as '16 MiB'",
+    }
+    with pytest.raises(hr.QueryError) as error:
+        query().start(hr.sinks.memory(), checkpoint=tmp_path / "checkpoint", **{option: wrong})
+    assert str(error.value) == f"{option} must be {expected[option]}; found {wrong!r}"
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_sizes_of_windows_as_users_write_them() -> None:
+    given = ["16 MiB", "16MiB", "16m", " 16 mb ", 16 << 20, "16777216", "1 KiB", "1 GiB"]
+    assert [check_physical_window(size) for size in given] == [*[16 << 20] * 6, 1 << 10, 1 << 30]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster
@@ -325,7 +326,7 @@ class Bench:
         source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
         driver: Any = SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            adapting=SimpleNamespace(slots=1, backlog=0, splitters=lambda _: None),
+            adapting=SimpleNamespace(slots=1, backlog=0, splitters=lambda _: Splitters(1)),
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
-from headrace.cli.common import Slots, Traceback, a_path, refuse_together, refuse_without, reporting
+from headrace.cli.common import Slots, Traceback, a_path, a_size, refuse_together, refuse_without, reporting
 from headrace.cli.following import follow as _follow
 from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
-from headrace.limits import MOST_SLOTS
+from headrace.limits import MOST_SLOTS, MOST_SPLITTERS
 from headrace.screen import printable
 from headrace.showing import streams
 from headrace.version import __version__
@@ -92,6 +92,25 @@ QueryFile = Annotated[
         callback=a_path,
         help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
         metavar="FILE",
+    ),
+]
+Splitters = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST_SPLITTERS,
+        metavar="N",
+        help="Tasks that read files and topics; headrace split profile recommends a number.",
+        show_default="one per slot, then as the load needs",
+    ),
+]
+PhysicalWindow = Annotated[
+    str | None,
+    typer.Option(
+        callback=a_size,
+        metavar="SIZE",
+        help="Bytes that such a task reads at once, such as 16MiB.",
+        show_default="16MiB, then as the load needs",
     ),
 ]
 Out = Annotated[
@@ -171,6 +190,8 @@ def run(
         ),
     ] = None,
     slots: Slots = None,
+    splitters: Splitters = None,
+    physical_window: PhysicalWindow = None,
     epoch: Annotated[str, typer.Option(metavar="TIME", help="Shortest time between two epochs.")] = "1 second",
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master.", show_default="this machine")
@@ -226,6 +247,8 @@ def run(
             "epoch": epoch,
             "slots": "auto" if auto_slots else slots if slots or master else cores(),
             "most_slots": slots if auto_slots else None,
+            "splitters": splitters,
+            "physical_window": physical_window,
             "policy": policy,
             "plan": chosen,
             "once": once,
@@ -281,6 +304,8 @@ def deploy(
             "checkpoint": place.state,
             "epoch": place.epoch,
             "slots": slots,
+            "splitters": place.splitters,
+            "physical_window": place.physical_window,
             "plan": chosen,
             "once": once,
             **_treatment(order, late, errors),

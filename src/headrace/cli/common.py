@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from headrace.errors import HeadraceError, QueryError
-from headrace.limits import MOST_SLOTS
+from headrace.limits import MOST_SLOTS, check_physical_window
 from headrace.paths import mounted
 from headrace.showing import streams
 
@@ -23,6 +23,16 @@ def a_path(path: Path | None) -> Path | None:
         return None if path is None else mounted(path, "this")
     except QueryError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def a_size(text: str | None) -> str | None:
+    """Return the size of a physical window as it was given; raise if it is none."""
+    try:
+        if text is not None:
+            check_physical_window(text)
+    except QueryError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
 
 
 Traceback = Annotated[

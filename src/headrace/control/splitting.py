@@ -38,6 +38,22 @@ class Splitters:
 
 
 @dataclass(frozen=True)
+class Given:
+    """p and W that a start gives for the whole run; None: the usual one."""
+
+    p: int | None = None
+    W: int | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.p is not None or self.W is not None
+
+    def splitters(self, slots: int) -> Splitters:
+        """Return what is given, and for the rest what is usual with so many slots."""
+        return Splitters(self.p or slots, self.W or USUAL)
+
+
+@dataclass(frozen=True)
 class SplitLoad:
     """What the splitters of an epoch did."""
 

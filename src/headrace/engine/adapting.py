@@ -6,7 +6,7 @@ The controller owns the number of slots; nobody else keeps one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import plan as p
@@ -14,7 +14,7 @@ from headrace.compile.together import together
 from headrace.control.controller import Controller
 from headrace.control.load import GroupLoad
 from headrace.control.record import Decision
-from headrace.control.splitting import SplitLoad, Splitters
+from headrace.control.splitting import Given, SplitLoad, Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report
 from headrace.errors import QueryError
@@ -39,6 +39,7 @@ class Adapting:
     plan: p.PhysicalPlan
     control: Controller
     chosen: Chosen | None  # the layouts of a plan that was given, or a test's own choice; then nothing is decided
+    given: Given = field(default_factory=Given)
 
     # --- what may be asked for while a run goes on -------------------------------------------------------------------
 
@@ -104,9 +105,10 @@ class Adapting:
         held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
         return chosen or self.control.layout(operator, groups, slots, held)
 
-    def splitters(self, bytes: int) -> Splitters | None:
-        """Of an epoch that reads so much of files; None: as is usual."""
-        return None if self.chosen is not None else self.control.splitters_for(bytes)
+    def splitters(self, bytes: int) -> Splitters:
+        """Return the splitters of an epoch that reads so many bytes: those decided, else those given, else the usual ones."""
+        decided = None if self.chosen is not None else self.control.splitters_for(bytes)
+        return decided or self.given.splitters(self.slots)
 
     def decide(
         self,

@@ -28,6 +28,7 @@ from headrace import plan as p
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
 from headrace.control.record import ControlState
+from headrace.control.splitting import Given
 from headrace.engine import identity, incomplete, stored, watermarks
 from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
@@ -77,6 +78,7 @@ class Settings:
     auto: bool = False  # the controller chooses how many slots are active
     cache: int = 0  # bytes that tables may take in place on each machine; 0: none stay there
     beside: bool = False  # tasks run on this machine, so what they leave can be removed here
+    splitters: Given = field(default_factory=Given)  # if one of its numbers is given, the controller changes neither
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Driver:
         self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
-        self.adapting = Adapting(self.plan, self.control, self.settings.layouts)
+        self.adapting = Adapting(self.plan, self.control, self.settings.layouts, self.settings.splitters)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
@@ -137,7 +139,8 @@ class Driver:
     def _controller(self, last: Manifest | None) -> Controller:
         given = self.settings
         limit = check_slots(max(given.limit or 0, given.slots))
-        control = Controller(self.plan, given.policy, given.slots, limit, auto=given.auto)
+        policy = replace(given.policy, splitters=False) if given.splitters.is_fixed else given.policy
+        control = Controller(self.plan, policy, given.slots, limit, auto=given.auto)
         placed = {o.name: control.can_place(o) for o in self.plan.operators}
         groups = last.groups if last else groups_for(self.plan, given.slots, given.limit or 0, given.groups)
         check_pins(given.policy, placed, groups, limit)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
-from headrace.control.splitting import Splitters
 from headrace.engine import leaving
 from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
@@ -442,8 +441,7 @@ class Run:
         cuts = [cut for name, items in taken.items() for cut in ledgers[name].cuts(name, items)]
         if cuts:
             read = sum(cut.bytes for cut in cuts)
-            chosen = self._driver.adapting.splitters(read) or Splitters(self._driver.adapting.slots)
-            rows.append(self._cluster.taken(cuts, chosen))
+            rows.append(self._cluster.taken(cuts, self._driver.adapting.splitters(read)))
         before = self._spoken()
         silent, quiet = self._silent(), self._quiet()
         self._driver.run(position, partial(self._execute, rows), final=final, idle=silent, quiet=quiet, taken=taken)

@@ -24,7 +24,7 @@ from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
-from headrace.control.splitting import Splitters
+from headrace.control.splitting import Given, Splitters
 from headrace.durations import Duration, parse_duration
 from headrace.engine import changing, identity, places, plan_file, stored
 from headrace.engine import spark as engine
@@ -36,7 +36,7 @@ from headrace.engine.spark_cluster import SparkCluster
 from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.given import kind_of, named
-from headrace.limits import MOST_SLOTS, check_slots
+from headrace.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
 from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
@@ -155,6 +155,8 @@ def start(
     most_slots: int | None = None,
     once: bool = False,
     cache: int | str | None = None,
+    splitters: int | None = None,
+    physical_window: int | str | None = None,
 ) -> Run:
     """See `headrace.start`."""
     _check_results(results)
@@ -163,6 +165,10 @@ def start(
     interval = parse_duration(epoch, "epoch", zero=True)
     if not isinstance(once, bool):
         raise QueryTypeError(f"once must be True or False; found {once!r}")
+    given = Given(
+        None if splitters is None else check_splitters(splitters),
+        None if physical_window is None else check_physical_window(physical_window),
+    )
     if plan is not None:
         _check_planned(slots, policy)
     roots = [node_of(query) for query, _ in results]
@@ -208,6 +214,7 @@ def start(
             auto=auto,
             cache=in_place,
             beside=engine.on_this_machine(spark.sparkContext),
+            splitters=given,
         )
         engine.check_sockets(spark.sparkContext)
         engine.check_reach(spark.sparkContext, folder / "state")

@@ -62,9 +62,9 @@ import xxhash
 from headrace import areas, scratch
 from headrace.areas import Area
 from headrace.errors import EngineError, QueryError
+from headrace.limits import parse_bytes
 
 PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
-UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 LIMIT = 4 << 30  # bytes of a run on one machine
 UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
 FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
@@ -94,11 +94,11 @@ _LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the
 def limit(given: int | str | None) -> int:
     """Bytes, as they were given or stand in the environment; 0: nothing stays in place."""
     what, found = ("cache", given) if given is not None else (BYTES, os.environ.get(BYTES) or LIMIT)
-    match = re.fullmatch(r"([0-9]{1,18})\s*(?:([kmgt])i?b?)?", str(found).strip().lower())
-    if match is None or isinstance(found, bool):
+    size = parse_bytes(found)
+    if size is None:
         msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0: no tables are kept in place"
         raise QueryError(f"{msg}; found {found!r:.50}")
-    return int(match[1]) << UNITS[match[2]]
+    return size
 
 
 @dataclass(frozen=True)

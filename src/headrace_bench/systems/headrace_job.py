@@ -6,18 +6,13 @@ import datetime as dt
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.control.splitting import Splitters
-from headrace.engine.adapting import Adapting
 from headrace.engine.progress import EpochProgress
 from headrace.engine.run import Run
-from headrace.errors import HeadraceError
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
@@ -129,27 +124,6 @@ def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str,
     ]
 
 
-@contextmanager
-def splitters(number: int | None) -> Iterator[None]:
-    """Hold the engine to so many splitters; None: it chooses them itself."""
-    if number is None:
-        yield
-        return
-    asked = list[int]()
-
-    def held(self: Adapting, bytes: int) -> Splitters:
-        asked.append(bytes)
-        return Splitters(number)
-
-    chosen, Adapting.splitters = Adapting.splitters, held  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Adapting.splitters = chosen  # type: ignore[method-assign]
-    if not asked:
-        raise HeadraceError("the engine did not ask how many splitters to take; correct this benchmark")
-
-
 def begun(spark: Any, task: dict[str, Any], work: Path) -> Run:
     """The query of a task at work on its source."""
     folder, per_epoch = Path(task["source"]), task["files_per_epoch"]
@@ -165,8 +139,8 @@ def begun(spark: Any, task: dict[str, Any], work: Path) -> Run:
 
 def settings(task: dict[str, Any]) -> dict[str, Any]:
     slots, strategy = task.get("slots", task["cores"]), task.get("strategy", "subquery")
-    policy = {"policy": task["policy"]} if "policy" in task else {}
-    return {"slots": slots, "epoch": task["epoch"], "strategy": strategy, **policy}
+    more: dict[str, Any] = {name: task[name] for name in ("policy", "splitters") if name in task}
+    return {"slots": slots, "epoch": task["epoch"], "strategy": strategy, **more}
 
 
 def rehearse(spark: Any, task: dict[str, Any]) -> None:
@@ -181,7 +155,7 @@ def rehearse(spark: Any, task: dict[str, Any]) -> None:
 
 def main(path: str) -> None:
     task = jobs.load(path)
-    with jobs.errors(task), splitters(task.get("splitters")):
+    with jobs.errors(task):
         counted = task.get("count", False)
         spark = hr.session(slots=task["cores"], **(counting.REMEMBER if counted else {}))
         heap = spark.sparkContext.getConf().get("spark.driver.memory")

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.compile import compile_query
 from headrace.control.gain import SECONDS
+from headrace.control.policy import Policy
 from headrace.control.splitting import (
     LARGEST,
     MORE,
     SMALLEST,
+    USUAL,
+    Given,
     SplitLoad,
     Splitters,
     choose,
@@ -24,6 +29,10 @@ from headrace.control.splitting import (
     window,
 )
 from headrace.engine.adapting import _splitting
+from headrace.engine.driver import Driver, Settings
+from headrace.sinks import memory
+from headrace.state.store import StateStore
+from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.types import TS_TYPE
 
@@ -138,3 +147,24 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
     run.epoch(table, splitters=3)
     run.close()
     assert found[0] is found[2] is None and run.driver.control.splitting is None  # no files
+
+
+# --- what a start gives --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fixed", [Given(3, 5_000), Given(p=3), Given(W=5_000), Given()], ids=str)
+def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path, fixed: Given) -> None:
+    """One splitter takes 100 s of every epoch, which is worth a change if nothing is given."""
+    query = table_stream(pa.table({"ts": pa.array([], TS_TYPE), "k": pa.array([], pa.int64())}), name="s")
+    plan = compile_query([node_of(query.aggregate(by=["k"], window="1 second", n="count(*)"))])
+    settings = Settings(2, policy=Policy(every=1), limit=8, splitters=fixed)
+    with StateStore.open(tmp_path / "state") as store:
+        driver = Driver(plan, {"operators": []}, store, dict.fromkeys(plan.results, memory()), settings)
+        for slots in (2, 8):
+            driver.adapting.set_slots(slots, None)
+            assert driver.adapting.splitters(1 << 30) == Splitters(fixed.p or slots, fixed.W or USUAL)
+            driver.control.observe({}, {}, [0.0] * slots, 1.0, load(100.0))
+            decided = [decision.kind for decision in driver.control.reorganise(0, 64, {})]
+            assert decided == ([] if fixed.is_fixed else ["splitters"])
+            assert fixed.is_fixed or driver.adapting.splitters(1 << 30).p == slots
+            driver.control.splitters = None
