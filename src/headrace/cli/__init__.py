@@ -489,52 +489,24 @@ def profile(
         ),
     ],
     rate: Annotated[
-        float, typer.Option(min=1, metavar="N", help="Tuples per second to choose p for.", show_default=False)
+        float, typer.Option(min=1, metavar="N", help="Tuples per second to recommend for.", show_default=False)
     ],
-    window: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="BYTES", help="Physical windows of this size.", show_default="found by doubling"),
-    ] = None,
     tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 5,
-    spark: Annotated[
-        bool, typer.Option(metavar="", help="Run one and two splitters side by side, beside what the model says.")
-    ] = True,
-    png: Annotated[
-        Path | None, typer.Option(callback=a_path, metavar="FILE", help="Draw it, as PNG.", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Measure what the split of a query costs on this machine, and how many splitters a rate needs.
+    """Measure what the split of a query costs on this machine, and recommend splitters and physical windows for a rate.
 
-    W, the size of physical windows, is doubled until that gains less than 0.15 % or no more than noise. The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files; p is chosen by its equation 6 and by the whole model.
+    The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files. The last lines are the options for headrace run and start.
     """
-    from headrace.cli import splitting
-    from headrace.engine.profiling import profile as measure
+    from headrace.cli import split_profile
+    from headrace.engine.split_profile import profile as measure
 
-    with reporting(traceback), streams.for_programs(json) as output:
+    with reporting(traceback):
         if not math.isfinite(rate):
             raise QueryError(f"--rate must be a number of tuples per second; found {rate}")
-        if png:
-            _can_be_written(png)
-            splitting.demand_charts()
-        with _query_of(file, 2) as (roots, _, session):
-            found = measure(
-                roots,
-                rate,
-                sc=session.sparkContext if spark else None,
-                tuples=tuples,
-                W=window,
-                rounds=rounds,
-                tell=lambda text: streams.note(f"  {text}", "dim"),
-            )
-        if json:
-            print(splitting.as_json(found), file=output)
-        else:
-            splitting.show(found, Console(highlight=False))
-        if png:
-            streams.note(f"drawn in {splitting.draw(found, png)}")
+        with _query_of(file) as (roots, _, _):
+            found = measure(roots, rate, tuples=tuples, tell=lambda text: streams.note(f"  {printable(text)}", "dim"))
+        split_profile.show(found, str(file), Console(highlight=False))
 
 
 @app.command()

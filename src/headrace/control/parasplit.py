@@ -17,8 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.limits import MOST_SPLITTERS
+
 BROADCAST = 0.01  # the heuristic's share of tuples for all
-MOST = 512  # splitters that are looked at
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,6 @@ class Rates:
         each = (self.PR, self.PS, self.PQ)
         return 0.0 if 0.0 in each else 1 / sum(1 / rate for rate in each) if min(each) < math.inf else math.inf
 
-    @property
-    def bottleneck(self) -> str:
-        return min(("PR", self.PR), ("PS", self.PS), ("PQ", self.PQ), key=lambda kind: kind[1])[0]
-
 
 def rates(costs: Costs, split: Split, p: int, *, O: float = 0.0, network: float = math.inf) -> Rates:
     """What p splitters allow; network: tuples per time that one process can receive, or send."""
@@ -157,7 +154,7 @@ def p_hat(phi_D: float, phi_PS_1: float, q: int, b: float = BROADCAST) -> int:
     return max(1, _up(phi_D * C_PS_hat(1 / phi_PS_1, q, b)))
 
 
-def p_model(rate: Callable[[int], float], phi_D: float, most: int = MOST) -> int:
+def p_model(rate: Callable[[int], float], phi_D: float, most: int = MOST_SPLITTERS) -> int:
     """The fewest splitters whose rate reaches phi_D; if none do, the fewest that reach the highest rate there is.
 
     Fewest, because equation 4 grows with p: of all p that keep up it costs least. rate: of p splitters, by `rates`.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.control import parasplit as ps
 from headrace.control.parasplit import Costs, Rates, Split
+from headrace.limits import MOST_SPLITTERS
 
 PHI_PS_1, GBIT = 123.7, 1000.0  # Mbit/s, section 4.2
 LINEAR_ROAD = {"r": 0.99, "b": 0.005, "o": 0.005}  # section 4
@@ -116,7 +117,7 @@ def test_where_only_splitters_cost_something_the_model_is_a_division(costs: Cost
     only = Costs(cr_W=0.0, cs=costs.cs, ce=costs.ce)
     need = wanted * ps.C_PS(only, split)
     p = ps.p_model(lambda p: ps.rates(only, split, p).parasplit, wanted)
-    assert p == min(max(math.ceil(need * (1 - 1e-12)), 1), ps.MOST)
+    assert p == min(max(math.ceil(need * (1 - 1e-12)), 1), MOST_SPLITTERS)
 
 
 def test_merging_that_costs_nothing_never_holds_back_and_dear_merging_wants_few_splitters() -> None:
@@ -155,7 +156,6 @@ def test_taking_turns_is_slower_than_the_slowest_and_not_by_more_than_their_numb
     found = Rates(1 / a, 1 / b, 1 / c)
     assert found.parasplit / 3 * (1 - 1e-9) <= found.in_turn <= found.parasplit
     assert Rates(math.inf, math.inf, math.inf).in_turn == math.inf and Rates(0.0, 1.0, 1.0).in_turn == 0.0
-    assert getattr(found, found.bottleneck) == found.parasplit
 
 
 def test_tuples_for_all_that_are_sent_once_cost_a_splitter_nothing_more() -> None:
@@ -201,7 +201,7 @@ def test_the_paper_is_bound_by_its_network() -> None:
     def rate(p: int) -> float:
         return ps.rates(costs, split, p, network=987.0).parasplit
 
-    assert rate(ps.MOST) == 987 and ps.rates(costs, split, 64, network=987.0).bottleneck == "PR"
+    assert rate(MOST_SPLITTERS) == rate(64) == ps.rates(costs, split, 64, network=987.0).PR == 987
     assert ps.p_model(rate, GBIT) == math.ceil(987 * 3.555 / PHI_PS_1)
 
 

@@ -1,0 +1,274 @@
+"""Measured terms of the cost model of a query's split, and the splitters and physical windows that a rate needs.
+
+The first tuples of the query's files go through the real stages in this process, as windows of several sizes and with two
+numbers of splitters. Costs are processor time, the least of several rounds: other load on the machine only adds to it.
+The query downstream of the split is replaced by a processor that does nothing, so that O = 0.
+
+In headrace the terms of the paper have these meanings:
+    PR  the driver, which hands out names of windows and reads none: cr_PR = 0, and cs_W and ce_W are too small to count
+    PS  a splitter, a task of stage 0: it sends a broadcast tuple once, whatever q is, unless the plan wants copies
+    PQ  a slot, which has many substreams and sorts what it receives at once, not tuple by tuple: a further splitter costs
+        it time per epoch; cm is that time divided by the tuples of the sample, and includes cp, the opening of blocks
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import arrow, scratch
+from headrace import plan as p
+from headrace.compile import compile_query
+from headrace.control import parasplit, splitting
+from headrace.control.parasplit import Costs, Split
+from headrace.engine.aside import Aside, Walk
+from headrace.engine.driver import Driver, Settings
+from headrace.engine.epoch import Epoch, Window
+from headrace.engine.local import execute_locally
+from headrace.engine.messages import Message
+from headrace.engine.position import Position
+from headrace.engine.reports import Report, TaskReport
+from headrace.engine.splitters import Portion, read_windows
+from headrace.engine.work import Work, total
+from headrace.engine.writing import Task
+from headrace.errors import QueryError
+from headrace.processor import Processor, declared
+from headrace.query import nodes
+from headrace.sources import as_tuples
+from headrace.sources.cutting import Taken
+from headrace.sources.files import FilesOrigin
+from headrace.state.blocks import BlockReader
+from headrace.state.store import StateStore
+from headrace.types import TS, TS_TYPE
+
+TUPLES = 1_000_000  # of the sample, at least one window
+ROUNDS = 5
+SIZES = (splitting.SMALLEST, 4 << 20, splitting.USUAL, splitting.LARGEST)  # bytes of the windows that are compared
+MANY = 4  # splitters that a slot's costs are measured with, besides one
+TOLERANCE = 0.05  # share of a splitter's cost by which a smaller window may be dearer than the cheapest
+READING = "reading"
+
+
+class Nothing(Processor):
+    """A processor in place of the query, which is no part of the split."""
+
+    schema = pa.schema([(TS, TS_TYPE)])
+
+    def process(self, tuples: Any, state: Any) -> None:
+        return None
+
+
+# --- the split -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A query's split, followed by a processor that does nothing, and the source of most of its tuples."""
+
+    plan: p.PhysicalPlan
+    source: p.SourceInput
+    origin: FilesOrigin
+    edge: p.Edge
+    step: p.SplitStep
+    words: str
+
+    @staticmethod
+    def of(roots: Sequence[nodes.Node]) -> Subject:
+        """Return the first split of files; raise if the query has none."""
+        for node in nodes.walk(*roots):
+            if isinstance(node, nodes.Splitting):
+                found = _subject(node)
+                if found is not None:
+                    return found
+        msg = "the query has no split of hr.files with nothing but map and filter before it; such as hr.files(...).split(8, by=['user'])"
+        raise QueryError(msg)
+
+    def windows(self, epoch: Epoch, W: int, tuples: int, work: Work) -> Iterator[tuple[Portion, Window]]:
+        """Read the first physical windows of W bytes that have so many tuples together; `work` times the reading."""
+        rows = 0
+        for path, stat in self.origin.entries():
+            taken = Taken(self.source.name, path, stat.st_size, stat.st_mtime_ns)
+            portions = [Portion(taken.source, piece) for piece in taken.cut(W)]
+            for portion, window in zip(portions, work.timing(READING, read_windows(epoch, portions)), strict=True):
+                yield portion, window
+                rows += window.rows.num_rows
+                if rows >= tuples:
+                    return
+        if not rows:
+            raise QueryError(f"there are no tuples in {str(self.origin.folder)!r} to measure with; put a file there")
+
+
+def _subject(node: nodes.Splitting) -> Subject | None:
+    leaf = nodes.Substream(node.input.schema)
+    nothing = Nothing()
+    root = nodes.Output(nodes.Apply(node.input, node.rule, nodes.Body(leaf, leaf), nothing, declared(nothing)), 0)
+    plan = compile_query([root])
+    origins = {name: source.origin for name, source in nodes.named_sources(root).items()}
+    found = [
+        Subject(plan, source, origins[source.name], edge, step, f"split {node.rule.words}")
+        for source in plan.sources
+        if isinstance(origins[source.name], FilesOrigin)
+        for edge in plan.leaving(source.name)
+        for step in edge.steps
+        if isinstance(step, p.SplitStep)
+    ]
+    return max(found, key=lambda each: sum(stat.st_size for _, stat in each.origin.entries()), default=None)
+
+
+# --- one epoch -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Processor seconds of one epoch over the sample."""
+
+    tuples: int
+    bytes: int  # of files
+    reading: float
+    stepping: float  # map, filter, broadcast and route alone; they are part of `splitting` as well
+    splitting: float  # all that splitters do, except reading
+    merging: float  # all that the one slot does
+    divided: tuple[int, int]  # tuples for one substream, and for all
+
+    @property
+    def splitter(self) -> float:
+        """Seconds of a splitter per tuple."""
+        return (self.reading + self.splitting) / self.tuples
+
+
+def turn(subject: Subject, W: int, tuples: int, splitters: int) -> Turn:
+    """Run an epoch in this process: the splitters one after the other, then one slot."""
+    found: list[Turn] = []
+    with scratch.temporary("profile") as folder, StateStore.open(folder / "state", fsync=False) as store:
+
+        def execute(epoch: Epoch) -> Sequence[Message]:
+            work = Work()
+            sample = [*subject.windows(epoch, W, tuples, work)]
+            windows = [window for _, window in sample]
+            stepping = _stepping(subject, epoch, windows, store)
+            messages = execute_locally(epoch, [_share(windows, n, splitters) for n in range(splitters)], store.storage)
+            reports = [message.read(Report) for message in messages]
+            routed, broadcast, _ = total(report.work for report in reports).split.get(subject.step.name, [0, 0, 0])
+            split, merged = (
+                sum(report.cpu for report in reports if (report.task.stage > 0) == later) for later in (False, True)
+            )
+            rows, size = sum(window.rows.num_rows for window in windows), sum(each.piece.size for each, _ in sample)
+            found.append(Turn(rows, size, work.cpu[READING], stepping, split, merged, (routed, broadcast)))
+            return messages
+
+        driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True))
+        driver.run(Position("profile"), execute, final=True)
+    return found[-1]
+
+
+def _share(windows: Sequence[Window], number: int, of: int) -> list[Window]:
+    """Return an equal share of the rows of each window."""
+    bounds = [[len(window.rows) * end // of for end in (number, number + 1)] for window in windows]
+    return [
+        replace(window, rows=window.rows.slice(start, stop - start))
+        for window, (start, stop) in zip(windows, bounds, strict=True)
+    ]
+
+
+def _stepping(subject: Subject, epoch: Epoch, windows: Sequence[Window], store: StateStore) -> float:
+    """Return the seconds for what is done with tuples before they are sent: map, filter, broadcast and route."""
+    task = Task(0, 0, 0, store.storage, BlockReader(store.storage))
+    aside = Aside(epoch, task, TaskReport(task.itself, task.stamp))
+    tuples = [as_tuples(window.rows, subject.source, subject.source.reads(whole=False)) for window in windows]
+    begin = time.process_time()
+    for piece in (piece for each in tuples for piece in arrow.cut(each)):
+        for _ in Walk(aside, piece, [subject.edge]).along(subject.edge):
+            pass
+    return time.process_time() - begin
+
+
+# --- costs ---------------------------------------------------------------------------------------------------------
+
+
+def costs_of(turns: Mapping[int, Sequence[Turn]], split: Split) -> Costs:
+    """Return the terms of equations 3 and 4; turns by their number of splitters, 1 and another one."""
+
+    def least(splitters: int, part: Callable[[Turn], float]) -> float:
+        return min(part(turn) / turn.tuples for turn in turns[splitters])
+
+    cr_W, cs = least(1, lambda turn: turn.reading), least(1, lambda turn: turn.stepping)
+    rest = least(1, lambda turn: turn.splitting) - cs * (split.o + split.sent)
+    few, many = (least(splitters, lambda turn: turn.merging) / (split.delivered or 1.0) for splitters in sorted(turns))
+    cm = max(many - few, 0.0) / (max(turns) - 1)
+    ce = max(rest, 0.0) / split.sent if split.sent else 0.0
+    return Costs(cr_W=cr_W, cs=cs, ce=ce, cr=max(few - cm, 0.0), cm=cm, cr_PR=0.0)
+
+
+def _shares(subject: Subject, turn: Turn) -> Split:
+    """Return the shares of the tuples; those that a filter before the split omits go nowhere too."""
+    r, b = (tuples / turn.tuples for tuples in turn.divided)
+    q = subject.step.substreams
+    return Split(q, r, b, max(1 - r - b, 0.0), q if subject.step.replicate else 1, 1)
+
+
+# --- the recommendation --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Costs of a split, and the p and W that they recommend for a rate."""
+
+    source: str
+    words: str  # the split, as the user wrote it
+    wanted: float  # tuples per second
+    tuples: int  # of the sample
+    row_bytes: float  # of a tuple in the files
+    sizes: Mapping[int, float]  # seconds of a splitter per tuple, by bytes of a window
+    costs: Costs  # with windows of the cheapest size
+    split: Split
+
+    @property
+    def p(self) -> int:
+        """The fewest splitters that reach the rate, with as many slots, which take turns on the same processors."""
+        return parasplit.p_model(self.rate, self.wanted)
+
+    @property
+    def W(self) -> int:
+        """The cheapest size, unless a splitter would get too few windows of an epoch of one second."""
+        return min(cheapest(self.sizes), splitting.window(self.wanted * self.row_bytes / (splitting.EACH * self.p)))
+
+    def rate(self, p: int) -> float:
+        """Return the tuples per second of p splitters and then p slots on p processors, by the model."""
+        return parasplit.rates(self.costs, replace(self.split, processors=p), p).in_turn
+
+
+def cheapest(sizes: Mapping[int, float]) -> int:
+    """Return the smallest size whose cost is within the tolerance of the lowest cost."""
+    return min(W for W, cost in sizes.items() if cost <= (1 + TOLERANCE) * min(sizes.values()))
+
+
+def profile(
+    roots: Sequence[nodes.Node],
+    wanted: float,
+    *,
+    tuples: int = TUPLES,
+    rounds: int = ROUNDS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Profile:
+    """Measure the costs of the first split of files of a query."""
+    subject = Subject.of(roots)
+    tell(f"measuring {subject.words} of {subject.source.name}")
+    turn(subject, SIZES[-1], 1, 1)  # compiles what a first call compiles
+    by_size: dict[int, list[Turn]] = {W: [] for W in SIZES}
+    for number in range(rounds):
+        for W, found in by_size.items():
+            found.append(turn(subject, W, tuples, 1))
+        tell(f"round {number + 1} of {rounds}")
+    sizes = {W: min(turn.splitter for turn in found) for W, found in by_size.items()}
+    W = cheapest(sizes)
+    one = by_size[W][0]
+    split = _shares(subject, one)
+    turns = {1: by_size[W], MANY: [turn(subject, W, tuples, MANY) for _ in range(rounds)]}
+    row_bytes = one.bytes / one.tuples
+    return Profile(
+        subject.source.name, subject.words, wanted, one.tuples, row_bytes, sizes, costs_of(turns, split), split
+    )
