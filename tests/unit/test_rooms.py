@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ import pytest
 
 import headrace
 from headrace import operators
-from headrace.operators.base import Operator
+from headrace.operators.base import Appended, Operator
 
 ROOT = Path(headrace.__file__).parent
+ADDING = Path(__file__).parents[2] / "docs" / "ADDING.md"
 
 FLOORS: tuple[tuple[str, ...], ...] = (  # from the ground up; rooms of one floor do not know each other
     ("ownership", "screen", "user_code"),
@@ -191,6 +193,13 @@ def test_an_operator_that_lacks_an_answer_cannot_be_made() -> None:
 
     with pytest.raises(TypeError, match="abstract method"):
         Lazy("x", 1, (), None, ())  # type: ignore[abstract]
+
+
+def test_adding_names_the_questions_without_a_default() -> None:
+    (line,) = re.findall(r"no default: (.*?);\s+of `Appended` also (.*?);", ADDING.read_text(), re.DOTALL)
+    listed, of_appended = (set(re.findall(r"`(\w+)`", names)) for names in line)
+    assert listed == Operator.__abstractmethods__
+    assert of_appended == {name for name in Appended.__abstractmethods__ if not hasattr(Operator, name)}
 
 
 def test_every_operator_answers_everything() -> None:

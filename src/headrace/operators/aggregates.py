@@ -15,7 +15,6 @@ from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.keyed import Keyed
 from headrace.plan import Named
 from headrace.plan.figures import Counted, Figures, Load, Pace
-from headrace.state.blocks import Block
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 
@@ -71,9 +70,6 @@ class WindowAggregate(WithholdingOperator, Appended):
     def arranged(self) -> Arranged:
         return Arranged.POSITION
 
-    def rewrites(self, block: Block, before: int, after: int) -> bool:
-        return False
-
     def watermark(self, inputs: Sequence[int]) -> int:
         return minus(inputs[0], self.window)
 
@@ -86,10 +82,6 @@ class WindowAggregate(WithholdingOperator, Appended):
     @property
     def longest_window(self) -> int:
         return self.window
-
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rates, lag = (inputs[0].rate,), inputs[0].lag

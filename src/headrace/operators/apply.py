@@ -53,21 +53,11 @@ class ApplyOperator(Unkeyed, Appended):
     def router(self) -> Router:
         return SubstreamRouter(self.rule.substreams, self.rule.way)
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
-        return [self.router]
-
-    def routed(self, router: Router) -> Self | None:
-        return self if router.way == self.router.way else None
-
     def needs(self, side: int, live: Names) -> Names:
         return names_of(self.schemas[side].names)  # a processor may look at any
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         return replace(self, schemas=schemas)
-
-    @property
-    def relays(self) -> bool:
-        return False
 
     def put_out(self, output: int) -> pa.Schema:
         return self.declared.outputs[output][1]
@@ -109,15 +99,8 @@ class ApplyOperator(Unkeyed, Appended):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         return tuples.select(names)
 
-    def merged(self, side: int, state: pa.Table) -> pa.Table:
-        return state
-
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return list(inputs)
-
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
 
     def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The largest `ts` of all its results."""

@@ -1,10 +1,13 @@
 """What every operator of a plan must be able to say of itself.
 
 One file per operator. What it means stands in `headrace.reference`, apart; here is how it is done in parallel: what it
-needs of its inputs, its state, its time, what it does in a slot, its load, and its words for people. Nothing has a
-default: an operator that lacks an answer cannot be made. What several share is chosen by a class in between: how state is
-kept (`Appended`, `Replaced`, `NoState`), and in `headrace.operators.joins` and `.aggregates` what joins and aggregates have
-in common.
+needs of its inputs, its state, its time, what it does in a slot, its load, and its words for people.
+
+Invariant: an answer that an author must think about has no default, and an operator that lacks one cannot be made. The
+defaults describe an operator that has no special ability: its tuples find their slots in one way, after an exchange; it
+has no keyed table and no window of event time; each of its groups is in one slot. What several operators share is in
+classes in between: how state is kept (`Appended`, `Replaced`), and in `headrace.operators.keyed`, `.joins` and
+`.aggregates` what keyed operators, joins and aggregates have in common.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
-NO_TABLES: Mapping[str, StateTable] = MappingProxyType({})
 
 
 class State(Enum):
@@ -145,13 +146,13 @@ class Operator(ABC):
     def router(self) -> Router:
         """How its tuples find their slots, unless a plan says otherwise."""
 
-    @abstractmethod
     def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
         """All the ways that there are, to compare what they cost."""
+        return [self.router]
 
-    @abstractmethod
     def routed(self, router: Router) -> Self | None:
         """The same, its state in the groups that a router wants; None: it cannot be routed so."""
+        return self if router.way == self.router.way else None
 
     @property
     @abstractmethod
@@ -159,9 +160,9 @@ class Operator(ABC):
         """By what its tuples find their slot, for people."""
 
     @property
-    @abstractmethod
     def band(self) -> Near | None:
         """The interval in which a pair's numbers must lie, if ranges of them can be its groups."""
+        return None
 
     @abstractmethod
     def needs(self, side: int, live: Names) -> Names:
@@ -184,18 +185,18 @@ class Operator(ABC):
     # --- which slots it can share --------------------------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def may_follow(self) -> bool:
         """Whether it may share the slots of the operator before it."""
+        return False
 
     @property
-    @abstractmethod
     def placement(self) -> Placement | None:
         """How its results lie in slots, if by values that they still have."""
+        return None
 
-    @abstractmethod
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
         """Groupings that put every handed tuple where it lies already; None: there are none."""
+        return None
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
@@ -212,9 +213,9 @@ class Operator(ABC):
         """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
 
     @property
-    @abstractmethod
     def longest_window(self) -> int | None:
         """Microseconds of event time that it looks back, if that is a time."""
+        return None
 
     @property
     def looks_back(self) -> int | None:
@@ -227,9 +228,9 @@ class Operator(ABC):
         return arrived
 
     @property
-    @abstractmethod
     def trims_by_arrival(self) -> bool:
         """Whether best effort lets its state expire as if nothing could come late."""
+        return False
 
     def since(self, time: int) -> Self:
         """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
@@ -262,9 +263,9 @@ class Operator(ABC):
         """Columns that every block of an input's state has."""
 
     @property
-    @abstractmethod
     def tables(self) -> Mapping[str, StateTable]:
         """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
+        return {}
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
         """What is sent of tuples by value: themselves, unless less of them is enough."""
@@ -289,19 +290,19 @@ class Operator(ABC):
         """Figures that follow from what was counted on a sample, by the field of `Figures` that they belong to."""
 
     @property
-    @abstractmethod
     def can_split(self) -> bool:
         """Whether a hot group can be done by several slots."""
+        return False
 
     @property
-    @abstractmethod
     def compares_in_loops(self) -> bool:
         """Whether the pairs of a hot key are compared in a compiled loop, so that they cost little."""
+        return False
 
     @property
-    @abstractmethod
     def relays(self) -> bool:
         """Whether it puts out its inputs, each as an output of its own."""
+        return False
 
     def is_result(self, output: int) -> bool:
         """Whether an output is one of results, and not what it only tells another part of itself."""
@@ -329,9 +330,9 @@ class Operator(ABC):
         return None
 
     @property
-    @abstractmethod
     def owner(self) -> str:
         """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -358,13 +359,13 @@ class Appended(Operator):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         """What tuples of an input are as state."""
 
-    @abstractmethod
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         """Whether its slots write anew what is left of a block when the watermark of its input goes from `before` to `after`."""
+        return False
 
-    @abstractmethod
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         """What the rows of several blocks of an input are in one."""
+        return state
 
     @property
     def trims_by_merging(self) -> bool:
@@ -387,60 +388,21 @@ class Replaced(Operator):
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return [NEVER] * len(inputs)
 
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
 class Unkeyed(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
 
     @property
-    def tables(self) -> Mapping[str, StateTable]:
-        return NO_TABLES
-
-    @property
     def key_words(self) -> tuple[str, ...]:
         return ()
-
-    @property
-    def band(self) -> None:
-        return None
 
     @property
     def takes_whole(self) -> bool:
         return False
 
-    @property
-    def may_follow(self) -> bool:
-        return False
-
-    @property
-    def placement(self) -> None:
-        return None
-
-    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
-        return None
-
-    @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
-    def longest_window(self) -> None:
-        return None
-
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
-
-    @property
-    def owner(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)
@@ -450,12 +412,6 @@ class Sequential(Unkeyed, Replaced):
     @property
     def router(self) -> Router:
         return OneSlotRouter()
-
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
-        return [self.router]
-
-    def routed(self, router: Router) -> Self | None:
-        return self if router.way == self.router.way else None
 
     def needs(self, side: int, live: Names) -> Names:
         return names_of(self.schemas[side].names)

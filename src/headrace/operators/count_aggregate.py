@@ -28,10 +28,6 @@ class CountAggregateOperator(Replaced, GroupedOperator):
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
 
-    @property
-    def longest_window(self) -> None:
-        return None
-
     def stored(self, side: int) -> set[str]:
         return {*self.schemas[side].names, aggregate.NUMBER}
 

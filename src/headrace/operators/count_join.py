@@ -87,10 +87,6 @@ class RankWithinOperator(Replaced, Keyed):
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
 
-    @property
-    def longest_window(self) -> None:
-        return None
-
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
@@ -165,10 +161,6 @@ class CountJoinOperator(JoinOperator):
         return ("l", "r")[strip.moving] + ".ts"
 
     @property
-    def may_follow(self) -> bool:
-        return False
-
-    @property
     def position(self) -> str:
         return "__rank"
 
@@ -195,14 +187,6 @@ class CountJoinOperator(JoinOperator):
         if self.in_substreams and not done:
             return [NEVER, NEVER]
         return [FOREVER if done else totals[0] - self.n1, FOREVER if done else totals[1] - self.n2]
-
-    @property
-    def longest_window(self) -> None:
-        return None
-
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
 
     def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
         rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)

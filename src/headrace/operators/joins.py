@@ -6,9 +6,9 @@ Invariant: `run` meets new x (new + old), then old x new: disjoint, and together
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,10 @@ from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join, way
-from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
+from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, side_of
 from headrace.plan.figures import Figures
-from headrace.processor import StateTable
 from headrace.routing import (
     NUMBER,
     GridRouter,
@@ -47,8 +46,6 @@ FEW_ROWS = 50_000  # of several runs: sorting them together costs less than look
 class JoinOperator(Appended):
     on: Predicate
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
-
-    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
 
@@ -179,9 +176,6 @@ class JoinOperator(Appended):
     def arranged(self) -> Arranged:
         return Arranged.HASH if self.keys else Arranged.POSITION
 
-    def rewrites(self, block: Block, before: int, after: int) -> bool:
-        return False
-
     @property
     def holds_tuples(self) -> bool:
         return True
@@ -196,9 +190,6 @@ class JoinOperator(Appended):
         grouping = self.groupings[side]
         beside = ((HASH, grouping.keeps_hash), (NUMBER, grouping.numbered))
         return {*self.schemas[side].names, *(name for name, there in beside if there)}
-
-    def merged(self, side: int, state: pa.Table) -> pa.Table:
-        return state
 
     # --- its work ------------------------------------------------------------------------------------------------------
 
@@ -217,14 +208,6 @@ class JoinOperator(Appended):
     @property
     def predicate(self) -> str:
         return self.on.text
-
-    @property
-    def owner(self) -> str:
-        return self.name
-
-    @property
-    def relays(self) -> bool:
-        return False
 
     def run(self, slot: Slot) -> Results:
         for l, r in self.meetings(slot):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import pyarrow as pa
 
-from headrace.operators.base import NO_TABLES, Operator
+from headrace.operators.base import Operator
 from headrace.operators.placing import Placement
 from headrace.plan.columns import Names
 from headrace.plan.figures import Figures
-from headrace.processor import StateTable
 from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, Router
 
 
@@ -22,8 +21,6 @@ class Keyed(Operator):
 
     by: tuple[str, ...]
 
-    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
-
     @property
     def router(self) -> Router:
         return HashRouter(self.key_words) if self.key_words else OneSlotRouter()  # of no columns: all have one key
@@ -31,16 +28,9 @@ class Keyed(Operator):
     def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
         return [self.router, OneSlotRouter()] if self.key_words else [self.router]
 
-    def routed(self, router: Router) -> Self | None:
-        return self if router.way == self.router.way else None
-
     @property
     def key_words(self) -> tuple[str, ...]:
         return self.groupings[0].columns
-
-    @property
-    def band(self) -> None:
-        return None
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         return replace(self, schemas=schemas)
@@ -70,19 +60,3 @@ class Keyed(Operator):
         if len(types_of) != 1 or not names or None in names:
             return None
         return (HashGrouping(tuple(name for name in names if name), types_of.pop()),)
-
-    @property
-    def relays(self) -> bool:
-        return False
-
-    @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
-    def owner(self) -> str:
-        return self.name

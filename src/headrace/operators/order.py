@@ -22,9 +22,5 @@ class OrderOperator(Sequential):
         return 0  # a result waits, and is what it was
 
     @property
-    def relays(self) -> bool:
-        return False
-
-    @property
     def words(self) -> str:
         return "results in sequence"

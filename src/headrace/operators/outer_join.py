@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,13 @@ from headrace import arrow
 from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.marks import is_marked
-from headrace.operators.base import NO_TABLES, Appended, Arranged, Results, Slot
+from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.joins import JoinOperator, by_hash, join_groupings
 from headrace.operators.placing import Placement
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.plan.columns import Names, names_of, narrow
 from headrace.plan.figures import Counted, Figures, Load, Pace
-from headrace.processor import StateTable
 from headrace.query import nodes
 from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router
 from headrace.routing.hashing import HASH
@@ -135,14 +134,15 @@ class _Meeting:
 
 @dataclass(frozen=True)
 class AloneOperator(Appended):
-    """Tuples of one side of a join, and the marks of those that have a partner."""
+    """Tuples of one side of a join, and the marks of those that have a partner.
+
+    The windows are the join's. It never follows the join: a hot key of the join may be in several slots.
+    """
 
     joined: str  # the join
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
     side: str  # l or r
     by: tuple[str, ...]  # columns of the key; none: tuples lie by their content
-
-    tables: ClassVar[Mapping[str, StateTable]] = NO_TABLES
 
     # --- its inputs --------------------------------------------------------------------------------------------------
 
@@ -153,16 +153,9 @@ class AloneOperator(Appended):
     def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
         return [self.router, OneSlotRouter()]
 
-    def routed(self, router: Router) -> Self | None:
-        return self if router.way == self.router.way else None
-
     @property
     def key_words(self) -> tuple[str, ...]:
         return self.by
-
-    @property
-    def band(self) -> None:
-        return None
 
     def needs(self, side: int, live: Names) -> Names:
         if side == 1:
@@ -186,10 +179,6 @@ class AloneOperator(Appended):
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
     @property
-    def may_follow(self) -> bool:
-        return False  # a hot key of the join may be in several slots
-
-    @property
     def beside(self) -> str:
         return self.joined if self.by else ""
 
@@ -200,9 +189,6 @@ class AloneOperator(Appended):
         named = [{out for out, column in self._own if column == name} for name in grouping.columns]
         return Placement(self.follows or self.name, tuple(map(frozenset, named)), grouping.types) if self.by else None
 
-    def aligned(self, handed: Sequence[Sequence[Placement]]) -> None:
-        return None
-
     # --- time and state ------------------------------------------------------------------------------------------------
 
     def watermark(self, inputs: Sequence[int]) -> int:
@@ -212,16 +198,8 @@ class AloneOperator(Appended):
         return [inputs[1], inputs[1]]
 
     @property
-    def longest_window(self) -> None:
-        return None  # the join has it
-
-    @property
     def looks_back(self) -> int:
         return 0  # the join does
-
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
 
     @property
     def position(self) -> str:
@@ -233,9 +211,6 @@ class AloneOperator(Appended):
 
     def lying(self, side: int) -> Arranged:
         return Arranged.ANYHOW if side == 1 else self.arranged
-
-    def rewrites(self, block: Block, before: int, after: int) -> bool:
-        return False
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         """A tuple that meets a partner in every epoch is marked in each: once is enough."""
@@ -307,18 +282,6 @@ class AloneOperator(Appended):
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 0.0}
-
-    @property
-    def can_split(self) -> bool:
-        return False
-
-    @property
-    def compares_in_loops(self) -> bool:
-        return False
-
-    @property
-    def relays(self) -> bool:
-        return False
 
     # --- for people ------------------------------------------------------------------------------------------------------
 

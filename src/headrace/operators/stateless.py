@@ -26,12 +26,6 @@ class StatelessOperator(Unkeyed):
     def router(self) -> Router:
         return ContentRouter()
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
-        return [self.router]
-
-    def routed(self, router: Router) -> Self | None:
-        return self if router.way == self.router.way else None
-
     def needs(self, side: int, live: Names) -> Names:
         return before(self.steps, live)
 
@@ -43,10 +37,6 @@ class StatelessOperator(Unkeyed):
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return [NEVER]
-
-    @property
-    def trims_by_arrival(self) -> bool:
-        return False
 
     @property
     def holds_tuples(self) -> bool:
@@ -66,10 +56,6 @@ class StatelessOperator(Unkeyed):
 
     def measured(self, counted: Counted) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 1.0}
-
-    @property
-    def relays(self) -> bool:
-        return False
 
     @property
     def words(self) -> str:

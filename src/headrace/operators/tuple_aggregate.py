@@ -36,8 +36,5 @@ class TupleAggregateOperator(WindowAggregate):
     def stored(self, side: int) -> set[str]:
         return set(self.schemas[side].names)
 
-    def merged(self, side: int, state: pa.Table) -> pa.Table:
-        return state
-
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
         return aggregate.close_tuples(self, held, before, after)
