@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.expressions import Key
 from headrace.kernels.asof import look_up
 from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.joins import by_keys, keys_in_place, without_null
+from headrace.operators.joins import Paired, by_keys, keys_in_place, without_null
 from headrace.operators.keyed import Keyed
 from headrace.operators.placing import Placement
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan.columns import Names, names_of, narrow
+from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import Grouping, HashGrouping
 
 
 @dataclass(frozen=True)
-class AsOfOperator(Replaced, Keyed):
+class AsOfOperator(Replaced, Paired, Keyed):
     """Tuples of the left wait for both watermarks; of the right, the changes that can still be asked for are held."""
 
     keys: tuple[Key, ...]
-    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
     within: int | None
     keep: bool
 
@@ -36,11 +34,6 @@ class AsOfOperator(Replaced, Keyed):
         if side == 1:  # which of two changes is the last depends on whole tuples
             return names_of(self.schemas[1].names)
         return names_of(self.by) | names_of(c for out, of, c in self.columns if of == "l" and out.lower() in live)
-
-    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        columns = tuple(column for column in self.columns if column[0].lower() in live)
-        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
-        return replace(self, schemas=schemas, schema=schema, columns=columns)
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
         """Without those that meet nothing and are not kept."""
@@ -115,8 +108,8 @@ def plan(node: nodes.AsOf, sofar: PlanSoFar) -> Flow:
         node.schema,
         by_keys(node.keys, drop_null=False),
         node.by,
-        node.keys,
         node.columns,
+        node.keys,
         node.within,
         node.keep,
     )

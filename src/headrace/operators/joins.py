@@ -19,7 +19,7 @@ from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join, way
-from headrace.operators.base import Appended, Arranged, Results, Slot
+from headrace.operators.base import Appended, Arranged, Operator, Results, Slot
 from headrace.operators.placing import Placement, holds
 from headrace.plan.columns import Names, names_of, narrow, side_of
 from headrace.plan.figures import Figures
@@ -43,9 +43,20 @@ FEW_ROWS = 50_000  # of several runs: sorting them together costs less than look
 
 
 @dataclass(frozen=True)
-class JoinOperator(Appended):
-    on: Predicate
+class Paired(Operator):
+    """Operators whose results have columns of the two sides of a join."""
+
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        columns = tuple(column for column in self.columns if column[0].lower() in live)
+        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
+        return replace(self, schemas=schemas, schema=schema, columns=columns)
+
+
+@dataclass(frozen=True)
+class JoinOperator(Paired, Appended):
+    on: Predicate
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
 
@@ -144,11 +155,6 @@ class JoinOperator(Appended):
         passed = names_of(column for out, of, column in self.columns if of == me and out.lower() in live)
         ranks = names_of(name for name in self.schemas[side].names if name.startswith("__"))
         return passed | ranks | side_of(self.sql, me)
-
-    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        columns = tuple(column for column in self.columns if column[0].lower() in live)
-        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
-        return replace(self, schemas=schemas, schema=schema, columns=columns)
 
     @property
     def takes_whole(self) -> bool:

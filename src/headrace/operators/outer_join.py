@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,11 @@ from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.marks import is_marked
 from headrace.operators.base import Appended, Arranged, Results, Slot
-from headrace.operators.joins import JoinOperator, by_hash, join_groupings
+from headrace.operators.joins import JoinOperator, Paired, by_hash, join_groupings
 from headrace.operators.placing import Placement
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.operators.time_join import TimeJoinOperator
-from headrace.plan.columns import Names, names_of, narrow
+from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router
@@ -133,14 +133,13 @@ class _Meeting:
 
 
 @dataclass(frozen=True)
-class AloneOperator(Appended):
+class AloneOperator(Paired, Appended):
     """Tuples of one side of a join, and the marks of those that have a partner.
 
     The windows are the join's. It never follows the join: a hot key of the join may be in several slots.
     """
 
     joined: str  # the join
-    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
     side: str  # l or r
     by: tuple[str, ...]  # columns of the key; none: tuples lie by their content
 
@@ -166,11 +165,6 @@ class AloneOperator(Appended):
     def _own(self) -> list[tuple[str, str]]:
         """What a result has of its tuple: (name in the result, name there); which substream it is of, both sides know."""
         return [(out, column) for out, side, column in self.columns if side == self.side or column == SUBSTREAM]
-
-    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        columns = tuple(column for column in self.columns if column[0].lower() in live)
-        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
-        return replace(self, schemas=schemas, schema=schema, columns=columns)
 
     @property
     def takes_whole(self) -> bool:
@@ -328,8 +322,8 @@ def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:
         schemas,
         node.schema,
         tuple(groupings),
-        node.on,
         node.columns,
+        node.on,
         node.w1,
         node.w2,
         node.how,
@@ -342,8 +336,8 @@ def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:
             (schemas[side], MARKS),
             node.schema,
             (groupings[side], HashGrouping((HASH,))),
-            join.name,
             node.columns,
+            join.name,
             "lr"[side],
             groupings[side].columns if node.on.keys else (),
         )

@@ -120,8 +120,8 @@ def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow | list[Flow]:
         (node.left.schema, node.right.schema),
         node.schema,
         join_groupings(node.left.schema, node.right.schema, node.on),
-        node.on,
         node.columns,
+        node.on,
         node.w1,
         node.w2,
     )
