@@ -17,11 +17,9 @@ import datetime as dt
 import functools
 import gc
 import json
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,14 +243,12 @@ class KeyedTable:
         """Whether who has such a view will read it or write it cannot be seen; either would be wrong."""
         if not self._has_stale_views():
             return
-        lent = {id(each()) for each in self._stale} - {id(None)}
-        held = ", ".join(_holders(lent, sys._getframe(2))) or "in no variable of the callers"
         gc.collect()  # what nobody can reach any more may have one
         if self._has_stale_views():
             msg = (
-                f"table {self.name!r}: columns were taken before the table moved: what is written there is lost, and what is"
-                " read there is old; take them again after numbers and put, and let go of the earlier ones (del), also of"
-                f" those that are no longer used; still held: {held}"
+                f"table {self.name!r}: columns that were taken before the table moved are still held: what is written there"
+                " is lost, and what is read there is old; take them again after numbers and put, and delete every variable,"
+                " attribute and list entry that holds an earlier one"
             )
             raise DataError(msg)
 
@@ -532,21 +528,6 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.due_place(),
     )
     return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
-
-
-def _holders(lent: Set[int], frame: FrameType | None) -> list[str]:
-    """Where views of these are held, as far as the variables of the callers and what is on their `self` tell.
-
-    All frames are asked: one that was asked before, and not again, has kept what its variables were then.
-    """
-    found: list[str] = []
-    while frame is not None:
-        own = getattr(frame.f_locals.get("self"), "__dict__", {})
-        held = {**frame.f_locals, **{f"self.{name}": value for name, value in own.items()}}
-        views = [name for name, value in held.items() if isinstance(value, np.ndarray) and id(value.base) in lent]
-        found += [f"{name} in {frame.f_code.co_name}" for name in views]
-        frame = frame.f_back
-    return found
 
 
 def _no_work() -> tuple[Numbers, Words]:
