@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.engine.figures import EpochRecord, ResultFigures, SourceFigures
 from headrace.errors import HeadraceError, WorkloadError
 from headrace_linearroad import running
 from headrace_linearroad.forms import COMPLETE, FIELDS, HISTORY, INPUT, OUTPUTS
@@ -121,23 +122,13 @@ def test_which_rows_are_of_which_epoch_is_read_off_the_files(tmp_path: Path) -> 
     assert courses["tolls"] == [1.5, 0.5, 31.0]
 
 
-def record(epoch: int, second: int | None, **rows: int) -> Any:
+def record(epoch: int, second: int | None, **rows: int) -> EpochRecord:
     """As a run tells it."""
     names = {name: f"result-{n}" for n, name in enumerate(OUTPUTS)}
-    return SimpleNamespace(
-        epoch=epoch,
-        repeated=False,
-        error=None,
-        seconds=0.1,
-        phases=None,
-        driver=None,
-        slots=(),
-        operators={},
-        tables={},
-        sources={"input": SimpleNamespace(watermark=None if second is None else second * 1_000_000, delivered=10)},
-        results={names[name]: SimpleNamespace(rows=many) for name, many in rows.items()},
-        progress=SimpleNamespace(last=None, state_bytes=0, backlog=0),
-    )
+    watermark = None if second is None else second * 1_000_000
+    source = SourceFigures(delivered=10, accepted=10, late=0, rejected=0, failed=0, watermark=watermark, idle=False)
+    results = {names[name]: ResultFigures(many, None) for name, many in rows.items()}
+    return EpochRecord(epoch, seconds=0.1, sources={"input": source}, results=results)
 
 
 def test_what_is_heard_is_written_down_and_shown(tmp_path: Path) -> None:

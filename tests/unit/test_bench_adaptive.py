@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.control.policy import policy
-from headrace.engine.progress import EpochProgress
+from headrace.engine.progress import EpochSummary
 from headrace.routing import Diagonal, Split
 from headrace.workloads import BModel
 from headrace_bench import adaptive, claims, parts, report
@@ -71,7 +71,7 @@ def test_an_epoch_behind_a_decision_is_compared_with_those_around_it():
 
 def test_a_watched_run_names_the_epochs_in_which_decisions_took_effect():
     seen = [
-        Seen(10 * n, EpochProgress(n, 0.1, 10, 0, 0, 0, {}, {}, 0.05), busy, 1.5)
+        Seen(10 * n, EpochSummary(n, 0.1, 10, 0, 0, 0, {}, {}, 0.05), busy, 1.5)
         for n, busy in ((4, (0.5,)), (5, (0.3, 0.1)), (6, (0.0, 0.0)))
     ]
     found = watched(seen, [{"epoch": 4, "kind": "slots"}, {"epoch": 4, "kind": "move"}])

@@ -24,7 +24,7 @@ import headrace as hr
 from headrace import cli
 from headrace.cli import loading
 from headrace.engine.figures import EpochRecord
-from headrace.engine.progress import EpochProgress, Progress
+from headrace.engine.progress import EpochSummary, Progress
 from headrace.showing import live, stopping
 from headrace.showing.stopping import stoppable, terminable
 
@@ -276,7 +276,7 @@ def at_epoch(number: int) -> Progress:
         state_bytes=3 << 20,
         blocks=7,
         backlog=2,
-        last=EpochProgress(number, 0.25, 1000, 3, 0, 0, {"calls": 1000}, {"result-0": 2, "result-1": 1}, 0.1),
+        last=EpochSummary(number, 0.25, 1000, 3, 0, 0, {"calls": 1000}, {"result-0": 2, "result-1": 1}, 0.1),
         latency={"p50": 0.5, "p99": 1.25},
     )
 

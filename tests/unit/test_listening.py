@@ -84,6 +84,9 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
         for what in ("delivered", "accepted", "late", "rejected", "failed"):
             assert sum(getattr(r.sources[name], what) for r in found) == getattr(source, what)
     assert progress.late > 0
+    for what in ("tuples_in", "late", "rejected", "failed", "results_out"):
+        assert sum(getattr(r.progress.last, what) for r in found) == getattr(progress, what)
+    assert all(r.progress.last.cpu_seconds == r.cpu_seconds > 0 for r in found)
     results = Counter[str]()
     for record in found:
         results.update({name: each.rows for name, each in record.results.items() if not name.startswith("late:")})

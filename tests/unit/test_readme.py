@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.engine import start as starting
-from headrace.engine.progress import EpochProgress, Progress
+from headrace.engine.progress import EpochSummary, Progress
 from headrace.engine.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_the_manual_names_everything_that_can_be_called():
     words = set(hr.__all__) - errors - {"__version__", "Stream"}
     words |= {name for name in inspect.signature(starting.start).parameters if name != "results"}
     words |= {
-        f.name for record in (hr.Policy, Progress, EpochProgress) for f in fields(record) if not f.name.startswith("_")
+        f.name for record in (hr.Policy, Progress, EpochSummary) for f in fields(record) if not f.name.startswith("_")
     }
     words |= {name for kind in (hr.Stream, Run) for name in vars(kind) if not name.startswith("_")}
     words |= {name for name in ("parquet", "memory", "console", "foreach") if hasattr(hr.sinks, name)}

@@ -19,7 +19,7 @@ from headrace.cli import deciding
 from headrace.engine import plan_file
 from headrace.engine.figures import EpochRecord
 from headrace.engine.listening import Listeners
-from headrace.engine.progress import EpochProgress, Progress
+from headrace.engine.progress import EpochSummary, Progress
 from headrace.reference import reference
 from headrace.screen import printable
 from headrace.showing import live
@@ -57,7 +57,7 @@ def test_what_can_be_seen_stays_as_it_is() -> None:
 
 
 def progress() -> Progress:
-    last = EpochProgress(0, 0.1, 2, 2, 0, 0, {HOSTILE: 2}, {"result-0": 2}, 0.1)
+    last = EpochSummary(0, 0.1, 2, 2, 0, 0, {HOSTILE: 2}, {"result-0": 2}, 0.1)
     return Progress(
         0, 2, 2, 0, 0, 2, {HOSTILE: 2}, {"result-0": 2}, {HOSTILE: 1}, last=last, latency={"p50": 0.1, "p99": 0.1}
     )

@@ -42,7 +42,7 @@ from headrace.engine.outcome import outcome
 from headrace.engine.places import put_aside
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
-from headrace.engine.reports import Report
+from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import substreams_of
 from headrace.engine.versions import Versions
 from headrace.engine.work import total
@@ -253,14 +253,14 @@ class Driver:
         took = self._deliverer.deliver(manifest)
         watch.append(_now())
         self.store.clean()
+        record = self._record(last, manifest, epoch, reports, watch, took, used)
         after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
         after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
-        after.update(last, manifest, reports, begun, time.time(), *_block_bytes(self.plan, reports))
-        after.table_use = used
+        after.update(record, last, manifest, reports, begun)
         self.progress = after
-        self.listeners.tell(self._record(last, manifest, epoch, reports, watch, took))
+        self.listeners.tell(replace(record, progress=after))
 
     def _file_bytes(self, source: str, items: Sequence[Item]) -> int:
         return sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
@@ -273,20 +273,23 @@ class Driver:
         reports: Sequence[Report],
         watch: Sequence[tuple[float, float]],
         took: Mapping[str, float],
+        used: Mapping[str, TableUse],
     ) -> EpochRecord:
         clock, processor = zip(*watch, strict=True)
         executed, commit, delivery = (after - before for before, after in pairwise(clock))
         found = figures(last, manifest, total(report.work for report in reports), self._substreams)
-        found["results"] = {n: replace(each, seconds=took.get(n)) for n, each in found["results"].items()}
-        return EpochRecord(
-            epoch.number,
+        sent, kept = _block_bytes(self.plan, reports)
+        return replace(
+            found,
             seconds=clock[-1] - clock[0],
+            cpu_seconds=sum(report.cpu for report in reports),
             phases=phases_of(reports, epoch.slots, executed, commit, delivery),
             driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(processor))),
             slots=slots_of(reports, epoch.slots),
-            table_use=self.progress.table_use,
-            progress=self.progress,
-            **found,
+            sent_bytes=sent,
+            kept_bytes=kept,
+            table_use=used,
+            results={n: replace(each, seconds=took.get(n)) for n, each in found.results.items()},
         )
 
     def tell_again(self) -> None:

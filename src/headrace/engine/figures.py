@@ -7,7 +7,7 @@ this process measured, and are missing in a record that was made from manifests 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from headrace.engine.progress import (
@@ -86,7 +86,8 @@ class ResultFigures:
 @dataclass(frozen=True)
 class EpochRecord:
     epoch: int
-    seconds: float | None = None
+    seconds: float | None = None  # from when it began to when its results were delivered
+    cpu_seconds: float | None = None  # of all its tasks
     phases: Phases | None = None
     driver: DriverFigures | None = None
     sources: Mapping[str, SourceFigures] = field(default_factory=dict)
@@ -102,6 +103,8 @@ class EpochRecord:
         default_factory=dict
     )  # of tables that streams are joined with: what the epoch used
     slots: Sequence[SlotFigures] = ()
+    sent_bytes: int | None = None  # in blocks whose description was sent to a later stage
+    kept_bytes: int | None = None  # in blocks that an operator handed to another of its own slot
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
     )  # late tuples of a source: "late:<source>", failed ones "failed:..."
@@ -119,37 +122,34 @@ class EpochRecord:
 # --- how it is made ------------------------------------------------------------------------------------------------
 
 
-def figures(
-    before: Manifest | None, after: Manifest, work: Work, substreams: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """The fields that follow from two manifests and the work that lies between them; substreams: of operators."""
+def figures(before: Manifest | None, after: Manifest, work: Work, substreams: Mapping[str, int]) -> EpochRecord:
+    """Return what follows from two manifests and the work that lies between them; substreams: of operators."""
     nothing = SourceState()
     known = before.sources if before else {}
     rows: dict[str, int] = {}
     for output in after.outbox:
         rows[output.result] = rows.get(output.result, 0) + output.held.rows
-    return {
-        "sources": {name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
-        "operators": _operators(after.operators, WorkSoFar.edges_of(after), work),
-        "splits": split_figures(work.split),
-        "tables": sizes(after, before, substreams),
-        "versions": versions_of(after),
-        "results": {name: ResultFigures(count, None) for name, count in rows.items()},
-        "decisions": tuple(after.decisions),
-    }
+    return EpochRecord(
+        after.number,
+        sources={name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
+        operators=_operators(after.operators, WorkSoFar.edges_of(after), work),
+        splits=split_figures(work.split),
+        tables=sizes(after, before, substreams),
+        table_use={name: TableUse.of(counts) for name, counts in work.tables.items() if any(counts)},
+        versions=versions_of(after),
+        results={name: ResultFigures(count, None) for name, count in rows.items()},
+        decisions=tuple(after.decisions),
+    )
 
 
 def from_manifests(
     before: Manifest | None, after: Manifest, substreams: Mapping[str, int] | None = None
 ) -> EpochRecord:
     """The epoch of a manifest, without its times."""
-    progress = Progress(_substreams=substreams or {})
+    record = figures(before, after, between(before, after), substreams or {})
+    progress = Progress(table_use=dict(record.table_use), _substreams=substreams or {})
     progress.restore(after, before)
-    work = between(before, after)
-    found = figures(before, after, work, substreams)
-    progress.table_use = {name: TableUse.of(counts) for name, counts in work.tables.items() if any(counts)}
-    found["table_use"] = progress.table_use
-    return EpochRecord(after.number, **found, progress=progress)
+    return replace(record, progress=progress)
 
 
 def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:

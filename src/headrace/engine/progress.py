@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.engine.incomplete import results_in, shown
 from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
-from headrace.engine.work import split_counts, total
+from headrace.engine.work import split_counts
 from headrace.kernels.lookup import way
 from headrace.moments import NEVER
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from headrace.engine.figures import EpochRecord
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
 IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
@@ -55,22 +58,43 @@ def versions_of(manifest: Manifest) -> dict[str, VersionFigures]:
 
 
 @dataclass(frozen=True)
-class EpochProgress:
-    """What one epoch did."""
+class EpochSummary:
+    """The record of one epoch, added up."""
 
     epoch: int
-    seconds: float  # from when it began to when its results were delivered
+    seconds: float
     tuples_in: int
     results_out: int
     late: int
     rejected: int
     sources: Mapping[str, int]  # tuples in, by source
-    results: Mapping[str, int]  # results out, by result
+    results: Mapping[str, int]  # results out, by result, zeros included
     cpu_seconds: float
-    sent_bytes: int = 0  # in blocks whose description was sent to a later stage
-    kept_bytes: int = 0  # in blocks that an operator handed to another of its own slot
+    sent_bytes: int = 0
+    kept_bytes: int = 0
     failed: int = 0
     splits: Mapping[str, SplitFigures] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: EpochRecord, results: Iterable[str]) -> EpochSummary:
+        """Return the summary of a record with the times of its epoch; results: all that the query has."""
+        sources = record.sources.values()
+        rows = {name: record.results[name].rows if name in record.results else 0 for name in results}
+        return cls(
+            epoch=record.epoch,
+            seconds=record.seconds or 0.0,
+            tuples_in=sum(source.delivered for source in sources),
+            results_out=sum(rows.values()),
+            late=sum(source.late for source in sources),
+            rejected=sum(source.rejected for source in sources),
+            sources={name: source.delivered for name, source in record.sources.items()},
+            results=rows,
+            cpu_seconds=record.cpu_seconds or 0.0,
+            sent_bytes=record.sent_bytes or 0,
+            kept_bytes=record.kept_bytes or 0,
+            failed=sum(source.failed for source in sources),
+            splits=record.splits,
+        )
 
 
 @dataclass
@@ -97,7 +121,7 @@ class Progress:
     joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
     backlog: int | None = None
     backlog_of: str = "files"  # or messages, or both
-    last: EpochProgress | None = None
+    last: EpochSummary | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
     latency: dict[str, float] = field(default_factory=dict)
@@ -152,39 +176,15 @@ class Progress:
         self.tables = sizes(manifest, before, self._substreams)
 
     def update(
-        self,
-        last: Manifest | None,
-        manifest: Manifest,
-        reports: Sequence[Report],
-        begun: float,
-        ended: float,
-        sent: int = 0,
-        kept: int = 0,
+        self, record: EpochRecord, last: Manifest | None, manifest: Manifest, reports: Sequence[Report], begun: float
     ) -> None:
-        before = (self.tuples_in, self.results_out, self.late, self.rejected, self.failed)
+        """Add an epoch whose results were delivered just now; last: the manifest before it."""
         self.restore(manifest, last)
-        sources = {n: sum(r.sources[n].delivered for r in reports if n in r.sources) for n in manifest.sources}
-        results: dict[str, int] = {}
-        for output in manifest.outbox:
-            results[output.result] = results.get(output.result, 0) + output.held.rows
         doubted = {predicate for report in reports for predicate in report.doubted}
         self.joins = {n: _in_doubt(how, self._predicates.get(n) in doubted) for n, how in self.joins.items()}
-        self._sample([counts for r in reports for counts in r.sources.values()], begun, ended)
-        self.last = EpochProgress(  # set last: who sees it sees all of its epoch
-            manifest.number,
-            ended - begun,
-            self.tuples_in - before[0],
-            self.results_out - before[1],
-            self.late - before[2],
-            self.rejected - before[3],
-            sources,
-            {name: results.get(name, 0) for name in self.results},
-            sum(report.cpu for report in reports),
-            sent,
-            kept,
-            self.failed - before[4],
-            split_figures(total(report.work for report in reports).split),
-        )
+        self._sample([counts for r in reports for counts in r.sources.values()], begun, time.time())
+        self.table_use = dict(record.table_use)
+        self.last = EpochSummary.of(record, self.results)
 
     def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
         for counts in counted:

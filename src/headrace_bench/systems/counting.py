@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.engine.progress import EpochProgress
+from headrace.engine.progress import EpochSummary
 from headrace.errors import HeadraceError
 
 REMEMBER = {"spark__ui__retainedJobs": "100000", "spark__ui__retainedStages": "1000000"}
 
 
-def epochs(context: Any, seen: Sequence[tuple[int, EpochProgress]]) -> list[dict[str, float]]:
+def epochs(context: Any, seen: Sequence[tuple[int, EpochSummary]]) -> list[dict[str, float]]:
     """For every epoch, in order: the tuples that were in after it, its own figures and Spark's."""
     jobs = [job for job in _jobs(context) if job["shuffles"]]
     if len(jobs) != len(seen):
@@ -23,7 +23,7 @@ def epochs(context: Any, seen: Sequence[tuple[int, EpochProgress]]) -> list[dict
     return [{"tuples": tuples, **_own(last), **job} for (tuples, last), job in zip(seen, jobs, strict=True)]
 
 
-def _own(last: EpochProgress) -> dict[str, float]:
+def _own(last: EpochSummary) -> dict[str, float]:
     return {
         "milliseconds": 1000 * last.seconds,
         "task_milliseconds": 1000 * last.cpu_seconds,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.engine.progress import EpochProgress
+from headrace.engine.progress import EpochSummary
 from headrace.engine.run import Run
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
@@ -80,7 +80,7 @@ class Seen:
     """A run after one of its epochs."""
 
     tuples: int  # in so far
-    last: EpochProgress
+    last: EpochSummary
     busy: tuple[float, ...]  # by slot: share of its time, lately
     at: float  # wall clock, when it was first seen
 

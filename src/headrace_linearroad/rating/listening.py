@@ -89,9 +89,8 @@ class Listening:
 
 
 def _epoch(record: EpochRecord, at: float) -> dict[str, Any]:
-    progress, last, phases = record.progress, record.progress.last, record.phases
+    progress, phases = record.progress, record.phases
     known = [source.watermark for source in record.sources.values() if source.watermark is not None]
-    cpu = 0.0 if last is None else last.cpu_seconds
     slots = sum(slot.cpu for slot in record.slots)
     return {
         "epoch": record.epoch,
@@ -101,7 +100,7 @@ def _epoch(record: EpochRecord, at: float) -> dict[str, Any]:
         "tuples": sum(source.delivered for source in record.sources.values()),
         "rows": {RESULTS[name]: result.rows for name, result in record.results.items() if name in RESULTS},
         "phases": {} if phases is None else {name: getattr(phases, name) for name in PHASES},
-        "cpu": {"reading": cpu - slots, "slots": slots}
+        "cpu": {"reading": (record.cpu_seconds or 0.0) - slots, "slots": slots}
         | ({} if record.driver is None else asdict(record.driver))
         | {name: operator.cpu for name, operator in record.operators.items()},
         "state_bytes": progress.state_bytes,
