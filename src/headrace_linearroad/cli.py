@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Slots, Traceback, a_path, reporting
-from headrace.limits import MOST_SLOTS
+from headrace.cli.common import Json, SlotCount, Slots, Traceback, a_path, flag, path_option, reporting
 from headrace.showing import streams
 from headrace.showing.stopping import STOPPED
 from headrace_linearroad.profiles import Profile
@@ -27,6 +26,20 @@ def _paths(paths: list[Path] | None) -> list[Path]:
     return [path for path in map(a_path, paths or []) if path is not None]
 
 
+Input = Annotated[Path, path_option("PATH", "Text, plain or gzip, or a folder of files of one second.", "--input")]
+Histories = Annotated[
+    list[Path] | None,
+    typer.Option(
+        callback=_paths,
+        metavar="PATH",
+        help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+        show_default="history/ in the input",
+    ),
+]
+Reading = Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")]
+
+
 @app.callback()
 def linearroad() -> None:
     """Commands come below, one by one."""
@@ -34,12 +47,7 @@ def linearroad() -> None:
 
 @app.command()
 def generate(
-    out: Annotated[
-        Path,
-        typer.Option(
-            callback=a_path, metavar="DIR", help="Folder for the files: a new or an empty one.", show_default=False
-        ),
-    ],
+    out: Annotated[Path, path_option("DIR", "Folder for the files: a new or an empty one.", show_default=False)],
     expressways: Annotated[
         float, typer.Option(metavar="L", help="How many; with a half, the last one has eastbound lanes only.")
     ] = 1,
@@ -54,10 +62,9 @@ def generate(
     ] = None,
     full_density: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--full-density",
-            metavar="",
-            help="1,700 tuples per second and expressway from the beginning on, as at the end of the three hours.",
+            "1,700 tuples per second and expressway from the beginning on, as at the end of the three hours.",
         ),
     ] = False,
     density: Annotated[
@@ -77,9 +84,7 @@ def generate(
             show_default="a file of columns for every second",
         ),
     ] = None,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle", metavar="", help="The tuples of a second in random order.")
-    ] = False,
+    shuffle: Annotated[bool, flag("--shuffle", "The tuples of a second in random order.")] = False,
     history: Annotated[
         History,
         typer.Option(
@@ -93,10 +98,7 @@ def generate(
         Style,
         typer.Option(help="walmart: an exit may be a car's first report from a segment; questions repeat its report."),
     ] = Style.official,
-    plain: Annotated[
-        bool,
-        typer.Option("--plain", metavar="", help="Without the rare cases that are planted on expressways 0 and 1."),
-    ] = False,
+    plain: Annotated[bool, flag("--plain", "Without the rare cases that are planted on expressways 0 and 1.")] = False,
     traceback: Traceback = False,
 ) -> None:
     """Make up the traffic of expressways: cars, jams, accidents, questions, and the histories that answer them.
@@ -121,25 +123,10 @@ def generate(
 
 @app.command()
 def run(
-    path: Annotated[
-        Path,
-        typer.Option(
-            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option(callback=a_path, metavar="DIR", help="Folder for five folders of answers, as Parquet.")
-    ],
-    history: Annotated[
-        list[Path] | None,
-        typer.Option(
-            callback=_paths,
-            metavar="PATH",
-            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
-            show_default="history/ in the input",
-        ),
-    ] = None,
-    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    path: Input,
+    out: Annotated[Path, path_option("DIR", "Folder for five folders of answers, as Parquet.")],
+    history: Histories = None,
+    profile: Reading = Profile.official,
     slots: Slots = None,
     epoch: Annotated[
         int | None,
@@ -147,18 +134,14 @@ def run(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="DIR",
-            help="Folder that belongs to this run; start again with the same one to continue.",
+        path_option(
+            "DIR",
+            "Folder that belongs to this run; start again with the same one to continue.",
             show_default="<out>.checkpoint",
         ),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show the plan; run nothing.")] = False,
-    json: Annotated[
-        bool,
-        typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
-    ] = False,
+    explain: Annotated[bool, flag("--explain", "Show the plan; run nothing.")] = False,
+    json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
@@ -181,26 +164,11 @@ def run(
 
 @app.command()
 def validate(
-    path: Annotated[
-        Path,
-        typer.Option(
-            "--input", callback=a_path, metavar="PATH", help="Text, plain or gzip, or a folder of files of one second."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", callback=a_path, metavar="DIR", help="What headrace linearroad run wrote.")
-    ],
-    history: Annotated[
-        list[Path] | None,
-        typer.Option(
-            callback=_paths,
-            metavar="PATH",
-            help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
-            show_default="history/ in the input",
-        ),
-    ] = None,
-    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    path: Input,
+    out: Annotated[Path, path_option("DIR", "What headrace linearroad run wrote.")],
+    history: Histories = None,
+    profile: Reading = Profile.official,
+    json: Annotated[bool, flag("--json", "As JSON.")] = False,
     traceback: Traceback = False,
 ) -> None:
     """Judge every row of a run: computed anew from the input, in another way, and compared in both directions.
@@ -232,27 +200,17 @@ def validate(
 @app.command()
 def rate(
     out: Annotated[
-        Path,
-        typer.Option(
-            callback=a_path,
-            metavar="DIR",
-            help="Folder for result.json and published: a new or an empty one.",
-            show_default=False,
-        ),
+        Path, path_option("DIR", "Folder for result.json and published: a new or an empty one.", show_default=False)
     ],
     expressways: Annotated[
         float | None,
         typer.Option(metavar="L", help="How many are tried.", show_default="the largest number that holds is searched"),
     ] = None,
     whole: Annotated[
-        bool,
-        typer.Option(
-            "--whole", metavar="", help="The three hours from empty roads on, instead of their end at full density."
-        ),
+        bool, flag("--whole", "The three hours from empty roads on, instead of their end at full density.")
     ] = False,
     seconds: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="How many are rated.", show_default="600; with --whole, all"),
+        int | None, typer.Option(min=1, metavar="N", help="How many are rated.", show_default="600; with --whole, all")
     ] = None,
     warm_up: Annotated[
         int | None,
@@ -277,10 +235,10 @@ def rate(
             min=1, metavar="SECONDS", help="Seconds of input per epoch, at most.", show_default="as many as fit"
         ),
     ] = None,
-    profile: Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")] = Profile.official,
+    profile: Reading = Profile.official,
     slots: Slots = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", metavar="", help="Keep the answers in DIR/answers.")] = False,
+    seed: Seed = 1,
+    keep: Annotated[bool, flag("--keep", "Keep the answers in DIR/answers.")] = False,
     system: Annotated[
         System,
         typer.Option(
@@ -348,7 +306,7 @@ def judge(
 @app.command()
 def report(
     results: Annotated[list[Path], typer.Argument(callback=_paths, metavar="RESULT...", help="What rate wrote.")],
-    out: Annotated[Path, typer.Option(callback=a_path, metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, path_option("FILE", "The page.")] = Path("report.html"),
     traceback: Traceback = False,
 ) -> None:
     """Ratings as one page: response times against L, where processor and memory go, published figures beside them."""
@@ -375,15 +333,12 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
     speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
     density: Annotated[float, typer.Option(metavar="N", help="Tuples per second of traffic and expressway.")] = 800,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")] = 3,
-    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
+    seed: Seed = 3,
+    slots: SlotCount = 2,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="DIR",
-            help="Keep traffic, answers and state in this folder: a new or an empty one.",
-            show_default=False,
+        path_option(
+            "DIR", "Keep traffic, answers and state in this folder: a new or an empty one.", show_default=False
         ),
     ] = None,
     traceback: Traceback = False,

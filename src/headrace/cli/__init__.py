@@ -17,12 +17,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
-from headrace.cli.common import Slots, Traceback, a_path, a_size, refuse_together, refuse_without, reporting
+from headrace.cli.common import (
+    Json,
+    SlotCount,
+    Slots,
+    Traceback,
+    a_path,
+    a_size,
+    flag,
+    path_option,
+    refuse_together,
+    refuse_without,
+    reporting,
+)
 from headrace.cli.following import follow as _follow
 from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
-from headrace.limits import MOST_SLOTS, MOST_SPLITTERS
+from headrace.limits import MOST_SPLITTERS
 from headrace.screen import printable
 from headrace.showing import streams
 from headrace.version import __version__
@@ -113,12 +125,7 @@ PhysicalWindow = Annotated[
         show_default="16MiB, then as the load needs",
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        callback=a_path, metavar="DIR", help="Folder for the results, as Parquet.", show_default="the terminal"
-    ),
-]
+Out = Annotated[Path | None, path_option("DIR", "Folder for the results, as Parquet.", show_default="the terminal")]
 Ordering = Annotated[
     Order,
     typer.Option(
@@ -127,11 +134,8 @@ Ordering = Annotated[
 ]
 Late = Annotated[
     Path | None,
-    typer.Option(
-        callback=a_path,
-        metavar="DIR",
-        help="Folder for late, rejected and failed tuples, as Parquet.",
-        show_default="they are only counted",
+    path_option(
+        "DIR", "Folder for late, rejected and failed tuples, as Parquet.", show_default="they are only counted"
     ),
 ]
 Failing = Annotated[
@@ -143,18 +147,8 @@ Failing = Annotated[
 Seconds = Annotated[
     float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
 ]
-UntilIdle = Annotated[
-    bool,
-    typer.Option("--until-idle", metavar="", help="Stop when nothing waits and nothing has come for 2 seconds."),
-]
-Once = Annotated[
-    bool,
-    typer.Option("--once", metavar="", help="Take what is there now, close all windows and the checkpoint, and end."),
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", metavar="", help="Progress as one JSON object per epoch instead of the live table."),
-]
+UntilIdle = Annotated[bool, flag("--until-idle", "Stop when nothing waits and nothing has come for 2 seconds.")]
+Once = Annotated[bool, flag("--once", "Take what is there now, close all windows and the checkpoint, and end.")]
 
 
 ENDS_BY_ITSELF = "--once ends when everything that is there now is processed, and --until-idle waits for more"
@@ -182,10 +176,9 @@ def run(
     file: QueryFile,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="DIR",
-            help="Folder that belongs to this run; start again with the same one to continue.",
+        path_option(
+            "DIR",
+            "Folder that belongs to this run; start again with the same one to continue.",
             show_default="<FILE without .py>.checkpoint",
         ),
     ] = None,
@@ -203,26 +196,13 @@ def run(
     seconds: Seconds = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="FILE",
-            help="A plan, as headrace explain --format json prints it, perhaps edited.",
-            show_default=False,
-        ),
+        path_option("FILE", "A plan, as headrace explain --format json prints it, perhaps edited.", show_default=False),
     ] = None,
     policy: Annotated[
-        Path | None,
-        typer.Option(
-            callback=a_path, metavar="FILE", help="How the run adapts, as TOML.", show_default="as it sees fit"
-        ),
+        Path | None, path_option("FILE", "How the run adapts, as TOML.", show_default="as it sees fit")
     ] = None,
     auto_slots: Annotated[
-        bool,
-        typer.Option(
-            "--auto-slots",
-            metavar="",
-            help="As many slots as the load needs, at most --slots; without it four per core.",
-        ),
+        bool, flag("--auto-slots", "As many slots as the load needs, at most --slots; without it four per core.")
     ] = False,
     until_idle: UntilIdle = False,
     once: Once = False,
@@ -262,12 +242,7 @@ def run(
 def deploy(
     context: typer.Context,
     file: QueryFile,
-    to: Annotated[
-        Path,
-        typer.Option(
-            callback=a_path, metavar="FILE", help="Deployment descriptor, such as cluster.toml.", show_default=False
-        ),
-    ],
+    to: Annotated[Path, path_option("FILE", "Deployment descriptor, such as cluster.toml.", show_default=False)],
     out: Out = None,
     order: Ordering = Order.transparent,
     late: Late = None,
@@ -346,26 +321,14 @@ def explain(
         Strategy, typer.Option(help="subquery: what headrace runs. operator, query: the papers' alternatives.")
     ] = Strategy.subquery,
     figures: Annotated[
-        Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="FILE",
-            help="What headrace calibrate measured.",
-            show_default="rates are assumed",
-        ),
+        Path | None, path_option("FILE", "What headrace calibrate measured.", show_default="rates are assumed")
     ] = None,
     cost: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=N", help="Microseconds per tuple of a subquery, instead of the measured cost."),
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            callback=a_path,
-            metavar="DIR",
-            help="A run, live or ended: its plan, with measured figures.",
-            show_default=False,
-        ),
+        Path | None, path_option("DIR", "A run, live or ended: its plan, with measured figures.", show_default=False)
     ] = None,
     format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
     traceback: Traceback = False,
@@ -394,10 +357,8 @@ def explain(
 
 @app.command()
 def decisions(
-    checkpoint: Annotated[
-        Path, typer.Option(callback=a_path, metavar="DIR", help="A run, live or ended.", show_default=False)
-    ],
-    json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one decision a line.")] = False,
+    checkpoint: Annotated[Path, path_option("DIR", "A run, live or ended.", show_default=False)],
+    json: Annotated[bool, flag("--json", "As JSON, one decision a line.")] = False,
     traceback: Traceback = False,
 ) -> None:
     """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
@@ -416,12 +377,7 @@ def migrate(
         ),
     ],
     file: QueryFile,
-    to: Annotated[
-        Path,
-        typer.Option(
-            callback=a_path, metavar="NEW", help="Checkpoint folder to make; not there yet.", show_default=False
-        ),
-    ],
+    to: Annotated[Path, path_option("NEW", "Checkpoint folder to make; not there yet.", show_default=False)],
     order: Ordering = Order.transparent,
     traceback: Traceback = False,
 ) -> None:
@@ -441,14 +397,9 @@ def migrate(
 
 @app.command()
 def calibrate(
-    file: Annotated[
-        Path, typer.Argument(callback=a_path, help="Python file that defines query(spark).", metavar="FILE")
-    ],
+    file: QueryFile,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            callback=a_path, metavar="FILE", help="Save the figures, for explain --figures.", show_default=False
-        ),
+        Path | None, path_option("FILE", "Save the figures, for explain --figures.", show_default=False)
     ] = None,
     tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
     slots: Slots = None,
@@ -513,19 +464,14 @@ def profile(
 def demo(
     rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 300,
     seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long calls are made.")] = 30,
-    slots: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")] = 2,
-    keep: Annotated[
-        bool, typer.Option("--keep", metavar="", help="Keep the folder with calls, results and state.")
-    ] = False,
+    slots: SlotCount = 2,
+    keep: Annotated[bool, flag("--keep", "Keep the folder with calls, results and state.")] = False,
     verify: Annotated[
         bool, typer.Option(metavar="", help="Compare with the sequential reference, which takes a while at high rates.")
     ] = True,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other calls.")] = 7,
     kafka: Annotated[
-        bool,
-        typer.Option(
-            "--kafka", metavar="", help="Calls from a topic, results into topics, of a broker that it starts."
-        ),
+        bool, flag("--kafka", "Calls from a topic, results into topics, of a broker that it starts.")
     ] = False,
     traceback: Traceback = False,
 ) -> None:
@@ -594,15 +540,12 @@ def generate(
         typer.Option(metavar="N", help="Share of the tuples that are on one hot key.", show_default="no hot key"),
     ] = None,
     hot_every: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="When the hot key moves to another key.", show_default="it stays"),
+        str | None, typer.Option(metavar="TIME", help="When the hot key moves to another key.", show_default="it stays")
     ] = None,
     files_per_second: Annotated[
         float, typer.Option(metavar="N", help="How the stream is cut into files; the tuples are the same. May be 0.1.")
     ] = 1,
-    live: Annotated[
-        bool, typer.Option("--live", metavar="", help="Write each file when its time has come, in real time.")
-    ] = False,
+    live: Annotated[bool, flag("--live", "Write each file when its time has come, in real time.")] = False,
     kafka: Annotated[
         str | None,
         typer.Option(
@@ -681,19 +624,10 @@ def bench(
     context: typer.Context,
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
-    json: Annotated[
-        Path | None, typer.Option(callback=a_path, metavar="FILE", help="Save all figures as JSON.")
-    ] = None,
-    charts: Annotated[
-        Path | None,
-        typer.Option(callback=a_path, metavar="DIR", help="Draw charts, as PNG, with the tables as Markdown."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", metavar="", help="Small sizes: shows that it works, the figures mean nothing.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", metavar="", help="The largest windows too, which takes hours.")
-    ] = False,
+    json: Annotated[Path | None, path_option("FILE", "Save all figures as JSON.")] = None,
+    charts: Annotated[Path | None, path_option("DIR", "Draw charts, as PNG, with the tables as Markdown.")] = None,
+    quick: Annotated[bool, flag("--quick", "Small sizes: shows that it works, the figures mean nothing.")] = False,
+    full: Annotated[bool, flag("--full", "The largest windows too, which takes hours.")] = False,
     flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only the cases with this in their name.")] = "",
     size: Annotated[

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import format_exc
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from headrace.errors import HeadraceError, QueryError
 from headrace.limits import MOST_SLOTS, check_physical_window
@@ -35,9 +36,21 @@ def a_size(text: str | None) -> str | None:
     return text
 
 
-Traceback = Annotated[
-    bool, typer.Option("--traceback", metavar="", help="Show where in the program an error came from.")
-]
+def path_option(metavar: str, help: str, *names: str, **more: Any) -> OptionInfo:
+    """Return an option that takes a path of a file system that is mounted here."""
+    option: OptionInfo = typer.Option(*names, callback=a_path, metavar=metavar, help=help, **more)
+    return option
+
+
+def flag(name: str, help: str) -> OptionInfo:
+    """Return an option without a value."""
+    option: OptionInfo = typer.Option(name, metavar="", help=help)
+    return option
+
+
+Json = Annotated[bool, flag("--json", "Progress as one JSON object per epoch instead of the live table.")]
+SlotCount = Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")]
+Traceback = Annotated[bool, flag("--traceback", "Show where in the program an error came from.")]
 Slots = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.", show_default="one per core"),
