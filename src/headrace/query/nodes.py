@@ -45,6 +45,26 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
+class Unary(Node):
+    """An operator with one input."""
+
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(Unary):
+    """Some of the tuples of its input, as they are."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, eq=False)
 class Source(Node):
     """Where tuples come from. `origin` is the engine's own handle (a DataFrame, a folder of files)."""
 
@@ -78,20 +98,15 @@ class Source(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Map(Node):
+class Map(Unary):
     """New columns from expressions; `ts` is kept and stands first."""
 
-    input: Node
     columns: tuple[tuple[str, expressions.Expression], ...]
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.columns]
         refuse_added(names, EVENT_TIME, "map")
         _check_names([TS, *names], self.input)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,20 +121,11 @@ class Map(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(Node):
+class Filter(Selection):
     """Keeps the tuples for which the predicate is true; null is not true."""
 
-    input: Node
     predicate: expressions.Expression
     pushed: bool = False  # put here by the compiler
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
 
     @property
     def words(self) -> str:
@@ -130,20 +136,11 @@ class Filter(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Case(Node):
+class Case(Selection):
     """Output number `branch` of a case: the tuples whose first true predicate is that one (or none, the last)."""
 
-    input: Node
     predicates: tuple[expressions.Expression, ...]
     branch: int
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
 
     @property
     def words(self) -> str:
@@ -336,13 +333,12 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class TableJoin(Node):
+class TableJoin(Unary):
     """Each tuple with all rows of the table for which `on` is true; `ts` is the tuple's.
 
     keep: tuples without such a row come too, once, with nulls.
     """
 
-    input: Node
     table: Table
     on: expressions.Predicate
     keep: bool
@@ -350,10 +346,6 @@ class TableJoin(Node):
     def __post_init__(self) -> None:
         named_tables(self)
         _check_names(self.schema.names, self.input)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
@@ -406,10 +398,9 @@ def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregation(Node):
+class Aggregation(Unary):
     """What all kinds of aggregate share: an input, the grouping columns and the functions."""
 
-    input: Node
     by: tuple[str, ...]
     functions: tuple[tuple[str, expressions.Aggregate], ...]
 
@@ -418,10 +409,6 @@ class Aggregation(Node):
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
         refuse_added([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
         _check_names(self.schema.names, self.input)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     @property
     def added(self) -> Mapping[str, str]:
@@ -510,20 +497,11 @@ class CountAggregate(Aggregation):
 
 
 @dataclass(frozen=True, eq=False)
-class Distinct(Node):
+class Distinct(Selection):
     """In sequence, a tuple is kept unless one with the same key was kept at most `within` before it; null is a value."""
 
-    input: Node
     by: tuple[str, ...]
     within: int
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
 
     @property
     def words(self) -> str:
@@ -574,20 +552,15 @@ class Rule:
 
 
 @dataclass(frozen=True, eq=False)
-class Split(Node):
+class Split(Unary):
     """Tuples with the substream that each goes to; one that goes nowhere is dropped. Only the compiler makes it.
 
     A tuple for every substream is marked so (EVERYWHERE), or with `replicate` made one tuple for each.
     """
 
-    input: Node
     rule: Rule
     replicate: bool
     name: str  # to count by
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     @property
     def schema(self) -> pa.Schema:
@@ -635,16 +608,11 @@ class Body:
 
 
 @dataclass(frozen=True, eq=False)
-class Splitting(Node):
+class Splitting(Unary):
     """What both uses of a split share: the stream, the rule, and the operators that every substream goes through."""
 
-    input: Node
     rule: Rule
     body: Body
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     def _described(self) -> dict[str, Any]:
         return {**self.rule.describe(), "body": self.body.describe()}
@@ -699,15 +667,11 @@ class Apply(Splitting):
 
 
 @dataclass(frozen=True, eq=False)
-class Output(Node):
+class Output(Unary):
     """What a processor puts out under one name."""
 
     input: Apply
     number: int
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
     @property
     def schema(self) -> pa.Schema:
