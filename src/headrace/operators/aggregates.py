@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pyarrow as pa
 
 from headrace.durations import format_duration
+from headrace.expressions import Partial
 from headrace.moments import FOREVER, NEVER, minus
 from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.keyed import Keyed
+from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan import Named
+from headrace.plan.columns import Names, names_of, read_by
 from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.query import nodes
+from headrace.routing import HashGrouping
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 
@@ -26,6 +31,44 @@ class GroupedOperator(Keyed):
 
     def _words(self, window: str) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {', '.join(self.texts)}"
+
+
+@dataclass(frozen=True)
+class OverPartials(GroupedOperator):
+    """Its state is partials, and its functions are over the merged ones."""
+
+    partials: tuple[Partial, ...]
+
+    @property
+    def holds_tuples(self) -> bool:
+        return False
+
+    @property
+    def made(self) -> list[str]:
+        """The columns of its partials."""
+        return [name for partial in self.partials for name, _, _ in partial.columns]
+
+    def needs(self, side: int, live: Names) -> Names:
+        return names_of(self.by) | read_by(sql for part in self.partials for _, sql, _ in part.columns)
+
+
+@dataclass(frozen=True)
+class OverTuples(GroupedOperator):
+    """Its state is tuples; where one of its functions depends on order, it sees them in sequence."""
+
+    ordered: bool
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def needs(self, side: int, live: Names) -> Names:
+        if self.ordered:  # the sequence is that of whole tuples
+            return names_of(self.schemas[side].names)
+        return names_of(self.by) | read_by(sql for _, sql in self.functions)
+
+    def stored(self, side: int) -> set[str]:
+        return set(self.schemas[side].names)
 
 
 @dataclass(frozen=True)
@@ -106,6 +149,34 @@ class WindowAggregate(WithholdingOperator, Appended):
     @property
     def words(self) -> str:
         return self._words(f"window {format_duration(self.window)} every {format_duration(self.every)}")
+
+
+def plan_over_time(
+    node: nodes.BoundedAggregation,
+    sofar: PlanSoFar,
+    over_partials: Callable[..., OverPartials],
+    over_tuples: Callable[..., OverTuples],
+    **window: int,
+) -> Flow:
+    """Plan an aggregate over partials where its functions allow it, else over tuples; window: fields of both operators."""
+    flows = sofar.flows(node.input)
+    functions = [function for _, function in node.functions]
+    common: dict[str, Any] = {
+        "name": sofar.name("aggregate"),
+        "stage": stage_after(flows),
+        "schemas": (node.input.schema,),
+        "schema": node.schema,
+        "groupings": (HashGrouping(node.by),),
+        "by": node.by,
+        "texts": tuple(f.text for f in functions),
+        **window,
+    }
+    if all(f.partials is not None for f in functions):
+        partials = tuple(partial for f in functions for partial in f.partials or ())
+        merged = tuple((name, str(f.merged_sql)) for name, f in node.functions)
+        return sofar.add(over_partials(**common, partials=partials, functions=merged), flows)
+    named = tuple((name, f.sql) for name, f in node.functions)
+    return sofar.add(over_tuples(**common, functions=named, ordered=node.ordered), flows)
 
 
 def open_windows(slot: Slot) -> pa.Table | None:

@@ -8,22 +8,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.durations import format_duration
-from headrace.expressions import Partial
 from headrace.kernels import sessions
 from headrace.moments import FOREVER, minus
-from headrace.operators.aggregates import WITHHELD, WithholdingOperator
+from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
 from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan.columns import Names, names_of, read_by
+from headrace.operators.planning import Flow, PlanSoFar
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
-from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
@@ -87,25 +83,13 @@ class SessionOperator(Replaced, WithholdingOperator):
 
 
 @dataclass(frozen=True)
-class StretchSessionsOperator(SessionOperator):
-    """Its functions are over the merged partials."""
-
-    partials: tuple[Partial, ...]
-
-    @property
-    def holds_tuples(self) -> bool:
-        return False
-
+class StretchSessionsOperator(OverPartials, SessionOperator):
     @property
     def held_schema(self) -> pa.Schema:
         return pa.schema([])
 
-    def needs(self, side: int, live: Names) -> Names:
-        return names_of(self.by) | read_by(sql for part in self.partials for _, sql, _ in part.columns)
-
     def stored(self, side: int) -> set[str]:
-        made = (name for partial in self.partials for name, _, _ in partial.columns)
-        return {sessions.FIRST, "ts", *self.by, *made}
+        return {sessions.FIRST, "ts", *self.by, *self.made}
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
         return sessions.stretches_of(self, tuples)
@@ -115,43 +99,14 @@ class StretchSessionsOperator(SessionOperator):
 
 
 @dataclass(frozen=True)
-class TupleSessionsOperator(SessionOperator):
-    """Its functions are over the tuples; where one depends on order, they see them in sequence."""
-
-    ordered: bool
-
+class TupleSessionsOperator(OverTuples, SessionOperator):
     @property
     def held_schema(self) -> pa.Schema:
         return self.schemas[0]
-
-    def needs(self, side: int, live: Names) -> Names:
-        if self.ordered:  # the sequence is that of whole tuples
-            return names_of(self.schemas[side].names)
-        return names_of(self.by) | read_by(sql for _, sql in self.functions)
-
-    def stored(self, side: int) -> set[str]:
-        return set(self.schemas[side].names)
 
     def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
         return sessions.close_tuples(self, held, bound)
 
 
 def plan(node: nodes.SessionAggregate, sofar: PlanSoFar) -> Flow:
-    flows = sofar.flows(node.input)
-    functions = [function for _, function in node.functions]
-    common: dict[str, Any] = {
-        "name": sofar.name("aggregate"),
-        "stage": stage_after(flows),
-        "schemas": (node.input.schema,),
-        "schema": node.schema,
-        "groupings": (HashGrouping(node.by),),
-        "by": node.by,
-        "gap": node.gap,
-        "texts": tuple(f.text for f in functions),
-    }
-    if all(f.partials is not None for f in functions):
-        partials = tuple(partial for f in functions for partial in f.partials or ())
-        merged = tuple((name, str(f.merged_sql)) for name, f in node.functions)
-        return sofar.add(StretchSessionsOperator(**common, partials=partials, functions=merged), flows)
-    named = tuple((name, f.sql) for name, f in node.functions)
-    return sofar.add(TupleSessionsOperator(**common, functions=named, ordered=node.ordered), flows)
+    return plan_over_time(node, sofar, StretchSessionsOperator, TupleSessionsOperator, gap=node.gap)
