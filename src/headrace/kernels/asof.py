@@ -19,6 +19,7 @@ from headrace import arrow, loops
 from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.keys import key_numbers
+from headrace.kernels.pairs import side_by_side
 from headrace.kernels.stateless import ordered
 from headrace.moments import FOREVER
 from headrace.sorting import order
@@ -78,20 +79,10 @@ def _results(operator: AsOfOperator, asking: pa.Table, asked: Numbers, changes: 
     met = found >= 0
     if operator.within is not None:
         met[met] = at[by][met] - of[found[met]] <= operator.within
-    parts = [_pairs(operator, arrow.take(asking, by[met]), arrow.take(changes, found[met]))]
+    parts = [side_by_side(operator, arrow.take(asking, by[met]), arrow.take(changes, found[met]))]
     if operator.keep and not met.all():
-        parts.append(_pairs(operator, arrow.take(asking, by[~met]), None))
+        parts.append(side_by_side(operator, arrow.take(asking, by[~met]), None))
     return pa.concat_tables(parts)
-
-
-def _pairs(operator: AsOfOperator, left: pa.Table, right: pa.Table | None) -> pa.Table:
-    """Results in the operator's schema; without a right side, nulls."""
-    columns = [left.column("ts")]
-    for name, side, column in operator.columns:
-        of = left if side == "l" else right
-        kind = operator.schema.field(name).type
-        columns.append(pa.nulls(left.num_rows, kind) if of is None else of.column(column))
-    return pa.Table.from_arrays(columns, schema=operator.schema)
 
 
 def _horizons(keys: Numbers, waiting: Numbers, at: Numbers, watermark: int) -> Numbers:

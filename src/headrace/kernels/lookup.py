@@ -29,7 +29,7 @@ from headrace.expressions.predicates import Near, Predicate
 from headrace.kernels import doubts, join, native, near
 from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import expand_ranges, pieces
+from headrace.kernels.pairs import expand_ranges, pieces, side_by_side
 from headrace.plan import TableStep
 from headrace.plan.columns import Names, names_of, side_of
 from headrace.routing.hashing import Hashes, hash_rows
@@ -112,19 +112,9 @@ def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
     for l, r in _true_pairs(tuples, table) if tuples.num_rows and table.rows.num_rows else ():
         met[l] = True
         for some in pieces(tuples, table.rows, len(l)):
-            yield joined(step, arrow.take(tuples, l[some]), arrow.take(table.rows, r[some]))
+            yield side_by_side(step, arrow.take(tuples, l[some]), arrow.take(table.rows, r[some]))
     if step.keep and not met.all():
-        yield joined(step, arrow.take(tuples, np.flatnonzero(~met)), None)
-
-
-def joined(step: TableStep, left: pa.Table, right: pa.Table | None) -> pa.Table:
-    """Pairs, row by row, in the step's schema; without a right side, nulls."""
-    columns = [left.column("ts")]
-    for name, side, column in step.columns:
-        of = left if side == "l" else right
-        kind = step.schema.field(name).type
-        columns.append(pa.nulls(left.num_rows, kind) if of is None else of.column(column))
-    return pa.table(columns, schema=step.schema)
+        yield side_by_side(step, arrow.take(tuples, np.flatnonzero(~met)), None)
 
 
 def _true_pairs(tuples: pa.Table, table: Kept) -> Pairs:

@@ -18,7 +18,9 @@ from headrace.kernels.stateless import in_schema
 from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
+    from headrace.operators.asof import AsOfOperator
     from headrace.operators.joins import JoinOperator
+    from headrace.plan import TableStep
 
 Count = Callable[[int], None]  # is told how many pairs are compared: held against the window or the predicate
 
@@ -55,6 +57,16 @@ def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers,
     """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
     for some in pieces(left, right, len(l)):
         yield _results(operator, left, right, l[some], r[some])
+
+
+def side_by_side(joined: AsOfOperator | TableStep, left: pa.Table, right: pa.Table | None) -> pa.Table:
+    """Return pairs, row by row, as results; without a right side, nulls."""
+    columns = [left.column("ts")]
+    for name, side, column in joined.columns:
+        of = left if side == "l" else right
+        kind = joined.schema.field(name).type
+        columns.append(pa.nulls(left.num_rows, kind) if of is None else of.column(column))
+    return pa.table(columns, schema=joined.schema)
 
 
 def pieces(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
