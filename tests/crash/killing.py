@@ -23,6 +23,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -746,6 +747,21 @@ def check(nursery: Nursery, folder: Path, wanted: dict[str, Rows] | None, kills:
     if trouble := state_trouble(folder / "state"):
         return Outcome(0, 0, trouble)
     return compare(expected_of_tabled(folder) if wanted is None else wanted, folder / "out")
+
+
+def survival(nursery: Nursery, folder: Path, wanted: dict[str, Rows] | None, **job: Any) -> Callable[..., None]:
+    """Return what dies at each of some moments, each time from the start, comes back, and checks what came of it."""
+
+    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
+        moments = list(moments)
+        assert moments
+        for k in moments:
+            place = folder / f"{kind}-{when}-{k}"
+            outcome = check(nursery, place, wanted, [(kind, k, when)], **job)
+            assert outcome == Outcome(0, 0), f"killed {when} {kind} step {k}"
+            shutil.rmtree(place)
+
+    return survive
 
 
 def _error(folder: Path) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from . import killing
-from .killing import Nursery, Rows, check
+from .killing import Nursery, Rows, check, survival
 from .test_kill_matrix import GOOD, Matrix, _anywhere
 
 
@@ -28,18 +26,7 @@ def matrix(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Matrix
 
 @pytest.fixture
 def survives(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
-    """Die at each of these moments, each time from the start, and come back."""
-
-    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
-        moments = list(moments)
-        assert moments
-        for k in moments:
-            folder = tmp_path / f"{kind}-{when}-{k}"
-            outcome = check(nursery, folder, wanted, [(kind, k, when)], keyed=True)
-            assert outcome == GOOD, f"killed {when} {kind} step {k}"
-            shutil.rmtree(folder)
-
-    return survive
+    return survival(nursery, tmp_path, wanted, keyed=True)
 
 
 def test_an_unkilled_run_gives_the_reference_answer(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,7 +18,7 @@ import pytest
 from headrace.state.head import head_name, head_number
 
 from . import killing
-from .killing import Nursery, Outcome, Rows, check
+from .killing import Nursery, Outcome, Rows, check, survival
 
 GOOD = Outcome(0, 0)
 
@@ -52,18 +52,7 @@ def matrix(steps: list[str]) -> Matrix:
 
 @pytest.fixture
 def survives(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
-    """Die at each of these moments, each time from the start, and come back."""
-
-    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
-        moments = list(moments)
-        assert moments
-        for k in moments:
-            folder = tmp_path / f"{kind}-{when}-{k}"
-            outcome = check(nursery, folder, wanted, [(kind, k, when)])
-            assert outcome == GOOD, f"killed {when} {kind} step {k}"
-            shutil.rmtree(folder)
-
-    return survive
+    return survival(nursery, tmp_path, wanted)
 
 
 def test_the_matrix_has_every_kind_of_step(matrix: Matrix):

@@ -6,14 +6,12 @@ What must be right in the end: what they put out and what is made of it, and eve
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from . import killing
-from .killing import Nursery, Outcome, Rows, check
+from .killing import Nursery, Outcome, Rows, check, survival
 from .test_kill_matrix import GOOD, Matrix
 
 
@@ -36,18 +34,7 @@ def matrix(steps: list[str]) -> Matrix:
 
 @pytest.fixture
 def survives(nursery: Nursery, tmp_path: Path, wanted: dict[str, Rows]):
-    """Die at each of these moments, each time from the start, and come back."""
-
-    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
-        moments = list(moments)
-        assert moments
-        for k in moments:
-            folder = tmp_path / f"{kind}-{when}-{k}"
-            outcome = check(nursery, folder, wanted, [(kind, k, when)], processors=True)
-            assert outcome == GOOD, f"killed {when} {kind} step {k}"
-            shutil.rmtree(folder)
-
-    return survive
+    return survival(nursery, tmp_path, wanted, processors=True)
 
 
 def calls(steps: list[str], what: str) -> list[int]:

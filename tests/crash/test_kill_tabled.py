@@ -7,14 +7,12 @@ delivered after the kill has the versions that it had; one that was not has thos
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from . import killing
-from .killing import Nursery, check
+from .killing import Nursery, check, survival
 from .test_kill_matrix import GOOD, Matrix, _anywhere
 
 EVERY_STEP = [
@@ -30,19 +28,7 @@ def steps(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[st
 
 @pytest.fixture
 def survives(nursery: Nursery, tmp_path: Path):
-    """Die at each of these moments, each time from the start, and come back."""
-
-    def survive(kind: str, when: str, moments: Iterable[int]) -> None:
-        moments = list(moments)
-        assert moments
-        for k in moments:
-            folder = tmp_path / f"{kind}-{when}-{k}"
-            assert check(nursery, folder, None, [(kind, k, when)], tabled=True) == GOOD, (
-                f"killed {when} {kind} step {k}"
-            )
-            shutil.rmtree(folder)
-
-    return survive
+    return survival(nursery, tmp_path, None, tabled=True)
 
 
 def test_versions_change_between_epochs_and_a_run_that_is_not_killed_is_right(nursery: Nursery, tmp_path: Path):
