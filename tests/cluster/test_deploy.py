@@ -31,6 +31,7 @@ from headrace.stream import Stream
 from headrace.testing import table_stream
 from headrace.version import __version__
 from tests.cluster.standalone import Cluster, alive_workers, cluster, environment
+from tests.helpers import write_whole
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -106,10 +107,7 @@ def events() -> pa.Table:
 
 
 def write(folder: Path, number: int) -> None:
-    """As a whole: readers pass over names that begin with a dot."""
-    hidden = folder / "events" / f".{number:03}"
-    pq.write_table(events().slice(number * ROWS, ROWS), hidden)
-    hidden.rename(folder / "events" / f"{number:03}.parquet")
+    write_whole(folder / "events" / f"{number:03}.parquet", events().slice(number * ROWS, ROWS))
 
 
 def query() -> Stream:

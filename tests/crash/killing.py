@@ -59,6 +59,7 @@ from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from tests.crash import tabling, watching
+from tests.helpers import count_rows, rows_of, write_whole
 from tests.patience import PATIENCE
 
 ROWS = 120
@@ -561,11 +562,7 @@ def put_later(folder: Path, number: int) -> None:
 
 
 def _put(folder: Path, number: int, table: pa.Table) -> None:
-    hidden = folder / f"_{number}"
-    pq.write_table(table, hidden)
-    at = 1_700_000_000 + number
-    os.utime(hidden, (at, at))
-    hidden.rename(folder / f"{number}.parquet")
+    write_whole(folder / f"{number}.parquet", table, 1_700_000_000 + number)
 
 
 class Nursery:
@@ -640,29 +637,24 @@ class Outcome:
 Rows = Counter[tuple[Any, ...]]
 
 
-def rows_of(table: pa.Table) -> Rows:
-    plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table.columns]
-    return Counter(zip(*(column.to_pylist() for column in plain), strict=True))
-
-
 def expected() -> dict[str, Rows]:
-    found = {n: rows_of(reference(q, errors="keep")) for n, q in zip(RESULTS, queries(), strict=True)}
+    found = {n: count_rows(reference(q, errors="keep")) for n, q in zip(RESULTS, queries(), strict=True)}
     (failed,) = failed_tuples(queries()[2])
-    return {**found, FAILED: rows_of(failed.table)}
+    return {**found, FAILED: count_rows(failed.table)}
 
 
 def expected_of_keyed() -> dict[str, Rows]:
-    return {n: rows_of(reference(q)) for n, q in zip(RESULTS, keyed(), strict=True)}
+    return {n: count_rows(reference(q)) for n, q in zip(RESULTS, keyed(), strict=True)}
 
 
 def expected_of_tabled(folder: Path) -> dict[str, Rows]:
     """Of the epochs that the runs in this folder had."""
-    return dict(zip(RESULTS, map(rows_of, tabling.answers(tabled(), events(), folder)), strict=True))
+    return dict(zip(RESULTS, map(count_rows, tabling.answers(tabled(), events(), folder)), strict=True))
 
 
 def expected_of_processors() -> dict[str, Rows]:
     """Of their tables too, under operator/table."""
-    results, watched = watching.model(watching.plain(watching.events(ROWS)))
+    results, watched = watching.model(rows_of(watching.events(ROWS)))
     held = {}
     for number, each in enumerate(watched, 1):
         held |= {f"apply-{number}/keys": Rows(each.keys), f"apply-{number}/open": Rows(each.open)}
@@ -675,7 +667,7 @@ def delivered(out: Path, names: Iterable[str] = (*RESULTS, FAILED)) -> dict[str,
     for name in found:
         for path in sorted([*(out / name).glob("[!_]*.parquet"), *(out / name).glob("[!_]*/[!_]*.parquet")]):
             table = pq.ParquetFile(path).read()
-            found[name] += rows_of(table.drop_columns(["_source", "_reason"]) if name == FAILED else table)
+            found[name] += count_rows(table.drop_columns(["_source", "_reason"]) if name == FAILED else table)
     return found
 
 
@@ -694,7 +686,7 @@ def compare(wanted: dict[str, Rows], out: Path) -> Outcome:
 
 def _wrong_in_table(wanted: Rows, folder: Path, name: str) -> int:
     (folder / "plan.json").touch()  # a run that was started would have one
-    found = rows_of(hr.read_state(folder, *name.split("/")))
+    found = count_rows(hr.read_state(folder, *name.split("/")))
     return max((wanted - found).total(), (found - wanted).total())
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace import sinks
 from headrace.testing import table_stream
 from tests.crash import watching
+from tests.helpers import write_whole
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64()), ("v", pa.int64())])
@@ -51,11 +51,8 @@ def rows(number: int, beside: bool = False) -> pa.Table:
 
 def put(folder: Path, number: int, beside: bool = False, table: pa.Table | None = None) -> None:
     """Add a file whole: written under a hidden name, then renamed."""
-    hidden = folder / f"_{number:06d}.parquet"
-    pq.write_table(rows(number, beside) if table is None else table, hidden)
-    if beside:  # Spark orders files by whole milliseconds
-        os.utime(hidden, (1_700_000_000 + number,) * 2)
-    hidden.rename(folder / f"{number:06d}.parquet")
+    modified = 1_700_000_000 + number if beside else None  # Spark orders files by whole milliseconds
+    write_whole(folder / f"{number:06d}.parquet", rows(number, beside) if table is None else table, modified)
 
 
 FAILING = 7  # the remainder by 50 of a value on which the filter fails

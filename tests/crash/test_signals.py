@@ -32,10 +32,11 @@ from headrace.reference import reference
 from headrace.showing.stopping import STOPPED
 from headrace.testing import table_stream
 from tests import jvm
+from tests.helpers import count_rows
 from tests.patience import PATIENCE
 
 from . import soaking
-from .killing import Rows, rows_of
+from .killing import Rows
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
@@ -184,8 +185,8 @@ class Runs:
     def complaints(self) -> list[str]:
         """What is wrong with the answer of runs that ended their input."""
         table = pa.concat_tables([soaking.rows(number) for number in range(self.files)])
-        wanted = rows_of(reference(table_stream(table, lateness="1 second", name="events").aggregate(**AGGREGATE)))
-        found = sum((rows_of(pq.read_table(path)) for path in (self.folder / "out").glob("[!_]*.parquet")), Rows())
+        wanted = count_rows(reference(table_stream(table, lateness="1 second", name="events").aggregate(**AGGREGATE)))
+        found = sum((count_rows(pq.read_table(path)) for path in (self.folder / "out").glob("[!_]*.parquet")), Rows())
         return [] if found == wanted else [f"lost {(wanted - found).total()}, twice {(found - wanted).total()}"]
 
 

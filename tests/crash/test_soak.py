@@ -24,10 +24,11 @@ import pytest
 import headrace as hr
 from headrace.reference import reference
 from headrace.state import BlockReader, StateStore, caches
+from tests.helpers import count_rows, rows_of
 from tests.patience import PATIENCE
 
 from . import soaking, watching
-from .killing import Rows, rows_of
+from .killing import Rows
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
 
@@ -126,7 +127,7 @@ class Soak:
         lost, duplicated = (failed - kept).total(), (kept - failed).total()
         for index, query in enumerate(soaking.local(table)):
             wanted, found = (
-                rows_of(reference(query, epochs=[table], end=end, errors="keep")),
+                count_rows(reference(query, epochs=[table], end=end, errors="keep")),
                 self._delivered(str(index)),
             )
             assert wanted, "there was something to lose"
@@ -137,7 +138,7 @@ class Soak:
     def _delivered(self, name: str, columns: list[str] | None = None) -> Rows:
         folder, found = self.folder / "out" / name, Rows()
         for path in [*folder.glob("[!_]*.parquet"), *folder.glob("[!_]*/[!_]*.parquet")]:
-            found += rows_of(pq.ParquetFile(path).read(columns))
+            found += count_rows(pq.ParquetFile(path).read(columns))
         return found
 
     def epochs(self) -> int:
@@ -248,12 +249,12 @@ class Watched(Soak):
 
     def verdict(self) -> tuple[int, int, int]:
         """(lost, duplicated, wrong): rows that are missing, there too often, or were never to be; of tables too."""
-        results, processors = watching.model(watching.plain(self.taken()))
+        results, processors = watching.model(rows_of(self.taken()))
         wanted: list[Rows] = list(results)
         found = [self._delivered(str(index)) for index in range(len(results))]
         for number, each in enumerate(processors, 1):
             wanted += [Rows(each.keys), Rows(each.open)]
-            found += [rows_of(hr.read_state(self.folder / "ckpt", f"apply-{number}", t)) for t in ("keys", "open")]
+            found += [count_rows(hr.read_state(self.folder / "ckpt", f"apply-{number}", t)) for t in ("keys", "open")]
         assert all(wanted), "there was something to lose"
         lost = sum((one - two).total() for one, two in zip(wanted, found, strict=True))
         more = [(one, two - one) for one, two in zip(wanted, found, strict=True)]

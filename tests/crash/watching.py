@@ -271,7 +271,3 @@ def events(count: int) -> pa.Table:
     rng = random.Random(13)
     times = [i * 200_000 + rng.randrange(0, SECOND) for i in range(count)]
     return _table(SCHEMA, times, [rng.choice([0, 1, rng.randrange(12)]) for _ in times], list(range(count)))
-
-
-def plain(table: pa.Table) -> list[Row]:
-    return list(zip(*(c.cast(pa.int64()).to_pylist() for c in table.columns), strict=True))

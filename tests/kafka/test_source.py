@@ -25,6 +25,7 @@ from headrace.errors import SourceError
 from headrace.sources.kafka import ledger
 from headrace.state.store import StateStore
 from headrace.testing import table_stream
+from tests.helpers import wait_until
 from tests.kafka import sending
 from tests.kafka.broker import Broker
 from tests.kafka.sending import SECOND
@@ -151,10 +152,7 @@ class Running:
         self.run = query.start(hr.sinks.parquet(folder / "out"), checkpoint=folder / "checkpoint", **given)
 
     def until(self, tuples: int) -> None:
-        end = time.monotonic() + PATIENCE
-        while self.run.progress.tuples_in < tuples:
-            assert time.monotonic() < end, self.run.progress
-            self.run.wait(0.05)
+        wait_until(self.run, lambda p: p.tuples_in >= tuples)
 
     def fails(self) -> str:
         """The words of what ends it."""

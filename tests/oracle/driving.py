@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,29 @@ def drive(
         if check is not None:
             check(run)
         return run.table()
+
+
+def in_two_epochs(query: Stream, tables: dict[str, pa.Table], slots: int) -> pa.Table:
+    """Results of a run over the first six rows of each table, and then the next six."""
+    with driven(query, slots) as run:
+        for start in (0, 6):
+            run.epoch({n: t.slice(start, 6) for n, t in tables.items()}, splitters=2)
+        run.epoch(final=True)
+        return run.table()
+
+
+def in_random_epochs(query: Stream, table: pa.Table, folder: Path, seed: int, **options: Any) -> pa.Table:
+    """Results of a run over rows that are cut anywhere: every epoch is one of its lives, with slots of its own."""
+    r, sink = random.Random(seed), sinks.memory()
+    cuts = [0, *sorted(r.randint(0, table.num_rows) for _ in range(5)), table.num_rows]
+    for number, (start, stop) in enumerate(pairwise(cuts), start=1):
+        store = StateStore.open(folder, fsync=False)
+        run = LocalRun(query, folder, slots=r.choice(SLOTS), sink=sink, store=store, **options)
+        run.epoch(table.slice(start, stop - start), splitters=2, final=number == len(cuts) - 1)
+        run.close()
+    found = sink.table()
+    assert found is not None
+    return found
 
 
 def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[Split, ...]:

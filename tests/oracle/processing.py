@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.types import TS_TYPE
+from tests.helpers import rows_of
 
 SECOND = 1_000_000
 
@@ -30,12 +31,6 @@ def table_of(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def plain(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
-    """Columns as Python values, times as microseconds."""
-    found = [table.column(n).cast(pa.int64()) if table.schema.field(n).type == TS_TYPE else table[n] for n in names]
-    return list(zip(*(column.to_pylist() for column in found), strict=True))
-
-
 class Keyed(hr.Processor):
     """What they share: a key of any type."""
 
@@ -50,7 +45,7 @@ class Keyed(hr.Processor):
 
     def given(self, tuples: pa.Table) -> list[tuple[Any, ...]]:
         """(ts, key, number) of every tuple, in sequence."""
-        return plain(tuples, "ts", self.key, self.number or "ts")
+        return rows_of(tuples, "ts", self.key, self.number or "ts")
 
     def one(self, key: Any) -> pa.Table:
         return pa.table({"key": pa.array([key], self.kind)})
@@ -94,7 +89,7 @@ class Sessions(Keyed):
     def process(self, tuples: pa.Table, state: Any) -> pa.Table:
         held, rows = state["open"], []
         for ts, key, _ in self.given(tuples):
-            ((began, n, closes),) = plain(held.get(self.one(key)), "began", "n", "closes")
+            ((began, n, closes),) = rows_of(held.get(self.one(key)), "began", "n", "closes")
             if n is not None and closes < ts:
                 rows.append((ts, key, began, n))
                 n = None
@@ -110,7 +105,7 @@ class Sessions(Keyed):
 
     def closed(self, time: datetime.datetime, due: pa.Table, state: Any) -> pa.Table:
         state["open"].delete(due.select(["key"]))
-        return table_of(self.schema, [(micros(time), *row) for row in plain(due, "key", "began", "n")])
+        return table_of(self.schema, [(micros(time), *row) for row in rows_of(due, "key", "began", "n")])
 
 
 class Matcher(Keyed):
@@ -128,7 +123,7 @@ class Matcher(Keyed):
         last, rows = state["last"], []
         for ts, key, number in self.given(tuples):
             value = int(number or 0)
-            ((a, b),) = plain(last.get(self.one(key)), "a", "b")
+            ((a, b),) = rows_of(last.get(self.one(key)), "a", "b")
             if a is not None and b is not None and value > max(a, b):
                 rows.append((ts, key, value))
                 last.delete(self.one(key))  # begins anew
@@ -162,7 +157,7 @@ class Silent(Keyed):
         n = (state["ticks"].get(one)["n"][0].as_py() or 0) + 1
         state["ticks"].put(pa.table({"one": [True], "n": [n]}))
         since = micros(time) - 1_500_000
-        rows = [(micros(time), key, at, n) for key, at in plain(state["heard"].rows(), "key", "at") if at < since]
+        rows = [(micros(time), key, at, n) for key, at in rows_of(state["heard"].rows(), "key", "at") if at < since]
         return table_of(self.schema, rows)
 
 

@@ -22,7 +22,7 @@ from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 
-from .driving import Driven, drive, driven
+from .driving import Driven, drive, driven, in_two_epochs
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
 from .test_distinct import Row, as_table, made_up
 from .test_local import KEYS, check, odd_keys, same, seeds
@@ -114,14 +114,6 @@ def test_it_is_the_asof_join_of_sql(seed: int, by: list[str]) -> None:
     expected = duck.run(IN_SQL.format(near=near, keys=", ".join(by), on=on), tables)
     assert expected["r_x"].null_count < expected.num_rows - 30
     same(expected.cast(found.schema), found, query)
-
-
-def in_two_epochs(query: Stream, tables: dict[str, pa.Table], slots: int) -> pa.Table:
-    with driven(query, slots) as run:
-        for start in (0, 6):
-            run.epoch({n: t.slice(start, 6) for n, t in tables.items()}, splitters=2)
-        run.epoch(final=True)
-        return run.table()
 
 
 @pytest.mark.parametrize("slots", [1, 3])

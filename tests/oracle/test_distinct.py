@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,19 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace import sinks
 from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import distinct
 from headrace.reference import reference
-from headrace.state.store import StateStore
-from headrace.testing import LocalRun, table_stream
+from headrace.testing import table_stream
+from tests.helpers import count_rows
 
+from .driving import in_random_epochs
 from .strategies import STATELESS, make_case
 from .test_local import check, seeds
 
 TS = pa.timestamp("us", "UTC")
 SECOND = 1_000_000
 Row = tuple[int, Any, int]
-
-
-def rows_of(table: pa.Table) -> Counter[Row]:
-    return Counter(
-        zip(table["ts"].cast(pa.int64()).to_pylist(), table["k"].to_pylist(), table["v"].to_pylist(), strict=True)
-    )
 
 
 def plain(rows: list[Row], within: int) -> Counter[Row]:
@@ -62,17 +55,10 @@ def test_kept_tuples_are_those_of_a_plain_walk(seed: int, best_effort: bool, tmp
     rows = made_up(r, lateness * SECOND)
     table = as_table(rows)
     query = table_stream(table, lateness=f"{lateness} seconds", name="a").distinct(by=["k"], within=f"{within} seconds")
-    sink, folder = sinks.memory(), tmp_path / "state"
-    cuts = [0, *sorted(r.randint(0, len(rows)) for _ in range(5)), len(rows)]
-    for start, stop in pairwise(cuts):
-        store = StateStore.open(folder, fsync=False)
-        run = LocalRun(query, folder, slots=r.choice([1, 2, 5]), sink=sink, store=store, best_effort=best_effort)
-        run.epoch(table.slice(start, stop - start), splitters=2, final=(start, stop) == tuple(cuts[-2:]))
-        run.close()
     expected = plain(rows, within * SECOND)
-    found = sink.table()
-    assert found is not None and rows_of(found) == expected
-    assert rows_of(reference(query)) == expected
+    found = in_random_epochs(query, table, tmp_path / "state", seed, best_effort=best_effort)
+    assert count_rows(found) == expected
+    assert count_rows(reference(query)) == expected
 
 
 @seeds(40)
@@ -86,7 +72,7 @@ def test_distinct_among_other_operators(seed: int) -> None:
 def test_borders_are_inclusive(tmp_path: Path) -> None:
     rows = [(0, "a", 0), (10 * SECOND, "a", 1), (10 * SECOND + 1, "a", 2), (20 * SECOND + 1, "a", 3)]
     query = table_stream(as_table(rows), name="a").distinct(by=["k"], within="10 seconds")
-    assert [v for _, _, v in sorted(rows_of(reference(query)))] == [0, 2]
+    assert [v for _, _, v in sorted(count_rows(reference(query)))] == [0, 2]
 
 
 def test_it_stands_behind_a_join_by_the_same_key_without_an_exchange() -> None:

@@ -6,7 +6,6 @@ The reference is one judge. The other is plain DuckDB, one tuple at a time, with
 
 from __future__ import annotations
 
-import functools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from headrace.state.manifest import Manifest
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
 from tests.choosing import some
+from tests.helpers import duckdb_in_utc
 
 from .driving import Driven, drive, driven
 from .strategies import SECOND, Table, cut
@@ -223,16 +223,9 @@ def test_the_answer_is_the_same_under_every_strategy(seed: int) -> None:
 # --- against plain DuckDB, one tuple at a time ------------------------------------------------------------------------
 
 
-@functools.cache
-def connection() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(":memory:", config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con
-
-
 def alone(expression: str, one: pa.Table) -> Any:
     """The value for a table of one tuple; raises what DuckDB raises."""
-    con = connection()
+    con = duckdb_in_utc()
     con.register("one", one)
     return con.sql(f"SELECT {expression} AS c FROM one").fetchall()[0][0]
 

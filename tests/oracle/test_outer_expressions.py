@@ -5,11 +5,9 @@ The reference cannot find what is wrong here: it hands the same expressions to t
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headrace import sinks
-from headrace.state.store import StateStore
-from headrace.stream import Stream, node_of
-from headrace.testing import LocalRun, table_stream
+from headrace.stream import node_of
+from headrace.testing import table_stream
+from tests.helpers import duckdb_in_utc
+
+from .driving import in_random_epochs
 
 TS = pa.timestamp("us", "UTC")
 WINDOW = 10_000_000
@@ -121,15 +120,8 @@ def tuples(seed: int) -> pa.Table:
     )
 
 
-@functools.cache
-def connection() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(":memory:", config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con
-
-
 def plain_duckdb(table: pa.Table, texts: list[str]) -> Counter[str]:
-    con = connection()
+    con = duckdb_in_utc()
     con.register("tuples", table)
     values = ", ".join(f"{text} AS v{number}" for number, text in enumerate(texts))
     return rows(con.sql(f"SELECT k, {values} FROM tuples GROUP BY k, epoch_us(ts) // {WINDOW}").to_arrow_table())
@@ -141,18 +133,6 @@ def answers(table: pa.Table, text: str) -> bool:
         return bool(plain_duckdb(table, [text]))
     except duckdb.Error:
         return False
-
-
-def in_epochs(query: Stream, table: pa.Table, folder: Path, seed: int) -> pa.Table:
-    r, sink = random.Random(seed), sinks.memory()
-    cuts = [0, *sorted(r.sample(range(1, table.num_rows), 3)), table.num_rows]
-    for start, stop in pairwise(cuts):
-        run = LocalRun(query, folder, slots=r.choice([1, 2, 3]), sink=sink, store=StateStore.open(folder, fsync=False))
-        run.epoch(table.slice(start, stop - start), splitters=2, final=stop == table.num_rows)
-        run.close()
-    found = sink.table()
-    assert found is not None
-    return found
 
 
 def rows(table: pa.Table) -> Counter[str]:
@@ -177,11 +157,11 @@ def test_whatever_is_made_of_merged_values(partial: str, tmp_path: Path) -> None
         )
         node = node_of(query)
         assert all(f.partials is not None for _, f in node.functions), "not merged: nothing is tested"  # type: ignore[attr-defined]
-        assert rows(in_epochs(query, table, tmp_path / str(seed), seed)) == plain_duckdb(table, texts)
+        assert rows(in_random_epochs(query, table, tmp_path / str(seed), seed)) == plain_duckdb(table, texts)
 
 
 @pytest.mark.parametrize("text", OTHERS)
 def test_whatever_needs_a_type_that_arrow_lacks(text: str, tmp_path: Path) -> None:
     table = tuples(3)
     query = table_stream(table, name="a", lateness="1 hour").aggregate(by=["k"], window="10 seconds", v0=text)
-    assert rows(in_epochs(query, table, tmp_path / "state", 3)) == plain_duckdb(table, [text])
+    assert rows(in_random_epochs(query, table, tmp_path / "state", 3)) == plain_duckdb(table, [text])

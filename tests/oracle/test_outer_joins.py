@@ -24,7 +24,7 @@ from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
 
-from .driving import Driven, drive, driven, random_layouts
+from .driving import Driven, drive, driven, in_two_epochs, random_layouts
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
 from .test_distinct import as_table
 from .test_local import KEYS, check, followed, odd_keys, same, seeds
@@ -146,14 +146,6 @@ def test_in_sequence_and_on_every_substream_alone(seed: int) -> None:
 
 
 # --- keys --------------------------------------------------------------------------------------------------------------
-
-
-def in_two_epochs(query: Stream, tables: dict[str, pa.Table], slots: int) -> pa.Table:
-    with driven(query, slots) as run:
-        for start in (0, 6):
-            run.epoch({n: t.slice(start, 6) for n, t in tables.items()}, splitters=2)
-        run.epoch(final=True)
-        return run.table()
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,16 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace import duck, loops, sinks
+from headrace import duck, loops
 from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import sessions
 from headrace.operators import session_aggregate
 from headrace.reference import reference
 from headrace.state.blocks import BlockReader
-from headrace.state.store import StateStore
 from headrace.stream import Stream
-from headrace.testing import LocalRun, table_stream
+from headrace.testing import table_stream
 
-from .driving import drive, driven
+from .driving import drive, driven, in_random_epochs
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
 from .test_distinct import Row, as_table, made_up
 from .test_local import KEYS, check, in_epochs, odd_keys, same, seeds
@@ -70,16 +68,9 @@ def test_sessions_are_those_of_a_plain_walk(
     rows = made_up(r, lateness * SECOND)
     table = as_table(rows)
     query = query_over(table, f"{gap} seconds", functions, f"{lateness} seconds")
-    sink, folder = sinks.memory(), tmp_path / "state"
-    cuts = [0, *sorted(r.randint(0, len(rows)) for _ in range(5)), len(rows)]
-    for start, stop in pairwise(cuts):
-        store = StateStore.open(folder, fsync=False)
-        run = LocalRun(query, folder, slots=r.choice([1, 2, 5]), sink=sink, store=store, best_effort=best_effort)
-        run.epoch(table.slice(start, stop - start), splitters=2, final=(start, stop) == tuple(cuts[-2:]))
-        run.close()
     expected = plain(rows, gap * SECOND)
-    found = sink.table()
-    assert found is not None and sessions_of(found) == expected
+    found = in_random_epochs(query, table, tmp_path / "state", seed, best_effort=best_effort)
+    assert sessions_of(found) == expected
     assert sessions_of(reference(query)) == expected
 
 

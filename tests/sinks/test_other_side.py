@@ -29,6 +29,7 @@ from headrace import sinks
 from headrace.errors import HeadraceError, SinkError
 from headrace.sinks.databases import sqlite
 from headrace.testing import LocalRun, table_stream
+from tests.helpers import write_whole
 from tests.kafka import broker as brokers
 from tests.kafka import reading
 from tests.kafka.broker import Broker
@@ -1028,10 +1029,7 @@ def test_a_live_run_on_spark(kind: str, name: str, spark: Any, a_store: MAKE, tm
     store, change = a_store(kind), {"postgres": POSTGRES, "duckdb": DUCKDB, "delta": DELTA}[kind][name]
 
     def add(*values: int) -> None:
-        path = tmp_path / "in" / f"{values[0]}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(rows(*values), path.with_name(f"_{path.name}"))
-        path.with_name(f"_{path.name}").rename(path)
+        write_whole(tmp_path / "in" / f"{values[0]}.parquet", rows(*values))
 
     def start() -> Any:
         return source.start(store.sink(), checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=2)

@@ -17,6 +17,7 @@ from headrace.control.policy import DIFFUSION
 from headrace.engine import driver
 from headrace.engine.adapting import Adapting
 from headrace.reference import reference
+from tests.helpers import wait_until
 from tests.oracle.driving import random_layouts
 from tests.oracle.strategies import make_table, transplanted
 from tests.oracle.test_layouts import keyed
@@ -24,7 +25,7 @@ from tests.oracle.test_local import followed
 from tests.patience import PATIENCE
 
 from .test_exactness import files as case_files
-from .test_exactness import read_results, same, until, write_files
+from .test_exactness import read_results, same, write_files
 
 pytestmark = pytest.mark.spark
 
@@ -56,14 +57,14 @@ def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypat
         slots = "auto" if (seed + life) % 2 else r.choice([2, 3])
         options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "policy": policy, "most_slots": 5}
         with query.start(hr.sinks.parquet(tmp_path / "out"), slots=slots, **options) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough // 2)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough // 2)
             run.set_slots(r.choice([1, 4, 5]))
             if seed % 4 == 0:
                 run.freeze()
                 run.rebalance(dry_run=True)
                 run.thaw()
             run.rebalance()
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
     expected = reference(query, epochs=[{"a": left, "b": right}], end=False)
     same(expected, read_results(tmp_path / "out", query.schema), query)
@@ -77,7 +78,7 @@ def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: 
     query = a.aggregate(by=["k"], window="5 seconds", n="count(*)")
     checkpoint = tmp_path / "checkpoint"
     with query.start(hr.sinks.memory(), checkpoint=checkpoint, slots=2, most_slots=3, epoch="0 seconds") as run:
-        until(run, lambda p: p.tuples_in >= table.num_rows)
+        wait_until(run, lambda p: p.tuples_in >= table.num_rows)
         for wrong in (0, -1, True, 2.5, "many"):
             with pytest.raises(hr.HeadraceError, match="slots must be a whole number, at least 1"):
                 run.set_slots(wrong)
@@ -113,7 +114,7 @@ def test_pinned_groups_stay_where_they_are(spark: Any, tmp_path: Path, monkeypat
     with query.start(
         hr.sinks.parquet(tmp_path / "out"), checkpoint=checkpoint, slots=3, policy=policy, epoch="0 seconds"
     ) as run:
-        until(run, lambda p: p.tuples_in >= table.num_rows)
+        wait_until(run, lambda p: p.tuples_in >= table.num_rows)
     last = run._driver.store.last
     assert last is not None
     owner = last.layouts["aggregate-1"]["owner"]
@@ -137,7 +138,7 @@ def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
 
     options = {"checkpoint": tmp_path / "checkpoint", "slots": 2, "most_slots": 3, "epoch": "0 seconds"}
     with query.start(hr.sinks.foreach(ask), **options) as run:
-        until(run, lambda p: p.tuples_in >= table.num_rows)
+        wait_until(run, lambda p: p.tuples_in >= table.num_rows)
     assert run.exception is None and asked
     assert any(d["reason"] == "asked for" for d in run.decisions)
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.another_user import AnotherUser, reachable_folder
+from tests.helpers import write_whole
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
@@ -151,8 +152,7 @@ os.symlink(garbage, f"{folder}/{cache[:-1]}" + ("0" if cache[-1] != "0" else "1"
 def put(folder: Path, number: int) -> None:
     columns = {"user": [f"{SECRET}-{number}"], "kind": ["k"], "n": [number]}
     table = pa.table({"ts": pa.array([number * 60_000_000], pa.timestamp("us", "UTC")), **columns})
-    pq.write_table(table, folder / ".new")
-    (folder / ".new").rename(folder / f"{number}.parquet")
+    write_whole(folder / f"{number}.parquet", table)
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from headrace.reference import reference
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 from tests.choosing import smoky
+from tests.helpers import wait_until
 from tests.oracle.strategies import AGGREGATES, SPLITS, STATELESS, make_case, transplanted
 
-from .test_exactness import SLOTS, files, read_results, same, static, until
+from .test_exactness import SLOTS, files, read_results, same, static
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +48,7 @@ def test_a_run_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, 
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     for slots, enough in ((SLOTS[seed % 4], total // 3), (SLOTS[(seed + 1) % 4], total // 2)):
         with query.start(hr.sinks.parquet(out), checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
             run.set_slots(SLOTS[(seed + 2) % 4])
         assert run.exception is None
     run = query.start(hr.sinks.parquet(out), checkpoint=checkpoint, slots=2, once=True)

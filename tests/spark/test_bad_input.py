@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from headrace.errors import DataError, EngineError, QueryChanged, QueryError, Qu
 from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
-from tests.patience import PATIENCE
+from tests.helpers import add_file, failure_of, tuples, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -28,40 +26,8 @@ SECOND = 1_000_000
 UTC = pa.timestamp("us", "UTC")
 
 
-def tuples(*rows: tuple[Any, ...], **kinds: pa.DataType) -> pa.Table:
-    kinds = kinds or {"k": pa.string(), "v": pa.int64()}
-    columns = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(kinds))
-    arrays = [pa.array(list(columns[0]), pa.int64()).cast(UTC)]
-    arrays += [pa.array(list(c), kind) for c, kind in zip(columns[1:], kinds.values(), strict=True)]
-    return pa.table(arrays, names=["ts", *kinds])
-
-
-def put(folder: Path, number: int, table: pa.Table) -> Path:
-    folder.mkdir(exist_ok=True)
-    hidden = folder / f"_{number:03d}"
-    pq.write_table(table, hidden)
-    os.utime(hidden, (1_700_000_000 + number,) * 2)
-    return hidden.rename(folder / f"{number:03d}.parquet")
-
-
 def counted(stream: hr.Stream) -> hr.Stream:
     return stream.aggregate(by=["k"], window="10 seconds", n="count(*)", total="sum(v)")
-
-
-def until(run: Any, condition: Callable[[Any], bool], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition(run.progress):
-        assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
-        run.wait(0.02)
-
-
-def failure(run: Any, seconds: float = PATIENCE) -> BaseException:
-    deadline = time.monotonic() + seconds
-    while run.active:
-        assert time.monotonic() < deadline, "the run goes on"
-        time.sleep(0.02)
-    assert run.exception is not None
-    return run.exception
 
 
 class Bench:
@@ -89,8 +55,8 @@ def same(
     spark: Any, folder: Path, table: pa.Table, query: Callable[[hr.Stream], hr.Stream], *, df: bool = True
 ) -> None:
     """`collect` over a DataFrame and over files gives the reference's answer."""
-    put(folder / "same", 0, table.slice(0, table.num_rows // 2))
-    put(folder / "same", 1, table.slice(table.num_rows // 2))
+    add_file(folder / "same", 0, table.slice(0, table.num_rows // 2))
+    add_file(folder / "same", 1, table.slice(table.num_rows // 2))
     wanted = reference(query(table_stream(table, name="s")))
     files = hr.files(spark, folder / "same", time="ts", name="s", schema=table.schema)
     assert (text := difference(wanted, query(files).collect(slots=3))) is None, text
@@ -113,9 +79,9 @@ def test_empty_files_only_late_rows_and_null_times(bench: Bench):
         tuples((25 * SECOND, None, 6)),
     ]
     for number, table in enumerate(tables):
-        put(bench.input, number, table)
+        add_file(bench.input, number, table)
     with bench.start() as run:
-        until(run, lambda p: p.epoch == len(tables) - 1)
+        wait_until(run, lambda p: p.epoch == len(tables) - 1)
         progress = run.progress
     assert (progress.tuples_in, progress.accepted, progress.late, progress.rejected) == (6, 3, 2, 1)
     wanted = reference(counted(table_stream(tables[0], name="s")), epochs=tables, end=False)
@@ -143,8 +109,8 @@ def test_nulls_and_strange_doubles(spark: Any, tmp_path: Path):
 
 
 def test_overflow_arrives_as_itself(bench: Bench):
-    put(bench.input, 0, tuples((0, "a", 2**63 - 1)))
-    error = failure(bench.start(lambda s: s.map("k", w="v + 1")))
+    add_file(bench.input, 0, tuples((0, "a", 2**63 - 1)))
+    error = failure_of(bench.start(lambda s: s.map("k", w="v + 1")))
     assert isinstance(error, DataError)
     assert "verflow" in str(error)
     assert "9223372036854775807" in str(error)
@@ -155,11 +121,11 @@ def test_overflow_arrives_as_itself(bench: Bench):
 
 
 def test_far_future_with_ahead(bench: Bench):
-    put(bench.input, 0, tuples((0, "a", 1)))
-    put(bench.input, 1, tuples((253_402_300_799_999_999, "a", 2), (SECOND, "a", 3)))
-    put(bench.input, 2, tuples((2 * SECOND, "a", 4)))
+    add_file(bench.input, 0, tuples((0, "a", 1)))
+    add_file(bench.input, 1, tuples((253_402_300_799_999_999, "a", 2), (SECOND, "a", 3)))
+    add_file(bench.input, 2, tuples((2 * SECOND, "a", 4)))
     with bench.start(ahead="1 hour") as run:
-        until(run, lambda p: p.epoch == 2)
+        wait_until(run, lambda p: p.epoch == 2)
         assert (run.progress.rejected, run.progress.late) == (1, 0)
         assert run.progress.watermark["s"] == 2 * SECOND
 
@@ -252,26 +218,26 @@ CHANGED = [
 def test_schema_changes_mid_stream(bench: Bench):
     """Each time: stop, nothing committed; a good file under the same name is read instead, and the run goes on."""
     good = [tuples((number * SECOND, "a", number)) for number in range(4)]
-    put(bench.input, 0, good[0])
+    add_file(bench.input, 0, good[0])
     with bench.start() as run:
-        until(run, lambda p: p.epoch == 0)
+        wait_until(run, lambda p: p.epoch == 0)
     for number, (change, message) in enumerate(CHANGED, start=1):
-        put(bench.input, number, change(good[number]))
-        error = failure(bench.start())
+        add_file(bench.input, number, change(good[number]))
+        error = failure_of(bench.start())
         assert isinstance(error, SourceError)
         assert message in str(error)
         assert f"found in '{bench.input}/{number:03d}.parquet'" in str(error)
         assert bench.last().number == number - 1
-        put(bench.input, number, good[number])
+        add_file(bench.input, number, good[number])
         with bench.start() as run:
-            until(run, lambda p, n=number: p.epoch == n)
+            wait_until(run, lambda p, n=number: p.epoch == n)
     assert bench.last().totals.delivered == 4
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone"])
 def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pytest.MonkeyPatch):
-    put(bench.input, 0, tuples((0, "a", 1)))
-    bad = put(bench.input, 1, tuples((SECOND, "a", 2)))
+    add_file(bench.input, 0, tuples((0, "a", 1)))
+    bad = add_file(bench.input, 1, tuples((SECOND, "a", 2)))
     good = bad.read_bytes()
     if damage == "truncated":
         bad.write_bytes(good[:-30])
@@ -286,28 +252,28 @@ def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pyte
             return file_rows(sc, files, slots)
 
         monkeypatch.setattr(spark_cluster.engine, "file_rows", late)
-    error = failure(bench.start())
+    error = failure_of(bench.start())
     monkeypatch.undo()
     assert isinstance(error, SourceError)
     assert str(bad) in str(error)
     assert bench.last().number == 0
     bad.write_bytes(good)
     with bench.start() as run:
-        until(run, lambda p: p.epoch == 1)
+        wait_until(run, lambda p: p.epoch == 1)
 
 
 def test_the_folder_goes_away(bench: Bench):
-    put(bench.input, 0, tuples((0, "a", 1)))
+    add_file(bench.input, 0, tuples((0, "a", 1)))
     run = bench.start()
-    until(run, lambda p: p.epoch == 0)
+    wait_until(run, lambda p: p.epoch == 0)
     bench.input.rename(bench.folder / "elsewhere")
-    error = failure(run)
+    error = failure_of(run)
     assert isinstance(error, SourceError)
     assert "cannot be listed" in str(error)
     (bench.folder / "elsewhere").rename(bench.input)
-    put(bench.input, 1, tuples((SECOND, "a", 1)))
+    add_file(bench.input, 1, tuples((SECOND, "a", 1)))
     with bench.start() as again:
-        until(again, lambda p: p.epoch == 1)
+        wait_until(again, lambda p: p.epoch == 1)
 
 
 # --- names, text ------------------------------------------------------------------------------------------------------------
@@ -351,9 +317,9 @@ def test_texts_are_kept_exactly(spark: Any, tmp_path: Path):
 def test_many_small_epochs_leave_few_files(bench: Bench):
     count = 40
     for number in range(count):
-        put(bench.input, number, tuples(*((number * SECOND + i, "abc"[i], i) for i in range(3))))
+        add_file(bench.input, number, tuples(*((number * SECOND + i, "abc"[i], i) for i in range(3))))
     with bench.start() as run:
-        until(run, lambda p: p.epoch == count - 1)
+        wait_until(run, lambda p: p.epoch == count - 1)
     blocks = list((bench.checkpoint / "state" / "blocks").iterdir())
     assert len(blocks) < 60
     assert len(list((bench.checkpoint / "state" / "manifests").iterdir())) == 3
@@ -374,9 +340,9 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_checkpoint_belongs_to_one_query(bench: Bench):
-    put(bench.input, 0, tuples((0, "a", 1)))
+    add_file(bench.input, 0, tuples((0, "a", 1)))
     with bench.start() as run:
-        until(run, lambda p: p.epoch == 0)
+        wait_until(run, lambda p: p.epoch == 0)
         with pytest.raises(StateError, match="in use by"):
             bench.start(lambda s: s.filter("v > 0"))
     before = _contents(bench.checkpoint)
@@ -385,9 +351,9 @@ def test_a_checkpoint_belongs_to_one_query(bench: Bench):
     with pytest.raises(QueryChanged, match=r"what comes to it was \w+, is \w+, filter v > 1"):
         bench.start(lambda s: counted(s.filter("v > 1")))
     assert _contents(bench.checkpoint) == before
-    put(bench.input, 1, tuples((11 * SECOND, "a", 1)))
+    add_file(bench.input, 1, tuples((11 * SECOND, "a", 1)))
     with bench.start() as run:
-        until(run, lambda p: p.epoch == 1)
+        wait_until(run, lambda p: p.epoch == 1)
 
 
 def test_impossible_checkpoints(bench: Bench, tmp_path: Path):
@@ -414,23 +380,23 @@ def test_impossible_checkpoints(bench: Bench, tmp_path: Path):
 
 
 def test_a_relative_checkpoint(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    put(bench.input, 0, tuples((0, "a", 1)))
+    add_file(bench.input, 0, tuples((0, "a", 1)))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     bench.checkpoint = Path("some/ckpt")
     with bench.start() as run:
         monkeypatch.chdir(tmp_path)
-        until(run, lambda p: p.epoch == 0)
+        wait_until(run, lambda p: p.epoch == 0)
     assert (tmp_path / "here" / "some" / "ckpt" / "state" / "manifests").is_dir()
 
 
 def test_two_results_and_late_tuples_in_one_parquet_folder_lose_nothing(bench: Bench):
     """One file per epoch *and result*: results that share a folder must not hide each other."""
-    put(bench.input, 0, tuples((0, "a", 1), (20 * SECOND, "b", 2)))
+    add_file(bench.input, 0, tuples((0, "a", 1), (20 * SECOND, "b", 2)))
     stream = hr.files(bench.spark, bench.input, time="ts", name="s", schema=tuples().schema)
     out = bench.folder / "out"
     pairs = [(stream.filter("v = 1"), sinks.parquet(out)), (stream.filter("v = 2"), sinks.parquet(out))]
     with hr.start(pairs, checkpoint=bench.checkpoint, epoch="0 seconds", slots=2) as run:
-        until(run, lambda p: p.epoch == 0)
+        wait_until(run, lambda p: p.epoch == 0)
     found = pa.concat_tables([pq.ParquetFile(path).read() for path in out.glob("[!_]*.parquet")])
     assert sorted(found["v"].to_pylist()) == [1, 2]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.state import caches
-from tests.patience import PATIENCE
+from tests.helpers import add_file, wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 
@@ -47,12 +45,9 @@ def test_tables_stay_where_they_are(spark: Any, tmp_path: Path, limit: Any) -> N
     out = hr.sinks.parquet(tmp_path / "out")
     with query.start(out, checkpoint=tmp_path / "check", epoch="0 seconds", slots=2, cache=limit) as run:
         for number in range(5):
-            pq.write_table(rows(10 * number, 10 * number + 10), tmp_path / "new.parquet")
-            (tmp_path / "new.parquet").rename(tmp_path / "in" / f"{number}.parquet")
-            deadline = time.monotonic() + PATIENCE
-            while run.progress.tuples_in < 10 * number + 10 and time.monotonic() < deadline:
-                run.wait(0.05)
-            used.append(run.progress.table_use["apply-1"])
+            add_file(tmp_path / "in", number, rows(10 * number, 10 * number + 10))
+            progress = wait_until(run, lambda progress, tuples=10 * number + 10: progress.tuples_in >= tuples)
+            used.append(progress.table_use["apply-1"])
             mine = folder(run)
             assert mine.exists() == bool(limit)
             if number == 2:

@@ -17,8 +17,7 @@ from headrace import cli
 from headrace.difference import difference, leftover
 from headrace.reference import reference
 from headrace.stream import node_of
-
-from .test_sources import until
+from tests.helpers import add_file, wait_until
 
 pytestmark = pytest.mark.spark
 UTC = pa.timestamp("us", "UTC")
@@ -47,9 +46,7 @@ FORMS = [
 
 
 def put(folder: Path, number: int) -> None:
-    folder.mkdir(exist_ok=True)
-    pq.write_table(FORMS[number % len(FORMS)](window(number)), folder / f"_{number}")
-    (folder / f"_{number}").rename(folder / f"{number:03d}.parquet")
+    add_file(folder, number, FORMS[number % len(FORMS)](window(number)))
 
 
 QUERY = """
@@ -116,7 +113,7 @@ def test_a_checkpoint_that_goes_on_through_all_of_it(
         with hr.start(loaded(source, spark), **options) as run:
             for number in range(reached, stop):
                 put(folder, number)
-            until(run, lambda p, stop=stop: p.tuples_in == 12 * stop)
+            wait_until(run, lambda p, stop=stop: p.tuples_in == 12 * stop)
         assert run.exception is None
         reached = stop
     pairs = [emitted(streams[life][0], *span) for life, span in enumerate([(0, 3), (3, 6), (6, 9)])]
@@ -135,7 +132,7 @@ def test_a_column_that_is_read_and_changes_its_type_is_named_with_both(spark: An
     stream = hr.files(spark, tmp_path / "in", time="at", name="s", files_per_epoch=1)
     query = stream.aggregate(by=["k"], window="2 seconds", n="sum(v)")
     with query.start(hr.sinks.memory(), checkpoint=tmp_path / "c", epoch="0 seconds", slots=1, show=False) as run:
-        until(run, lambda p: p.epoch == 0)
+        wait_until(run, lambda p: p.epoch == 0)
         bad = window(1).set_column(2, "v", window(1)["v"].cast(pa.float64()))
         pq.write_table(bad, tmp_path / "in" / "001.parquet")
         with pytest.raises(

@@ -6,8 +6,7 @@ import json
 import os
 import random
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from headrace.difference import difference, leftover
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
-from tests.patience import PATIENCE
+from tests.helpers import wait_until, write_whole
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 from tests.choosing import smoky
@@ -61,13 +60,6 @@ def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
     files = sorted([*folder.glob("*.parquet"), *folder.glob("epoch-*/*.parquet")])
     tables = [pq.read_table(path, partitioning=None) for path in files]
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
-
-
-def until(run: Any, condition: Callable[[Any], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition(run.progress):
-        assert time.monotonic() < deadline, f"waited {PATIENCE} s: {run.progress}"
-        run.wait(0.02)
 
 
 # --- collect ---------------------------------------------------------------------------------------------------------
@@ -124,7 +116,7 @@ def stop_and_start(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
         sink = hr.sinks.parquet(out, ordered=ordered, parts=seed % 3 == 1)
         strategy = STRATEGIES[(seed + life) % 3]
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots, strategy=strategy) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
     assert run.progress.tuples_in == total
     assert run.progress.late == 0
@@ -232,7 +224,7 @@ def run_twice(
     for count, enough in zip(slots, (total // 3, total), strict=True):
         pairs = [(query, hr.sinks.parquet(tmp_path / "out" / name)) for name, query in results.items()]
         with hr.start(pairs, checkpoint=tmp_path / "checkpoint", epoch="0 seconds", slots=count) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
     assert run.progress.tuples_in == total
     return {name: read_results(tmp_path / "out" / name, query.schema) for name, query in results.items()}
@@ -291,20 +283,19 @@ def test_a_growing_folder(spark: Any, tmp_path: Path) -> None:
     )
 
     def add(number: int) -> None:
-        pq.write_table(parts[number], folder / f"_{number}")
-        (folder / f"_{number}").rename(folder / f"{number:04d}.parquet")
+        write_whole(folder / f"{number:04d}.parquet", parts[number])
 
     options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds"}
     with query.start(hr.sinks.parquet(tmp_path / "out"), slots=2, **options) as run:
-        until(run, lambda p: p.tuples_in == 20)
+        wait_until(run, lambda p: p.tuples_in == 20)
         add(1)
-        until(run, lambda p: p.tuples_in == 40)
+        wait_until(run, lambda p: p.tuples_in == 40)
     add(2)
     add(3)
     with query.start(hr.sinks.parquet(tmp_path / "out"), slots=5, **options) as run:
-        until(run, lambda p: p.tuples_in == 80)
+        wait_until(run, lambda p: p.tuples_in == 80)
         add(4)
-        until(run, lambda p: p.tuples_in == 100)
+        wait_until(run, lambda p: p.tuples_in == 100)
     same(
         reference(query, epochs=[{"a": p} for p in parts], end=False), read_results(tmp_path / "out", query.schema), ""
     )

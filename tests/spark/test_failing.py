@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import headrace as hr
 from headrace.difference import difference
 from headrace.reference import failed_tuples, reference
+from tests.helpers import add_file, wait_until
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -47,12 +47,6 @@ def prices(number: int) -> pa.Table:
     )
 
 
-def put(folder: Path, name: str, number: int, table: pa.Table) -> None:
-    (folder / name).mkdir(exist_ok=True)
-    pq.write_table(table, folder / name / f"_{number}")
-    (folder / name / f"_{number}").rename(folder / name / f"{number:03d}.parquet")
-
-
 def query(spark: Any, folder: Path) -> hr.Stream:
     left = hr.files(spark, folder / "orders", time="ts", name="orders", files_per_epoch=1)
     right = hr.files(spark, folder / "prices", time="ts", name="prices", files_per_epoch=1)
@@ -74,8 +68,8 @@ def kept(folder: Path) -> Counter[tuple[str, str]]:
 
 def test_a_run_that_stopped_goes_on_with_keep(spark: Any, tmp_path: Path) -> None:
     def arrive(number: int) -> None:
-        put(tmp_path, "orders", number, orders(number))
-        put(tmp_path, "prices", number, prices(number))
+        add_file(tmp_path / "orders", number, orders(number))
+        add_file(tmp_path / "prices", number, prices(number))
 
     arrive(0)
     arrive(1)
@@ -89,10 +83,7 @@ def test_a_run_that_stopped_goes_on_with_keep(spark: Any, tmp_path: Path) -> Non
         if slots == 3:
             arrive(2)
         with asked.start(out, slots=slots, errors="keep", **options) as run:
-            deadline = time.monotonic() + PATIENCE
-            while run.progress.tuples_in < enough:
-                assert time.monotonic() < deadline, run.progress
-                run.wait(0.02)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
     whole = [{"orders": pa.concat_tables(map(orders, range(3))), "prices": pa.concat_tables(map(prices, range(3)))}]
     tables = [pq.read_table(path, partitioning=None) for path in (tmp_path / "out").glob("*.parquet")]
     assert difference(reference(asked, whole, end=False, errors="keep"), pa.concat_tables(tables)) is None
@@ -105,8 +96,8 @@ def test_a_run_that_stopped_goes_on_with_keep(spark: Any, tmp_path: Path) -> Non
 
 
 def test_collect_keeps_and_says_what_it_left_out(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    put(tmp_path, "orders", 0, orders(0))
-    put(tmp_path, "prices", 0, prices(0))
+    add_file(tmp_path / "orders", 0, orders(0))
+    add_file(tmp_path / "prices", 0, prices(0))
     asked, late = query(spark, tmp_path), hr.sinks.memory()
     with pytest.raises(hr.DataError):
         asked.collect(slots=2)
@@ -128,7 +119,7 @@ def test_collect_keeps_and_says_what_it_left_out(spark: Any, tmp_path: Path, cap
 
 
 def test_a_column_that_late_would_add_is_refused_before_anything_is_written(spark: Any, tmp_path: Path) -> None:
-    put(tmp_path, "orders", 0, orders(0))
+    add_file(tmp_path / "orders", 0, orders(0))
     taken = hr.files(spark, tmp_path / "orders", time="ts", name="orders").map(_reason="amount").filter("_reason = ''")
     options = {"checkpoint": tmp_path / "checkpoint", "late": hr.sinks.memory()}
     with pytest.raises(hr.QueryError, match=r"late= adds _reason, but what .* is given has such a column"):

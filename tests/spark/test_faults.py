@@ -30,6 +30,7 @@ from headrace.errors import DataError, EngineError, SinkError, StateMismatch, Wr
 from headrace.reference import reference
 from headrace.state import StateStore
 from headrace.testing import table_stream
+from tests.helpers import add_file, failure_of, wait_until
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -50,12 +51,7 @@ def rows(number: int) -> pa.Table:
 
 
 def put(folder: Path, number: int, table: pa.Table | None = None) -> Path:
-    """Add a file; one second after the one before, since Spark orders files by their time."""
-    folder.mkdir(exist_ok=True)
-    hidden = folder / f"_{number:03d}"
-    pq.write_table(rows(number) if table is None else table, hidden)
-    os.utime(hidden, (1_700_000_000 + number,) * 2)
-    return hidden.rename(folder / f"{number:03d}.parquet")
+    return add_file(folder, number, rows(number) if table is None else table)
 
 
 def query(stream: hr.Stream) -> hr.Stream:
@@ -75,23 +71,6 @@ def from_spark(spark: Any, folder: Path, change: Callable[[Any], Any] = lambda d
 def wanted(*numbers: int) -> pa.Table:
     table = pa.concat_tables([rows(number) for number in numbers])
     return reference(query(table_stream(table, name="events")), epochs=[table], end=False)
-
-
-def until(run: Any, condition: Callable[[Any], bool], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition(run.progress):
-        assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
-        run.wait(0.02)
-
-
-def failure(run: Any, seconds: float = PATIENCE) -> BaseException:
-    """What ended a run that is about to fail."""
-    deadline = time.monotonic() + seconds
-    while run.active:
-        assert time.monotonic() < deadline, "the run goes on"
-        time.sleep(0.02)
-    assert run.exception is not None
-    return run.exception
 
 
 class Bench:
@@ -120,7 +99,7 @@ class Bench:
         """Feed so many files more, process all, stop."""
         self.feed(count)
         with self.start(**options) as run:
-            until(run, lambda p: p.tuples_in == self.files * PER_FILE)
+            wait_until(run, lambda p: p.tuples_in == self.files * PER_FILE)
 
     def check(self) -> None:
         found = pa.concat_tables([pq.ParquetFile(p).read() for p in sorted(self.out.glob("[!_]*.parquet"))])
@@ -308,7 +287,7 @@ def test_second_run_on_the_same_checkpoint(files: Bench):
         assert other.returncode != 0
         assert "WriterConflict" in other.stderr
         files.feed(2)
-        until(run, lambda p: p.tuples_in == 3 * PER_FILE)
+        wait_until(run, lambda p: p.tuples_in == 3 * PER_FILE)
     files.check()
     files.run(1)
     files.check()
@@ -345,7 +324,7 @@ def test_a_worker_is_killed(bench: Bench):
     bench.run(1, change=change)
     flag.write_text("")
     bench.feed(2)
-    error = failure(bench.start(change=change))
+    error = failure_of(bench.start(change=change))
     assert isinstance(error, EngineError)
     assert "the Spark job of this epoch failed" in str(error)
     last = StateStore.open(bench.checkpoint / "state", read_only=True).last
@@ -365,7 +344,7 @@ def test_an_expression_fails_in_a_task(files: Bench):
         stream = from_files(files.spark, files.input, files_per_epoch=1).map("v", w="CAST(100 // (v - 25) AS BIGINT)")
         return stream.start(sink, checkpoint=files.checkpoint, epoch="0 seconds", slots=2)
 
-    error = failure(begin())
+    error = failure_of(begin())
     assert isinstance(error, DataError)
     assert "100 // (v - 25)" in str(error)
     assert "v=25" in str(error)
@@ -374,7 +353,7 @@ def test_an_expression_fails_in_a_task(files: Bench):
     assert last.totals.delivered == PER_FILE
     put(files.input, 1, rows(1).filter(pc.not_equal(rows(1)["v"], 25)))
     with begin() as run:
-        until(run, lambda p: p.tuples_in == 2 * PER_FILE - 1)
+        wait_until(run, lambda p: p.tuples_in == 2 * PER_FILE - 1)
     assert sorted(sink.table()["v"].to_pylist()) == [v for v in range(2 * PER_FILE) if v != 25]
 
 
@@ -391,7 +370,7 @@ def test_a_callback_that_raises_is_called_again(files: Bench):
 
     files.feed(2)
     run = files.start(sinks.foreach(fragile))
-    error = failure(run)
+    error = failure_of(run)
     assert isinstance(error, SinkError)
     assert "ValueError: the table is locked" in str(error)
     assert isinstance(error.__cause__, ValueError)
@@ -400,7 +379,7 @@ def test_a_callback_that_raises_is_called_again(files: Bench):
     with pytest.raises(SinkError):
         files.start(sinks.foreach(fragile))
     with files.start(sinks.foreach(fragile)) as again:
-        until(again, lambda p: p.tuples_in == 2 * PER_FILE)
+        wait_until(again, lambda p: p.tuples_in == 2 * PER_FILE)
     assert [epoch for epoch, _ in seen] == [0, 0, 0, 1]
     assert seen[0] == seen[1] == seen[2]
     found = pa.Table.from_pylist([row for _, table in seen[2:] for row in table], wanted(0).schema)
@@ -417,10 +396,10 @@ def test_a_callback_that_raises_under_spark_is_called_again(bench: Bench):
             raise ValueError("no")
 
     bench.feed(2)
-    error = failure(bench.start(sinks.foreach(fragile)))
+    error = failure_of(bench.start(sinks.foreach(fragile)))
     assert isinstance(error, SinkError)
     with bench.start(sinks.foreach(fragile)) as run:
-        until(run, lambda p: p.tuples_in == 2 * PER_FILE)
+        wait_until(run, lambda p: p.tuples_in == 2 * PER_FILE)
     assert seen[:2] == [0, 1]
     assert set(seen[2:]) == {1}
 
@@ -440,7 +419,7 @@ def test_a_callback_that_looks_at_little_or_hides_its_error_harms_nothing(files:
     result = query(from_files(files.spark, files.input, files_per_epoch=1))
     both = [(result, sinks.foreach(careless)), (result, sinks.parquet(files.out))]
     with hr.start(both, checkpoint=files.checkpoint, epoch="0 seconds", slots=2) as run:
-        until(run, lambda p: p.tuples_in == 3 * PER_FILE)
+        wait_until(run, lambda p: p.tuples_in == 3 * PER_FILE)
     assert len(kept) == 3
     files.check()
 
@@ -543,10 +522,10 @@ def test_a_failed_run_leaves_no_thread_and_no_spark_query(spark: Any, tmp_path: 
     left = from_spark(spark, tmp_path / "a")
     right = hr.files(spark, tmp_path / "b", time="ts", name="files")
     run = left.union(right).start(sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2)
-    until(run, lambda p: p.tuples_in == 2 * PER_FILE)
+    wait_until(run, lambda p: p.tuples_in == 2 * PER_FILE)
     (tmp_path / "b" / "_bad").write_bytes(b"not parquet at all")
     (tmp_path / "b" / "_bad").rename(tmp_path / "b" / "bad.parquet")
-    error = failure(run)
+    error = failure_of(run)
     assert isinstance(error, hr.SourceError)
     assert "bad.parquet" in str(error)
     assert _no_threads()

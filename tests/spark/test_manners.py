@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from tests.helpers import wait_until
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -205,10 +205,7 @@ def test_a_static_dataframe_that_changed_between_two_starts_is_said(spark, tmp_p
         joined = calls.join(hr.stream(static, time="at", name="places"), on="l.key = r.id", within="1 hour")
         caplog.clear()
         with joined.start(hr.sinks.memory(), checkpoint=tmp_path / "ck", epoch="0 seconds", show=False) as run:
-            deadline = time.monotonic() + PATIENCE
-            while run.progress.sources["calls"] < files:
-                assert time.monotonic() < deadline
-                run.wait(0.05)
+            wait_until(run, lambda p: p.sources["calls"] >= files)
         return [r.getMessage() for r in caplog.records if r.name.startswith("headrace") and r.levelname == "WARNING"]
 
     assert start([(1, "a"), (2, "b")], 1) == []

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.difference import difference
 from headrace.state.store import StateStore
 from headrace.testing import table_stream
+from tests.helpers import add_file, wait_until
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -36,13 +36,8 @@ def rows(number: int, side: int = 0) -> pa.Table:
 
 
 def put(folder: Path, numbers: Sequence[int], side: int = 0) -> None:
-    """Files a second apart, so that Spark takes them in this order too."""
-    folder.mkdir(exist_ok=True)
     for number in numbers:
-        hidden = folder / f"_{number}"
-        pq.write_table(rows(number, side), hidden)
-        os.utime(hidden, (1_700_000_000 + number,) * 2)
-        hidden.rename(folder / f"{number:03d}.parquet")
+        add_file(folder, number, rows(number, side))
 
 
 def files(spark: Any, folder: Path, **options: Any) -> hr.Stream:
@@ -259,8 +254,7 @@ def test_an_ordinary_run_goes_on_where_one_that_was_to_end_was_stopped(spark, tm
     assert last(tmp_path / "ckpt").ledgers["in"].listed is not None
     put(tmp_path / "in", range(6, 9))
     with query.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2) as run:
-        while run.progress.tuples_in < 9 * 9:
-            run.wait(0.05)
+        wait_until(run, lambda p: p.tuples_in == 9 * 9)
     found = last(tmp_path / "ckpt")
     assert not found.closed and found.ledgers["in"].listed is None
     wanted = hr.reference(passed(table(range(9), "in")), epochs=[{"in": rows(n)} for n in range(9)], end=False)

@@ -17,8 +17,9 @@ from headrace import sinks
 from headrace.difference import difference
 from headrace.errors import EngineError, QueryTypeError, SinkError
 from headrace.sinks import Part, PartSink, Publication
+from tests.helpers import failure_of, wait_until
 
-from .test_faults import PER_FILE, Bench, failure, until, wanted
+from .test_faults import PER_FILE, Bench, wanted
 
 pytestmark = pytest.mark.spark
 
@@ -86,7 +87,7 @@ def test_a_chain_of_two_runs(spark: Any, tmp_path: Path):
             sinks.parquet(after, parts=True), checkpoint=tmp_path / "second", epoch="0 seconds", slots=2
         )
         with started as run:
-            until(run, lambda p, rows=rows: p.tuples_in == rows)
+            wait_until(run, lambda p, rows=rows: p.tuples_in == rows)
     assert (text := difference(wanted(*range(bench.files)), read(after))) is None, text
 
 
@@ -96,11 +97,11 @@ def test_a_worker_that_is_killed_while_it_writes_a_part(spark: Any, tmp_path: Pa
     bench.run(1, sink=sink)
     bench.feed(2)
     with bench.start(sink=sink) as run:
-        error = failure(run)
+        error = failure_of(run)
     assert isinstance(error, EngineError) and (tmp_path / "killed").exists()
     assert len(list(bench.out.glob("_staging*/*.part"))) >= 1, "the part was there when its task died"
     with bench.start(sink=sink) as run:
-        until(run, lambda p: p.tuples_in == bench.files * PER_FILE)
+        wait_until(run, lambda p: p.tuples_in == bench.files * PER_FILE)
     check(bench)
 
 
@@ -108,7 +109,7 @@ def test_a_disk_that_is_full_names_the_sink(spark: Any, tmp_path: Path):
     bench = Bench(spark, tmp_path, "files")
     bench.feed()
     with bench.start(sink=Failing(bench.out, tmp_path)) as run:
-        error = failure(run)
+        error = failure_of(run)
     assert isinstance(error, SinkError)
     assert str(error).startswith("the sink a sink without room of result-0 failed to write a part in epoch 0: OSError:")
     assert "No space left" in str(error) and "nothing of the epoch was committed" in str(error)

@@ -21,9 +21,10 @@ from headrace.engine import plan_file
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.types import TS_TYPE
+from tests.helpers import wait_until
 from tests.patience import PATIENCE
 
-from .test_exactness import read_results, until
+from .test_exactness import read_results
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +62,7 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
     for slots, enough in ((4, total // 3), (7, total)):
         sink = hr.sinks.parquet(tmp_path / "out")
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
             assert "chosen: " in explaining.of_run(checkpoint, "text")  # while it is live
         assert run.exception is None
         with StateStore.open(checkpoint / "state", read_only=True) as store:
@@ -101,7 +102,7 @@ def test_operators_get_slots_by_cost_and_keep_ranges_over_strategies(spark: Any,
     for share, strategy in enumerate(("subquery", "operator", "query"), start=1):
         sink, enough = hr.sinks.parquet(tmp_path / "out"), total * share // 3
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=5, strategy=strategy) as run:
-            until(run, lambda p, enough=enough: p.tuples_in >= enough)
+            wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
         plan = plan_file.read(checkpoint)[1]
         assert "ranges" in {s.router.kind for s in plan.subqueries}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.difference import difference
+from tests.helpers import add_file, keyed, wait_until
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark
@@ -19,27 +19,11 @@ SECOND = 1_000_000
 FILES = 30
 
 
-def put(folder, number: int, *seconds: float) -> None:
-    folder.mkdir(exist_ok=True)
-    ts = pa.array([int(s * SECOND) for s in seconds], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"ts": ts, "k": pa.array([1] * len(seconds), pa.int64())}), folder / f"_{number:03d}")
-    os.utime(folder / f"_{number:03d}", (1e9 + number, 1e9 + number))
-    (folder / f"_{number:03d}").rename(folder / f"{number:03d}.parquet")
-
-
-def until(run, condition, seconds: float = PATIENCE):
-    deadline = time.monotonic() + seconds
-    while not condition(found := run.progress):
-        assert time.monotonic() < deadline, f"waited {seconds} s: {found}"
-        run.wait(0.02)
-    return found
-
-
 @pytest.mark.smoke
 def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tmp_path):
-    put(tmp_path / "a", 0, 0)
+    add_file(tmp_path / "a", 0, keyed(0))
     for number in range(FILES):
-        put(tmp_path / "b", number, *range(number * 10, number * 10 + 10))
+        add_file(tmp_path / "b", number, keyed(*range(number * 10, number * 10 + 10)))
 
     def start(files: int, sink: hr.sinks.Sink) -> hr.Run:
         read = spark.readStream.schema("ts timestamp, k bigint").option("maxFilesPerTrigger", files)
@@ -50,7 +34,7 @@ def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tm
 
     sink = hr.sinks.parquet(tmp_path / "out")
     run = start(1, sink)
-    first = until(run, lambda p: p.results_out > 0)
+    first = wait_until(run, lambda p: p.results_out > 0)
     assert first.sources["b"] < FILES * 10, "the first result came when the other stream had nothing left"
 
     for query in spark.streams.active:
@@ -60,8 +44,8 @@ def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tm
     assert not run.busy
 
     with start(FILES, sink) as run:
-        until(run, lambda p: p.sources["b"] == FILES * 10)
-        until(run, lambda _: not run.busy)
+        wait_until(run, lambda p: p.sources["b"] == FILES * 10)
+        wait_until(run, lambda _: not run.busy)
         looks = [(run.busy, time.sleep(0.01)) for _ in range(40)]
         assert not any(busy for busy, _ in looks), "busy though drained"
     assert run.exception is None and run.progress.late == 0
@@ -69,17 +53,17 @@ def test_a_silent_stream_beside_a_busy_one_and_a_query_that_spark_ends(spark, tm
 
 
 def test_a_source_that_returns_behind_the_others_is_late_only_where_they_had_been(spark, tmp_path):
-    put(tmp_path / "a", 0, 0)
-    put(tmp_path / "b", 0, 100)
+    add_file(tmp_path / "a", 0, keyed(0))
+    add_file(tmp_path / "b", 0, keyed(100))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a", idle="500 milliseconds", files_per_epoch=1)
     b = hr.files(spark, tmp_path / "b", time="ts", name="b", files_per_epoch=1)
     query, late, sink = a.join(b, on="l.k = r.k", within="60 seconds"), hr.sinks.memory(), hr.sinks.memory()
     with query.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1, late=late) as run:
-        until(run, lambda p: p.watermark["a"] == 100 * SECOND)
+        wait_until(run, lambda p: p.watermark["a"] == 100 * SECOND)
         for number in range(1, 7):
-            put(tmp_path / "b", number, 100 + 10 * number)
-            put(tmp_path / "a", number, 80 + 10 * number)
-        until(run, lambda p: p.tuples_in == 14)
+            add_file(tmp_path / "b", number, keyed(100 + 10 * number))
+            add_file(tmp_path / "a", number, keyed(80 + 10 * number))
+        wait_until(run, lambda p: p.tuples_in == 14)
     assert late.table().column("ts").cast(pa.int64()).to_pylist() == [90 * SECOND]
     (tmp_path / "a" / "001.parquet").unlink()  # the late one
     assert difference(hr.reference(query), sink.table()) is None

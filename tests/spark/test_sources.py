@@ -16,6 +16,7 @@ from headrace.control.splitting import Splitters
 from headrace.difference import difference
 from headrace.engine import spark as engine
 from headrace.engine import start as start_module
+from tests.helpers import add_file, wait_until
 from tests.mapping import deleted_blocks
 from tests.patience import PATIENCE
 
@@ -29,22 +30,9 @@ def rows(*seconds: float, key: int = 1) -> pa.Table:
     return pa.table({"ts": ts, "key": pa.array([key] * len(seconds), pa.int64())})
 
 
-def put(folder, number: int, table: pa.Table) -> None:
-    folder.mkdir(exist_ok=True)
-    pq.write_table(table, folder / f"_{number:03d}")
-    (folder / f"_{number:03d}").rename(folder / f"{number:03d}.parquet")
-
-
-def until(run, condition, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition(run.progress):
-        assert time.monotonic() < deadline, f"waited {seconds} s: {run.progress}"
-        run.wait(0.02)
-
-
 def test_a_silent_source_holds_the_others_back_unless_it_is_idle(spark, tmp_path):
-    put(tmp_path / "a", 0, rows(1, 2, 3, 30))
-    put(tmp_path / "b", 0, rows(1))
+    add_file(tmp_path / "a", 0, rows(1, 2, 3, 30))
+    add_file(tmp_path / "b", 0, rows(1))
     results = {}
     for idle in (None, "500 milliseconds"):
         a = hr.files(spark, tmp_path / "a", time="ts", name="a")
@@ -52,9 +40,9 @@ def test_a_silent_source_holds_the_others_back_unless_it_is_idle(spark, tmp_path
         counted = a.union(b).aggregate(by=["key"], window="10 seconds", n="count(*)")
         sink = hr.sinks.memory()
         with counted.start(sink, checkpoint=tmp_path / f"ckpt-{idle}", epoch="0 seconds", slots=2) as run:
-            until(run, lambda p: p.tuples_in == 5)
+            wait_until(run, lambda p: p.tuples_in == 5)
             if idle:
-                until(run, lambda p: p.results_out > 0)
+                wait_until(run, lambda p: p.results_out > 0)
             else:
                 time.sleep(1)
         results[idle] = sink.table()
@@ -63,16 +51,16 @@ def test_a_silent_source_holds_the_others_back_unless_it_is_idle(spark, tmp_path
 
 
 def test_an_idle_source_that_returns_is_late_where_the_others_have_been(spark, tmp_path):
-    put(tmp_path / "a", 0, rows(1, 30))
-    put(tmp_path / "b", 0, rows(1))
+    add_file(tmp_path / "a", 0, rows(1, 30))
+    add_file(tmp_path / "b", 0, rows(1))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a")
     b = hr.files(spark, tmp_path / "b", time="ts", name="b", idle="300 milliseconds")
     late = hr.sinks.memory()
     union = a.union(b).aggregate(by=["key"], window="10 seconds", n="count(*)")
     with union.start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2, late=late) as run:
-        until(run, lambda p: p.watermark.get("b") == 30 * SECOND)
-        put(tmp_path / "b", 1, rows(2, 31))
-        until(run, lambda p: p.tuples_in == 5)
+        wait_until(run, lambda p: p.watermark.get("b") == 30 * SECOND)
+        add_file(tmp_path / "b", 1, rows(2, 31))
+        wait_until(run, lambda p: p.tuples_in == 5)
         assert run.progress.late == 1
     assert late.table().select(["_source", "_reason"]).to_pylist() == [{"_source": "b", "_reason": "late"}]
 
@@ -80,13 +68,13 @@ def test_an_idle_source_that_returns_is_late_where_the_others_have_been(spark, t
 def test_the_driver_maps_no_deleted_block(spark, tmp_path):
     """Neither while the run lasts nor after it has stopped."""
     for number in range(14):
-        put(tmp_path / "in", number, rows(*range(number, number + 3)))
+        add_file(tmp_path / "in", number, rows(*range(number, number + 3)))
     stream = hr.files(spark, tmp_path / "in", time="ts", name="in", lateness="10 seconds", files_per_epoch=1)
     counted = stream.join(stream, on="l.key = r.key", within="2 seconds").aggregate(window="2 seconds", n="count(*)")
     with counted.start(
         hr.sinks.parquet(tmp_path / "out"), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=2
     ) as run:
-        until(run, lambda p: p.epoch >= 13)
+        wait_until(run, lambda p: p.epoch >= 13)
         assert deleted_blocks(os.getpid(), tmp_path) == []
     assert deleted_blocks(os.getpid(), tmp_path) == []
 
@@ -94,25 +82,25 @@ def test_the_driver_maps_no_deleted_block(spark, tmp_path):
 def test_a_static_source_beside_files_is_read_once_and_whole(spark, tmp_path):
     names = spark.createDataFrame([(1, "one"), (2, "two")], "key long, name string")
     static = hr.stream(names.selectExpr("timestamp_micros(0) at", "*"), time="at", name="names")
-    put(tmp_path / "a", 0, rows(1, 2))
+    add_file(tmp_path / "a", 0, rows(1, 2))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a")
     joined = a.join(static, on="l.key = r.key", within="1 days")
     sink = hr.sinks.memory()
     for number in (0, 1):
         with joined.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1 + number) as run:
-            until(run, lambda p, n=number: p.sources["a"] == 2 + n)
+            wait_until(run, lambda p, n=number: p.sources["a"] == 2 + n)
             assert run.progress.sources["names"] == 2
-        put(tmp_path / "a", 1, rows(3))
+        add_file(tmp_path / "a", 1, rows(3))
     assert sink.table().column("name").to_pylist() == ["one"] * 3
 
 
 def test_a_source_used_twice_is_read_once(spark, tmp_path):
-    put(tmp_path / "a", 0, rows(1, 2, 3))
+    add_file(tmp_path / "a", 0, rows(1, 2, 3))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a")
     twice = a.join(a, on="l.key = r.key and l.ts < r.ts", within="9 seconds")
     sink = hr.sinks.memory()
     with twice.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds") as run:
-        until(run, lambda p: p.tuples_in >= 3)
+        wait_until(run, lambda p: p.tuples_in >= 3)
     assert run.progress.tuples_in == 3
     assert difference(hr.reference(twice), sink.table()) is None
 
@@ -174,11 +162,11 @@ def test_static_sources_alone_come_to_an_end_and_close_the_checkpoint(spark, tmp
 
 def test_an_ordered_sink_delivers_by_ts_across_epochs(spark, tmp_path):
     for number, seconds in enumerate([(1, 3, 2), (5, 4, 6), (9, 8, 7), (20,)]):
-        put(tmp_path / "a", number, rows(*seconds))
+        add_file(tmp_path / "a", number, rows(*seconds))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a", lateness="3 seconds", files_per_epoch=1)
     sink = hr.sinks.memory(ordered=True)
     with a.start(sink, checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=3) as run:
-        until(run, lambda p: p.tuples_in == 10)
+        wait_until(run, lambda p: p.tuples_in == 10)
     assert sink.table().column("ts").cast(pa.int64()).to_pylist() == [s * SECOND for s in range(1, 10)]
 
 
@@ -218,7 +206,7 @@ def test_an_error_ends_the_run_before_the_next_epoch_is_due(spark, tmp_path):
     def fails(table, epoch):
         raise OSError("no room")
 
-    put(tmp_path / "a", 0, rows(1))
+    add_file(tmp_path / "a", 0, rows(1))
     a = hr.files(spark, tmp_path / "a", time="ts", name="a")
     run = a.start(hr.sinks.foreach(fails), checkpoint=tmp_path / "ckpt", epoch="10 hours")
     with pytest.raises(hr.SinkError):
@@ -235,8 +223,8 @@ def joined(one: hr.Stream, two: hr.Stream) -> hr.Stream:
 
 def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
     """Sides swapped would pair a stream with itself; a file of another folder would be taken for one taken already."""
-    put(tmp_path / "a", 0, rows(1))
-    put(tmp_path / "b", 0, rows(1, key=2))
+    add_file(tmp_path / "a", 0, rows(1))
+    add_file(tmp_path / "b", 0, rows(1, key=2))
 
     def start(*names: str):
         sides = [hr.files(spark, tmp_path / name, time="ts") for name in names]
@@ -244,7 +232,7 @@ def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
 
     sink = hr.sinks.memory()
     with start("a", "b") as run:
-        until(run, lambda p: p.tuples_in == 2)
+        wait_until(run, lambda p: p.tuples_in == 2)
     for sides in (("b", "a"), ("a", "a")):
         with pytest.raises(hr.QueryChanged, match=r"source 'source-\d' read '.*/\w', now it is '.*/\w'; give it"):
             start(*sides)
@@ -252,9 +240,9 @@ def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
     with pytest.raises(hr.QueryChanged, match=r"source-2.*/b', now it is .*/c'.*symbolic link"):
         start("a", "c")
     (tmp_path / "b").symlink_to(tmp_path / "c")
-    put(tmp_path / "c", 1, rows(2, key=2))
+    add_file(tmp_path / "c", 1, rows(2, key=2))
     with start("a", "b") as run:
-        until(run, lambda p: p.tuples_in == 3)
+        wait_until(run, lambda p: p.tuples_in == 3)
     (tmp_path / "b").unlink()
     with start("a", "c") as run:  # where it is from now on
         assert run.progress.tuples_in == 3
@@ -263,8 +251,8 @@ def test_folders_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
 
 @pytest.mark.smoke
 def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_path):
-    put(tmp_path / "a", 0, rows(1))
-    put(tmp_path / "b", 0, rows(1, key=2))
+    add_file(tmp_path / "a", 0, rows(1))
+    add_file(tmp_path / "b", 0, rows(1, key=2))
 
     def start(*names: str):
         reader = spark.readStream.schema("ts timestamp, key bigint")
@@ -272,7 +260,7 @@ def test_streaming_dataframes_are_not_exchanged_under_a_checkpoint(spark, tmp_pa
         return joined(*sides).start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds", slots=1)
 
     with start("a", "b") as run:
-        until(run, lambda p: p.tuples_in == 2)
+        wait_until(run, lambda p: p.tuples_in == 2)
     with pytest.raises(hr.QueryChanged, match=r"source 'source-1' read 'FileSource\[.*/a\]', now it is"):
         start("b", "a")
     with start("a", "b") as run:

@@ -20,6 +20,7 @@ import headrace as hr
 from headrace.difference import difference
 from headrace.errors import QueryError, QueryTypeError
 from headrace.reference import reference
+from tests.helpers import wait_until, write_whole
 
 pytestmark = pytest.mark.spark
 
@@ -50,13 +51,6 @@ def points(number: int) -> pa.Table:
     return pa.table({"ts": pa.array(ts, pa.timestamp("us", "UTC")), **columns})
 
 
-def put(path: Path, table: pa.Table) -> None:
-    """Complete when its name appears, also in place of another."""
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(table, path.with_name(f"_{path.name}"))
-    path.with_name(f"_{path.name}").rename(path)
-
-
 def queries(spark: Any, folder: Path, **given: Any) -> dict[str, hr.Stream]:
     """A box around a point, and the zones that a window has; both keep what meets none."""
     seen = hr.files(spark, folder / "in", time="ts", files_per_epoch=1, name="points")
@@ -73,10 +67,7 @@ def start(spark: Any, folder: Path, **given: Any) -> Any:
 
 
 def until(run: Any, files: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while run.progress.tuples_in < files * ROWS:
-        assert time.monotonic() < deadline, run.progress
-        run.wait(0.02)
+    wait_until(run, lambda progress: progress.tuples_in >= files * ROWS)
 
 
 def versions_of(folder: Path) -> list[int]:
@@ -101,33 +92,30 @@ def check(spark: Any, folder: Path, used: list[int]) -> None:
 
 @pytest.mark.smoke
 def test_a_table_that_is_read_again(spark: Any, tmp_path: Path) -> None:
-    put(tmp_path / "in" / "000.parquet", points(0))
-    put(tmp_path / "zones" / "all.parquet", zones(0))
+    write_whole(tmp_path / "in" / "000.parquet", points(0))
+    write_whole(tmp_path / "zones" / "all.parquet", zones(0))
     with start(spark, tmp_path) as run:
         until(run, 1)
-        put(tmp_path / "zones" / "all.parquet", zones(1))
+        write_whole(tmp_path / "zones" / "all.parquet", zones(1))
         assert run.refresh("zones") == 2
-        put(tmp_path / "in" / "001.parquet", points(1))
+        write_whole(tmp_path / "in" / "001.parquet", points(1))
         until(run, 2)
         (tmp_path / "zones").rename(tmp_path / "elsewhere")
         assert run.refresh("zones") == 2
         assert "cannot be listed" in str(run.progress.versions["zones"].trouble)
-        put(tmp_path / "in" / "002.parquet", points(2))
+        write_whole(tmp_path / "in" / "002.parquet", points(2))
         until(run, 3)
         with pytest.raises(QueryError, match="there is no table 'zone' in this run; there is zones"):
             run.refresh("zone")
     (tmp_path / "elsewhere").rename(tmp_path / "zones")
-    put(tmp_path / "zones" / "all.parquet", zones(2))
+    write_whole(tmp_path / "zones" / "all.parquet", zones(2))
     with start(spark, tmp_path, refresh="0.2 seconds") as run:
-        put(tmp_path / "in" / "003.parquet", points(3))
+        write_whole(tmp_path / "in" / "003.parquet", points(3))
         until(run, 4)
         assert run.progress.versions["zones"].version == 3
-        put(tmp_path / "zones" / "all.parquet", zones(3))
-        deadline = time.monotonic() + PATIENCE
-        while run.progress.versions["zones"].version == 3:
-            assert time.monotonic() < deadline
-            run.wait(0.02)
-        put(tmp_path / "in" / "004.parquet", points(4))
+        write_whole(tmp_path / "zones" / "all.parquet", zones(3))
+        wait_until(run, lambda progress: progress.versions["zones"].version != 3)
+        write_whole(tmp_path / "in" / "004.parquet", points(4))
         until(run, 5)
     assert versions_of(tmp_path) == [0, 1, 1, 2, 3]
     check(spark, tmp_path, [0, 1, 1, 2, 3])
@@ -138,8 +126,8 @@ def test_a_table_that_is_read_again(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.smoke
 def test_killed_and_started_with_another_table(spark: Any, tmp_path: Path) -> None:
     for number in range(FILES // 2):
-        put(tmp_path / "in" / f"{number:03d}.parquet", points(number))
-    put(tmp_path / "zones" / "all.parquet", zones(0))
+        write_whole(tmp_path / "in" / f"{number:03d}.parquet", points(number))
+    write_whole(tmp_path / "zones" / "all.parquet", zones(0))
     log = (tmp_path / "log.txt").open("w")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
@@ -158,9 +146,9 @@ def test_killed_and_started_with_another_table(spark: Any, tmp_path: Path) -> No
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
         log.close()
-    put(tmp_path / "zones" / "all.parquet", zones(1))
+    write_whole(tmp_path / "zones" / "all.parquet", zones(1))
     for number in range(FILES // 2, FILES):
-        put(tmp_path / "in" / f"{number:03d}.parquet", points(number))
+        write_whole(tmp_path / "in" / f"{number:03d}.parquet", points(number))
     with start(spark, tmp_path) as run:
         until(run, FILES)
     used = versions_of(tmp_path)
@@ -178,7 +166,7 @@ def program(folder: str) -> None:
 
 @pytest.mark.smoke
 def test_any_source_of_a_table(spark: Any, tmp_path: Path) -> None:
-    put(tmp_path / "in" / "000.parquet", points(0))
+    write_whole(tmp_path / "in" / "000.parquet", points(0))
     seen = hr.files(spark, tmp_path / "in", time="ts", name="points")
     df = spark.createDataFrame(zones(0))
     for source in (df, lambda: df.filter("zone < 5")):

@@ -29,19 +29,11 @@ from headrace.reference import late_tuples, reference
 from headrace.state import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from tests.helpers import sorted_rows, tuples
 
 SECOND = 1_000_000
 UTC = pa.timestamp("us", "UTC")
 NAN, INF = math.nan, math.inf
-
-
-def tuples(*rows: tuple[Any, ...], **kinds: pa.DataType) -> pa.Table:
-    """`ts` in microseconds (None: null), then further columns, by default `k` text and `v` a whole number."""
-    kinds = kinds or {"k": pa.string(), "v": pa.int64()}
-    columns = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(kinds))
-    arrays = [pa.array(list(columns[0]), pa.int64()).cast(UTC)]
-    arrays += [pa.array(list(c), kind) for c, kind in zip(columns[1:], kinds.values(), strict=True)]
-    return pa.table(arrays, names=["ts", *kinds])
 
 
 def source(table: pa.Table, **options: Any) -> Stream:
@@ -60,11 +52,6 @@ def queries(stream: Stream) -> list[Stream]:
         stream.aggregate(by=["k"], last=2, every=1, n="count(*)", total="sum(v)"),
         stream.join(stream, on="l.k = r.k", within="3 seconds"),
     ]
-
-
-def rows(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
-    plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table.select(columns).columns]
-    return sorted(zip(*(c.to_pylist() for c in plain), strict=True), key=repr)
 
 
 class Check:
@@ -146,8 +133,8 @@ def test_batch_of_only_late_rows(check: Check):
 def test_null_key_is_a_group_and_meets_nothing_in_a_join(check: Check, tmp_path: Path):
     table = tuples((0, None, 1), (1, "a", 2), (2, None, 3), (3, "a", 4), (12 * SECOND, None, 5))
     run = check(queries(source(table)), [table.slice(0, 2), table.slice(2)])
-    assert (None, 2, 4) in rows(run.results("result-0"), "k", "n", "total")
-    assert all(k is not None for (k,) in rows(run.results("result-3"), "l_k"))
+    assert (None, 2, 4) in sorted_rows(run.results("result-0"), "k", "n", "total")
+    assert all(k is not None for (k,) in sorted_rows(run.results("result-3"), "l_k"))
 
 
 def test_null_time_is_rejected_counted_and_kept(check: Check):
@@ -161,7 +148,10 @@ def test_null_values_follow_sql(check: Check):
     table = tuples((0, "a", None), (1, "a", 2), (2, "b", None))
     functions = {"n": "count(*)", "values": "count(v)", "total": "sum(v)", "mean": "avg(v)", "low": "min(v)"}
     run = check(windows(source(table), **functions), [table])
-    assert rows(run.results(), "k", "n", "values", "total", "low") == [("a", 2, 1, 2, 2), ("b", 1, 0, None, None)]
+    assert sorted_rows(run.results(), "k", "n", "values", "total", "low") == [
+        ("a", 2, 1, 2, 2),
+        ("b", 1, 0, None, None),
+    ]
 
 
 DOUBLES = [NAN, -NAN, INF, -INF, 0.0, -0.0, 1.5, -1.5, 5e-324, -5e-324, 1.7976931348623157e308, None]
@@ -177,7 +167,7 @@ def test_doubles_as_groups_keys_and_values(check: Check):
         stream.join(stream, on="l.k <= r.k and l.v > r.v", within="1 second"),
     ]
     run = check(wanted, [table.slice(0, 13), table.slice(13, 9), table.slice(22)])
-    groups = rows(run.results("result-0"), "k", "n")
+    groups = sorted_rows(run.results("result-0"), "k", "n")
     assert len(groups) == len(DOUBLES) - 2, "NaN is one group whatever its sign, and so is zero"
     assert sorted(n for _, n in groups) == [3] * 8 + [6, 6]
 
@@ -210,7 +200,7 @@ def test_sum_of_whole_numbers_is_wider_than_they_are(check: Check):
     most = 2**63 - 1
     table = tuples((0, "a", most), (1, "a", most), (2, "a", most), (3, "b", -most - 1), (4, "b", -most - 1))
     run = check([*queries(source(table))[:3]], [table.slice(0, 1), table.slice(1, 3), table.slice(4)])
-    assert rows(run.results("result-0"), "k", "total") == [("a", 3 * most), ("b", 2 * (-most - 1))]
+    assert sorted_rows(run.results("result-0"), "k", "total") == [("a", 3 * most), ("b", 2 * (-most - 1))]
 
 
 def test_arithmetic_that_overflows_stops_and_names_the_row(tmp_path: Path):
@@ -275,7 +265,7 @@ def test_time_at_the_ends_of_the_type_is_rejected(tmp_path: Path, ts: int):
     run.end()
     assert run.store.last is not None
     assert run.store.last.totals.rejected == 1
-    assert rows(run.results("result-0"), "n", "total") == [(2, 4)]
+    assert sorted_rows(run.results("result-0"), "n", "total") == [(2, 4)]
 
 
 def test_seconds_that_do_not_fit_are_refused_by_name(tmp_path: Path):
@@ -291,7 +281,7 @@ def test_seconds_that_do_not_fit_are_refused_by_name(tmp_path: Path):
 def test_before_1970(check: Check):
     table = tuples(*((-35 * SECOND + i * 1_700_000, "a", i) for i in range(30)))
     run = check(queries(source(table)), [table.slice(0, 7), table.slice(7, 11), table.slice(18)])
-    starts = {start for (start,) in rows(run.results("result-0"), "window_start")}
+    starts = {start for (start,) in sorted_rows(run.results("result-0"), "window_start")}
     assert min(starts) == -40 * SECOND
     assert all(start % (10 * SECOND) == 0 for start in starts)
 
@@ -338,7 +328,7 @@ def test_on_a_window_edge(check: Check, tick: int):
     """[start, end): a tuple at the end belongs to the next window."""
     table = tuples((5 * SECOND, "a", 1), (10 * SECOND + tick, "a", 2), (30 * SECOND, "a", 3))
     run = check(queries(source(table)), [table.slice(0, 1), table.slice(1, 1), table.slice(2)])
-    first = [n for start, n in rows(run.results("result-0"), "window_start", "n") if start == 0]
+    first = [n for start, n in sorted_rows(run.results("result-0"), "window_start", "n") if start == 0]
     assert first == [2 if tick < 0 else 1]
 
 
@@ -393,7 +383,7 @@ def test_duplicates_count_each_time(check: Check):
     row = (SECOND, "a", 7)
     table = tuples(row, row, row)
     run = check(queries(source(table)), [table, table, tuples(row)])
-    assert rows(run.results("result-0"), "n", "total") == [(7, 49)]
+    assert sorted_rows(run.results("result-0"), "n", "total") == [(7, 49)]
     assert run.results("result-3").num_rows == 49
 
 
@@ -444,7 +434,7 @@ def test_schema_changes_mid_stream(tmp_path: Path, change: str):
     assert run.store.last.number == 0
     run.epoch(second)
     run.end()
-    assert rows(run.results(), "n", "total") == [(2, 3)]
+    assert sorted_rows(run.results(), "n", "total") == [(2, 3)]
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.null(), pa.duration("s"), pa.float16()])
@@ -475,7 +465,7 @@ def test_another_encoding_of_the_same_type_is_no_change(check: Check):
     for table in (first, encoded, large):
         run.epoch(table)
     run.end()
-    assert rows(run.results(), "n", "total") == [(3, 5)]
+    assert sorted_rows(run.results(), "n", "total") == [(3, 5)]
 
 
 GOOD_NAMES = [
@@ -562,7 +552,7 @@ TEXTS = [
 def test_texts_are_stored_exactly_and_never_reach_a_path(check: Check):
     table = tuples(*((i, text, i) for i, text in enumerate(TEXTS * 2)))
     run = check(queries(source(table)), [table.slice(0, 5), table.slice(5, 17), table.slice(22)], slots=4)
-    assert {k for (k,) in rows(run.results("result-0"), "k")} == set(TEXTS)
+    assert {k for (k,) in sorted_rows(run.results("result-0"), "k")} == set(TEXTS)
     names = [path.name for path in (check.folder / "state").rglob("*")]
     assert all(len(name) < 100 and name.isascii() and name.isprintable() for name in names)
     assert sorted(path.name for path in check.folder.iterdir()) == ["state"]
@@ -784,7 +774,7 @@ def test_slots_and_writing_are_no_change(tmp_path: Path):
     same = stream.aggregate(by=("k",), window="10000 milliseconds", n="count( * )", total="SUM(v)")
     again = LocalRun(same, tmp_path / "state", slots=3)
     again.end()
-    assert rows(again.results(), "n", "total") == [(1, 1)]
+    assert sorted_rows(again.results(), "n", "total") == [(1, 1)]
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path):

@@ -24,13 +24,9 @@ from headrace.state.blocks import Block
 from headrace.state.runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
 from headrace.stream import node_of
 from headrace.testing import LocalRun, run_locally, table_stream
+from tests.helpers import keyed
 
 SECOND = 1_000_000
-
-
-def table(*seconds: float, key: int = 1) -> pa.Table:
-    ts = pa.array([int(s * SECOND) for s in seconds], pa.timestamp("us", "UTC"))
-    return pa.table({"ts": ts, "k": pa.array([key] * len(seconds), pa.int64())})
 
 
 def test_nothing_is_committed_over_results_that_were_not_delivered(tmp_path):
@@ -41,12 +37,12 @@ def test_nothing_is_committed_over_results_that_were_not_delivered(tmp_path):
         if len(seen) == 1:
             raise OSError("no room")
 
-    stream = table_stream(table(1), name="s")
+    stream = table_stream(keyed(1), name="s")
     run = LocalRun(stream, tmp_path / "state", sink=sinks.foreach(fails_once))
     with pytest.raises(SinkError, match="no room"):
-        run.epoch(table(1))
+        run.epoch(keyed(1))
     with pytest.raises(WriterConflict):
-        run.epoch(table(2))
+        run.epoch(keyed(2))
     run.close()
     LocalRun(stream, tmp_path / "state", sink=sinks.foreach(fails_once)).close()
     assert seen == [0, 0]
@@ -54,14 +50,14 @@ def test_nothing_is_committed_over_results_that_were_not_delivered(tmp_path):
 
 @pytest.mark.parametrize(("strategy", "shares_slots"), [("subquery", True), ("query", False)])
 def test_progress_tells_what_was_sent_from_what_stayed_in_its_slot(tmp_path, strategy, shares_slots):
-    stream = table_stream(table(1), name="s")
+    stream = table_stream(keyed(1), name="s")
     counted = stream.aggregate(by=["k"], window="1 second", n="count(*)")
     twice = counted.aggregate(by=["k"], window="2 seconds", total="sum(n)")
     run = LocalRun(twice, tmp_path / "state", slots=2, strategy=strategy)
-    run.epoch(table(0.5))
+    run.epoch(keyed(0.5))
     first = run.driver.progress.last
     assert first.sent_bytes > 0 == first.kept_bytes  # no window has closed: nothing behind the first aggregate
-    run.epoch(table(1.5))
+    run.epoch(keyed(1.5))
     second = run.driver.progress.last
     assert second.sent_bytes > 0 and (second.kept_bytes > 0) == shares_slots
     assert (second.sent_bytes > first.sent_bytes) != shares_slots
@@ -71,7 +67,7 @@ def test_progress_tells_what_was_sent_from_what_stayed_in_its_slot(tmp_path, str
 def test_keys_beyond_the_years_that_python_has(tmp_path):
     """The text of a heavy key is only for people, and so is the console."""
     far = pa.array([2**60] * 40, pa.timestamp("us", "UTC"))
-    rows = table(*[1] * 40).append_column("until", far)
+    rows = keyed(*[1] * 40).append_column("until", far)
     stream = table_stream(rows, name="s")
     query = stream.join(stream, on="l.until = r.until", within="1 second").map(until="l_until")
     shown = io.StringIO()
@@ -82,10 +78,10 @@ def test_keys_beyond_the_years_that_python_has(tmp_path):
 
 
 def test_sources_that_fall_silent_together_do_not_hold_each_other_back(tmp_path):
-    a, b = (table_stream(table(1), name=name, idle="1 second") for name in "ab")
+    a, b = (table_stream(keyed(1), name=name, idle="1 second") for name in "ab")
     query = a.union(b).aggregate(by=["k"], window="10 seconds", n="count(*)")
     run = LocalRun(query, tmp_path / "state")
-    run.epoch({"a": table(1), "b": table(55)})
+    run.epoch({"a": keyed(1), "b": keyed(55)})
     assert run.results().num_rows == 0
     run.driver.run(position.Position("local"), lambda e: execute_locally(e, [[]], run.store.storage), idle=["a", "b"])
     assert run.results().num_rows == 1
@@ -94,18 +90,18 @@ def test_sources_that_fall_silent_together_do_not_hold_each_other_back(tmp_path)
 
 def test_best_effort_count_windows_give_other_results_not_only_fewer(tmp_path):
     """As docs/GUARANTEES.md says: tuples are counted as they come."""
-    counted = table_stream(table(1), name="s", lateness="9 seconds").aggregate(by=["k"], last=2, every=1, lo="min(ts)")
+    counted = table_stream(keyed(1), name="s", lateness="9 seconds").aggregate(by=["k"], last=2, every=1, lo="min(ts)")
     run = LocalRun(counted, tmp_path / "state", best_effort=True)
-    run.epoch(table(1, 3))
-    run.epoch(table(2, 4))
+    run.epoch(keyed(1, 3))
+    run.epoch(keyed(2, 4))
     found = [row.second for row in run.results().sort_by("ts").column("lo").to_pylist()]
     run.close()
-    wanted = reference(counted, epochs=[table(1, 3), table(2, 4)]).sort_by("ts").column("lo").to_pylist()
+    wanted = reference(counted, epochs=[keyed(1, 3), keyed(2, 4)]).sort_by("ts").column("lo").to_pylist()
     assert ([row.second for row in wanted], found) == ([1, 2, 3], [2, 1, 2])
 
 
 def test_results_of_a_restored_checkpoint_do_not_pass_for_those_before(tmp_path):
-    stream, state, out = table_stream(table(1), name="s"), tmp_path / "state", tmp_path / "out"
+    stream, state, out = table_stream(keyed(1), name="s"), tmp_path / "state", tmp_path / "out"
 
     def run(*epochs: pa.Table) -> None:
         local = LocalRun(stream, state, sink=sinks.parquet(out))
@@ -115,19 +111,19 @@ def test_results_of_a_restored_checkpoint_do_not_pass_for_those_before(tmp_path)
         finally:
             local.close()
 
-    run(table(1))
+    run(keyed(1))
     shutil.copytree(state, tmp_path / "backup")
-    run(table(2), table(3))
+    run(keyed(2), keyed(3))
     run()  # delivers the newest again
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "backup", state)
     with pytest.raises(SinkError, match="holds other results of the same epoch, as after a checkpoint was restored"):
-        run(table(2, 3))
+        run(keyed(2, 3))
 
 
 def test_an_equality_join_that_fails_names_the_pair_that_met(tmp_path):
     values = [1, 2, 3, 2**62, 5, 6]
-    rows = table(*[1] * 6).set_column(1, "k", pa.array(range(6))).append_column("a", pa.array(values))
+    rows = keyed(*[1] * 6).set_column(1, "k", pa.array(range(6))).append_column("a", pa.array(values))
     stream = table_stream(rows, name="s")
     query = stream.join(stream, on="l.k = r.k and l.a * r.a > 0", within="1 second")
     with pytest.raises(DataError, match=r"on l: k=3, a=4611686018427387904; r: k=3, a=4611686018427387904"):
@@ -149,7 +145,7 @@ def test_a_disk_that_fails_is_not_blamed_on_a_tuple(monkeypatch):
 
     monkeypatch.setattr(evaluate.duck, "run", full)
     with pytest.raises(EngineError, match=r"'sum\(v\)' could not be evaluated: .*No space left.*; is there room"):
-        evaluate.evaluate("SELECT 1", {"t": table(1)}, "sum(v)")
+        evaluate.evaluate("SELECT 1", {"t": keyed(1)}, "sum(v)")
 
 
 def test_what_spark_wrote_down_of_a_batch_is_on_the_disk_before_our_commit(tmp_path, monkeypatch):
@@ -165,13 +161,13 @@ def test_what_spark_wrote_down_of_a_batch_is_on_the_disk_before_our_commit(tmp_p
 
 
 def test_a_plan_for_more_slots_than_there_are_is_refused_before_anything_runs():
-    query = table_stream(table(1), name="s").aggregate(by=["k"], window="1 second", n="count(*)")
+    query = table_stream(keyed(1), name="s").aggregate(by=["k"], window="1 second", n="count(*)")
     with pytest.raises(QueryError, match="the plan is made for 4 slots, this run has 2; give the run as many"):
         compiled([node_of(query)], [False], "subquery", 2, query.plan(slots=4), None)
 
 
 def test_a_number_is_a_condition_in_a_join(tmp_path):
-    rows = table(1, 2, 3).append_column("flag", pa.array([0, 1, 2]))
+    rows = keyed(1, 2, 3).append_column("flag", pa.array([0, 1, 2]))
     stream = table_stream(rows, name="s")
     query = stream.join(stream, on="l.k = r.k and l.flag", within="5 seconds")
     found = run_locally(query, tmp_path / "state")
@@ -179,7 +175,7 @@ def test_a_number_is_a_condition_in_a_join(tmp_path):
 
 
 def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):
-    rows = table(*range(40))
+    rows = keyed(*range(40))
     counted = table_stream(rows, name="s", lateness="10 seconds").aggregate(by=["k"], window="5 seconds", n="count(*)")
     run = LocalRun(counted, tmp_path / "state", slots=2, best_effort=True)
     for start in range(0, 40, 4):
@@ -192,7 +188,7 @@ def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):
 @pytest.mark.parametrize("function", ["count(*)", "median(k)", "list(k)"])
 def test_many_open_windows_close_in_pieces(tmp_path, monkeypatch, function):
     monkeypatch.setattr(aggregate, "MOST_COPIES", 50)
-    query = table_stream(table(*range(30)), name="s").aggregate(
+    query = table_stream(keyed(*range(30)), name="s").aggregate(
         by=["k"], window="20 seconds", every="1 second", n=function
     )
     assert difference(reference(query), run_locally(query, tmp_path / "state", slots=2)) is None
@@ -232,25 +228,25 @@ def test_large_blocks_are_merged_when_that_may_halve_them(live):
 
 
 def test_blocks_stay_few_with_many_splitters(tmp_path):
-    stream = table_stream(table(0), name="s")
+    stream = table_stream(keyed(0), name="s")
     joined = stream.join(stream, on="l.k = r.k and l.ts < r.ts", within="1 hour")
     run = LocalRun(joined, tmp_path / "state", slots=2)
     for epoch in range(30):
-        run.epoch(table(*range(epoch * 16, epoch * 16 + 16), key=epoch), splitters=16)
+        run.epoch(keyed(*range(epoch * 16, epoch * 16 + 16), key=epoch), splitters=16)
     assert run.driver.progress.blocks < 60
     run.close()
 
 
 def test_a_source_may_be_called_like_an_operator(tmp_path):
-    a, b = (table_stream(table(1, 2), name=name) for name in ("join-1", "aggregate-1"))
+    a, b = (table_stream(keyed(1, 2), name=name) for name in ("join-1", "aggregate-1"))
     query = a.join(b, on="l.k = r.k", within="9 seconds").aggregate(by=["l_k"], window="5 seconds", n="count(*)")
     assert difference(reference(query), run_locally(query, tmp_path / "state", slots=2)) is None
 
 
 def test_state_made_by_best_effort_is_not_continued_as_exact(tmp_path):
-    stream = table_stream(table(1), name="s")
+    stream = table_stream(keyed(1), name="s")
     run = LocalRun(stream, tmp_path / "state", best_effort=True)
-    run.epoch(table(1))
+    run.epoch(keyed(1))
     run.close()
     with pytest.raises(QueryChanged, match="order"):
         LocalRun(stream, tmp_path / "state")
@@ -260,7 +256,7 @@ def test_a_file_that_changes_while_it_is_taken_is_refused(tmp_path):
     import pyarrow.parquet as pq
 
     path = tmp_path / "a.parquet"
-    pq.write_table(table(1), path)
+    pq.write_table(keyed(1), path)
     stat = path.stat()
     assert read_file(path, (stat.st_size, stat.st_mtime_ns)).num_rows == 1
     with pytest.raises(SourceError, match="changed"):

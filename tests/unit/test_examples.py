@@ -29,6 +29,7 @@ from headrace.difference import difference
 from headrace.query import nodes
 from headrace.stream import node_of
 from headrace.testing import table_stream
+from tests.processors import table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TS = pa.timestamp("us", "UTC")
@@ -85,10 +86,6 @@ def between(tuples: pa.Table, start: np.datetime64, stop: np.datetime64) -> pa.T
 
 def at(minutes: float, seconds: float = 0) -> dt.datetime:
     return NOON + dt.timedelta(minutes=minutes, seconds=seconds)
-
-
-def table(schema: pa.Schema, *rows: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 
 def made(name: str, rows: int, seed: int) -> pa.Table:

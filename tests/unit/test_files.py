@@ -26,13 +26,9 @@ from headrace.state import BlockReader, LocalStorage
 from headrace.state.manifest import LedgerState, SourceState
 from headrace.state.runs import FAN_IN
 from headrace.stream import node_of
+from tests.helpers import numbered
 
 SECOND = 1_000_000
-
-
-def table(*values: int) -> pa.Table:
-    times = pa.array([v * SECOND for v in values], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    return pa.table({"ts": times, "v": pa.array(values, pa.int64())})
 
 
 def write(path: Path, rows: pa.Table, age: int | None = None) -> Path:
@@ -60,7 +56,7 @@ def names(folder: Path) -> list[str]:
 
 def test_order_is_modification_time_then_name(tmp_path: Path):
     for name, age in [("c", 10**18), ("a", 10**18 + 1), ("b", 10**18), ("z", 10**18 - 5)]:
-        write(tmp_path / f"{name}.parquet", table(1), age)
+        write(tmp_path / f"{name}.parquet", numbered(1), age)
     assert names(tmp_path) == ["z.parquet", "b.parquet", "c.parquet", "a.parquet"]
     left = origin(tmp_path).names(besides={"b.parquet", "z.parquet"})
     assert [name for name, _ in left] == ["c.parquet", "a.parquet"]
@@ -68,7 +64,7 @@ def test_order_is_modification_time_then_name(tmp_path: Path):
 
 def test_a_folder_that_was_copied_is_taken_by_name(tmp_path: Path):
     for name, age in [("2", 10**18), ("10", 10**18 - 1), ("1", 10**18 + 1)]:
-        write(tmp_path / f"{name}.parquet", table(1), age)
+        write(tmp_path / f"{name}.parquet", numbered(1), age)
     node = node_of(hr.files(None, tmp_path, time="ts", order="name"))
     assert isinstance(node, Source)
     assert [path.stem for path in node.origin.listing()] == ["1", "10", "2"]
@@ -78,12 +74,12 @@ def test_a_folder_that_was_copied_is_taken_by_name(tmp_path: Path):
 
 def test_order_sees_single_nanoseconds(tmp_path: Path):
     for index in (3, 1, 2):
-        write(tmp_path / f"{9 - index}.parquet", table(1), 1_700_000_000_000_000_000 + index)
+        write(tmp_path / f"{9 - index}.parquet", numbered(1), 1_700_000_000_000_000_000 + index)
     assert names(tmp_path) == ["8.parquet", "7.parquet", "6.parquet"]
 
 
 def test_hidden_and_foreign_names_are_ignored(tmp_path: Path):
-    write(tmp_path / "good.parquet", table(1))
+    write(tmp_path / "good.parquet", numbered(1))
     for name in ("_part.parquet", ".part.parquet", "notes.txt", "parquet", "x.parquet.tmp", "x.PARQUET", "_SUCCESS"):
         (tmp_path / name).write_bytes(b"not for us")
     (tmp_path / "folder.parquet").mkdir()
@@ -95,22 +91,22 @@ def test_hidden_and_foreign_names_are_ignored(tmp_path: Path):
     "name", ["a b.parquet", "a%20b.parquet", "ä'\"#?.arrow", "a=1.feather", "-rf.parquet", "x\ny.parquet"]
 )
 def test_names_are_taken_as_they_are(tmp_path: Path, name: str):
-    write(tmp_path / name, table(1, 2))
+    write(tmp_path / name, numbered(1, 2))
     found = origin(tmp_path)
     assert found.listing() == [tmp_path / name]
-    assert found.table().equals(table(1, 2))
+    assert found.table().equals(numbered(1, 2))
 
 
 def test_space_and_percent_twenty_are_two_files(tmp_path: Path):
-    write(tmp_path / "a b.parquet", table(1), 1)
-    write(tmp_path / "a%20b.parquet", table(2), 2)
+    write(tmp_path / "a b.parquet", numbered(1), 1)
+    write(tmp_path / "a%20b.parquet", numbered(2), 2)
     assert origin(tmp_path).table()["v"].to_pylist() == [1, 2]
 
 
 def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path):
     folder = tmp_path / "k=7"
     folder.mkdir()
-    write(folder / "a.parquet", table(1))
+    write(folder / "a.parquet", numbered(1))
     assert read_file(folder / "a.parquet").column_names == ["ts", "v"]
 
 
@@ -119,20 +115,20 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path):
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
 def test_every_format_gives_the_same_rows_and_schema(tmp_path: Path, ending: str):
-    path = write(tmp_path / f"a{ending}", table(1, 2, 3).replace_schema_metadata({"written": "by somebody"}))
-    assert read_file(path).equals(table(1, 2, 3))
+    path = write(tmp_path / f"a{ending}", numbered(1, 2, 3).replace_schema_metadata({"written": "by somebody"}))
+    assert read_file(path).equals(numbered(1, 2, 3))
     assert read_file(path).schema.metadata is None
-    assert read_schema(path).equals(table().schema, check_metadata=True)
+    assert read_schema(path).equals(numbered().schema, check_metadata=True)
 
 
 def test_compressed_feather(tmp_path: Path):
-    feather.write_feather(table(1, 2), str(tmp_path / "a.feather"), compression="zstd")
-    assert read_file(tmp_path / "a.feather").equals(table(1, 2))
+    feather.write_feather(numbered(1, 2), str(tmp_path / "a.feather"), compression="zstd")
+    assert read_file(tmp_path / "a.feather").equals(numbered(1, 2))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
 def test_a_file_without_rows(tmp_path: Path, ending: str):
-    assert read_file(write(tmp_path / f"a{ending}", table())).equals(table())
+    assert read_file(write(tmp_path / f"a{ending}", numbered())).equals(numbered())
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
@@ -153,7 +149,7 @@ def _text(path: Path) -> None:
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
 @pytest.mark.parametrize("damage", [_empty, _truncate, _text])
 def test_a_damaged_file_is_named(tmp_path: Path, ending: str, damage: Callable[[Path], None]):
-    path = write(tmp_path / f"bad file{ending}", table(*range(100)))
+    path = write(tmp_path / f"bad file{ending}", numbered(*range(100)))
     damage(path)
     for read in (read_file, read_schema):
         with pytest.raises(SourceError) as caught:
@@ -199,8 +195,8 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path):
 
 
 def test_a_file_that_goes_while_the_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write(tmp_path / "stays.parquet", table(1))
-    gone = write(tmp_path / "goes.parquet", table(2))
+    write(tmp_path / "stays.parquet", numbered(1))
+    gone = write(tmp_path / "goes.parquet", numbered(2))
     scandir = os.scandir
 
     def hasty(path: Any) -> Any:
@@ -228,7 +224,7 @@ class _Entries(list):
 def test_an_empty_folder_needs_a_schema(tmp_path: Path):
     with pytest.raises(QueryError, match="give schema="):
         hr.files(None, tmp_path, time="ts")  # type: ignore[arg-type]
-    assert hr.files(None, tmp_path, time="ts", schema=table().schema).columns == ["ts", "v"]  # type: ignore[arg-type]
+    assert hr.files(None, tmp_path, time="ts", schema=numbered().schema).columns == ["ts", "v"]  # type: ignore[arg-type]
     assert origin(tmp_path).listing() == []
 
 
@@ -243,7 +239,7 @@ def test_a_folder_must_be_one(tmp_path: Path):
 @pytest.mark.parametrize("count", [0, -1, 1.5, "3"])
 def test_files_per_epoch_is_a_positive_number(tmp_path: Path, count: Any):
     with pytest.raises(QueryError, match="files_per_epoch"):
-        hr.files(None, tmp_path, time="ts", files_per_epoch=count, schema=table().schema)  # type: ignore[arg-type]
+        hr.files(None, tmp_path, time="ts", files_per_epoch=count, schema=numbered().schema)  # type: ignore[arg-type]
 
 
 def test_a_growing_folder(tmp_path: Path):
@@ -251,7 +247,7 @@ def test_a_growing_folder(tmp_path: Path):
     ledger = Ledger(found, LedgerState(), BlockReader(_storage(tmp_path / "state")))
     assert ledger.waiting() == []
     for round in range(3):
-        write(tmp_path / f"{round}.parquet", table(round), round + 1)
+        write(tmp_path / f"{round}.parquet", numbered(round), round + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [f"{round}.parquet"]
         ledger.accept(ledger.record(_storage(tmp_path / "state"), round, waiting), waiting)
@@ -293,7 +289,7 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
     folder.mkdir()
     ledger, longest = Ledger(origin(folder), LedgerState(), reader), 0
     for epoch in range(4 * FAN_IN):
-        path = write(folder / f"{epoch}.parquet", table(epoch), epoch + 1)
+        path = write(folder / f"{epoch}.parquet", numbered(epoch), epoch + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [path.name]
         ledger.accept(ledger.record(storage, epoch, waiting), waiting)
@@ -303,7 +299,7 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
     assert again.waiting() == []
     taken = [name for b in ledger.state.taken for name in reader.open(b).table["name"].to_pylist()]
     assert sorted(taken) == sorted(f"{epoch}.parquet" for epoch in range(4 * FAN_IN))
-    write(folder / "new.parquet", table(1))
+    write(folder / "new.parquet", numbered(1))
     assert [file.name for file in again.waiting()] == ["new.parquet"]
 
 
@@ -320,9 +316,9 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
     """A file is complete when its name appears: what happens to it afterwards is not looked at."""
     storage = _storage(tmp_path / "state")
     ledger = Ledger(origin(tmp_path), LedgerState(), BlockReader(storage))
-    write(tmp_path / "a.parquet", table(1), 1)
+    write(tmp_path / "a.parquet", numbered(1), 1)
     ledger.accept(ledger.record(storage, 0, ledger.waiting()), ledger.waiting())
-    write(tmp_path / "a.parquet", table(1, 2), 2)
+    write(tmp_path / "a.parquet", numbered(1, 2), 2)
     assert ledger.waiting() == []
 
 
@@ -383,7 +379,7 @@ def test_nobody_waits_before_the_first_epoch():
 
 def test_the_reference_reads_what_the_engine_reads(tmp_path: Path):
     """Files with other encodings and orders of the same columns; none at all where the schema is given."""
-    first = pa.table({"ts": table(1)["ts"], "s": pa.array(["a"], pa.string())})
+    first = pa.table({"ts": numbered(1)["ts"], "s": pa.array(["a"], pa.string())})
     write(tmp_path / "1.parquet", first, 1)
     write(tmp_path / "2.arrow", first.select(["s", "ts"]), 2)
     write(tmp_path / "3.arrow", first.set_column(1, "s", first["s"].cast(pa.large_string())), 3)
@@ -393,14 +389,14 @@ def test_the_reference_reads_what_the_engine_reads(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     empty = hr.files(None, tmp_path / "empty", time="ts", schema=first.schema)  # type: ignore[arg-type]
     assert hr.reference(empty).num_rows == 0
-    write(tmp_path / "5.parquet", table(5), 5)
+    write(tmp_path / "5.parquet", numbered(5), 5)
     with pytest.raises(SourceError, match=r"the schema of s changed: it has ts, v, the query was built for ts, s"):
         hr.reference(stream)
 
 
 @pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.int64())])
 def test_views_of_lists_are_refused(kind: pa.DataType, tmp_path: Path):
-    feather.write_feather(table(1).append_column("l", pa.array([[1, 2]], kind)), str(tmp_path / "1.arrow"))
+    feather.write_feather(numbered(1).append_column("l", pa.array([[1, 2]], kind)), str(tmp_path / "1.arrow"))
     with pytest.raises(hr.QueryTypeError, match=r"column 'l' has type .*list_view.*, which streams do not carry"):
         hr.files(None, tmp_path, time="ts")  # type: ignore[arg-type]
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from headrace.control.splitting import Splitters
@@ -36,6 +35,7 @@ from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from tests.helpers import add_file
 from tests.mapping import deleted_blocks
 
 SECOND = 1_000_000
@@ -50,11 +50,7 @@ def rows(number: int) -> pa.Table:
 
 
 def put(folder: Path, number: int, table: pa.Table | None = None) -> Path:
-    folder.mkdir(exist_ok=True)
-    hidden = folder / f"_{number}"
-    pq.write_table(rows(number) if table is None else table, hidden)
-    os.utime(hidden, ns=(number + 1, number + 1))
-    return hidden.rename(folder / f"{number:03d}.parquet")
+    return add_file(folder, number, rows(number) if table is None else table)
 
 
 def names(ledger: Ledger) -> list[str]:

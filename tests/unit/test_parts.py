@@ -36,16 +36,12 @@ from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
 from headrace.testing import LocalRun, table_stream
+from tests.helpers import numbered
 
 QUERY, OTHER = "a" * 32, "b" * 32
 EPOCH = "epoch-000000003-result-0-aaaaaaaa"
 NOTE = f"_published-result-0-{QUERY}"
 SECOND = 1_000_000
-
-
-def rows(*values: int) -> pa.Table:
-    times = pa.array([v * SECOND for v in values], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    return pa.table({"ts": times, "v": pa.array(values, pa.int64())})
 
 
 def parts_sink(folder: Path) -> PartSink:
@@ -55,7 +51,7 @@ def parts_sink(folder: Path) -> PartSink:
 
 
 def write(sink: PartSink, name: str, *values: int, epoch: int = 3, query: str = QUERY, result: str = "result-0") -> Any:
-    return sink.write(Part(query, epoch, result, name, rows(*values)))
+    return sink.write(Part(query, epoch, result, name, numbered(*values)))
 
 
 def publication(*receipts: Any, epoch: int = 3, query: str = QUERY, result: str = "result-0") -> Publication:
@@ -325,7 +321,7 @@ def test_a_sink_that_cannot_be_sent_to_tasks_is_refused(tmp_path: Path):
 
 # --- in a run ----------------------------------------------------------------------------------------------------------
 
-STREAM = table_stream(rows(1, 2, 3, 4, 5), name="s")
+STREAM = table_stream(numbered(1, 2, 3, 4, 5), name="s")
 EVENS = STREAM.filter("v % 2 = 0")
 
 
@@ -341,7 +337,7 @@ def running(folder: Path, sink: Any, query: Any = STREAM, **options: Any) -> Ite
 def test_the_outbox_holds_receipts_and_no_blocks(tmp_path: Path):
     sink = parts_sink(tmp_path / "out")
     with running(tmp_path / "state", sink) as run:
-        run.epoch(rows(1, 2, 3), splitters=2)
+        run.epoch(numbered(1, 2, 3), splitters=2)
         assert run.store.last is not None
         assert [(output.part, output.held.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
         assert run.store.last.live_blocks() == ()
@@ -351,8 +347,8 @@ def test_the_outbox_holds_receipts_and_no_blocks(tmp_path: Path):
 
 def test_late_tuples_go_to_a_sink_of_either_kind(tmp_path: Path):
     with running(tmp_path / "state", sinks.memory(), late=parts_sink(tmp_path / "late")) as run:
-        run.epoch(rows(5, 6))
-        run.epoch(rows(7, 1))
+        run.epoch(numbered(5, 6))
+        run.epoch(numbered(7, 1))
     assert [row["v"] for row in pq.read_table(tmp_path / "late").to_pylist()] == [1]
     assert pq.read_table(tmp_path / "late")["_reason"].to_pylist() == ["late"]
 
@@ -369,17 +365,17 @@ def test_two_attempts_of_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     execute = local.execute_locally
     monkeypatch.setattr("headrace.testing.execute_locally", twice)
     with running(tmp_path / "state", parts_sink(tmp_path / "out")) as run:
-        run.epoch(rows(1, 2, 3), splitters=2)
-        run.epoch(rows(4))
+        run.epoch(numbered(1, 2, 3), splitters=2)
+        run.epoch(numbered(4))
     assert seen(tmp_path / "out") == [1, 2, 3, 4]
     assert left(tmp_path / "out") == []
 
 
 def test_a_disk_that_is_full_names_the_sink_and_commits_nothing(tmp_path: Path):
     sink = parts_sink(tmp_path / "out")
-    many = rows(*range(1, 100_001))
+    many = numbered(*range(1, 100_001))
     with running(tmp_path / "state", sink) as run:
-        run.epoch(rows(1))
+        run.epoch(numbered(1))
         before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
@@ -401,9 +397,9 @@ def test_what_a_kill_in_the_first_epoch_leaves_is_known_to_be_ours(tmp_path: Pat
     sink = parts_sink(tmp_path / "out")
     for _ in range(2):
         with running(tmp_path / "state", sink) as run:
-            sink.write(Part(run.store.state_id, 0, "result-0", "killed", rows(1)))
+            sink.write(Part(run.store.state_id, 0, "result-0", "killed", numbered(1)))
     with running(tmp_path / "state", sink) as run:
-        run.epoch(rows(1))
+        run.epoch(numbered(1))
         assert run.store.storage.list("blocks") == [head_name(0)], "the note of the name is gone"
     assert seen(tmp_path / "out") == [1] and left(tmp_path / "out") == []
 
@@ -415,7 +411,7 @@ def test_a_task_that_outlives_its_collect_leaves_no_part(tmp_path: Path):
     other = write(sink, "other", 1, query=OTHER)
     epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=True)
     with pytest.raises(SinkError, match="holds no state"):
-        write_part(epoch, task, sink, "result-0", rows(1))
+        write_part(epoch, task, sink, "result-0", numbered(1))
     assert left(tmp_path / "out") == [f"_staging-result-0-{OTHER}/000000003.{other['name']}.part"]
 
 
@@ -425,7 +421,7 @@ def test_a_task_of_a_run_never_discards_the_parts_of_other_tasks(tmp_path: Path)
     task = Task(0, 0, 0, storage, BlockReader(storage))
     epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=False)
     for _ in range(2):
-        write_part(epoch, task, sink, "result-0", rows(1))
+        write_part(epoch, task, sink, "result-0", numbered(1))
     assert len(left(tmp_path / "out")) == 2
 
 
@@ -433,7 +429,7 @@ def test_a_run_goes_on_with_a_sink_that_takes_parts_from_now_on(tmp_path: Path):
     """What was delivered as a file, or was about to be, comes once."""
     out = tmp_path / "out"
     with running(tmp_path / "state", sinks.parquet(out)) as run:
-        run.epoch(rows(1, 2))
+        run.epoch(numbered(1, 2))
     for _ in range(2):
         with running(tmp_path / "state", parts_sink(out)):
             assert seen(out) == [1, 2]
@@ -442,7 +438,7 @@ def test_a_run_goes_on_with_a_sink_that_takes_parts_from_now_on(tmp_path: Path):
         with running(tmp_path / "state", sink):
             assert seen(out) == [1, 2]
     with running(tmp_path / "state", parts_sink(out)) as run:
-        run.epoch(rows(3))
+        run.epoch(numbered(3))
     assert seen(out) == [1, 2, 3]
 
 
@@ -450,7 +446,7 @@ def test_a_sink_that_takes_parts_can_be_left_when_its_run_ended_in_order(tmp_pat
     """It has published all that it has; of a run that was killed nobody knows."""
     out = tmp_path / "out"
     with running(tmp_path / "state", parts_sink(out)) as run:
-        run.epoch(rows(1))
+        run.epoch(numbered(1))
         run.store.delivered = None  # as if it were killed before it knew
     with pytest.raises(StateMismatch, match=r"newest result-0 was written in parts.*start with it again and stop"):
         LocalRun(STREAM, tmp_path / "state", sink=sinks.parquet(out))
@@ -458,9 +454,9 @@ def test_a_sink_that_takes_parts_can_be_left_when_its_run_ended_in_order(tmp_pat
         pass
     for number in (2, 3):
         with running(tmp_path / "state", sinks.parquet(out)) as run:
-            run.epoch(rows(number))
+            run.epoch(numbered(number))
     with running(tmp_path / "state", parts_sink(out)) as run:
-        run.epoch(rows(4))
+        run.epoch(numbered(4))
     assert seen(out) == [1, 2, 3, 4]
 
 
@@ -474,7 +470,7 @@ def test_a_sink_that_takes_parts_can_be_left_when_its_run_ended_in_order(tmp_pat
 )
 def test_receipts_are_small_plain_json(tmp_path: Path, receipt: Any, words: str):
     with running(tmp_path / "state", Holding(receipt)) as run, pytest.raises(SinkError, match=words):
-        run.epoch(rows(1))
+        run.epoch(numbered(1))
 
 
 class Recorded:
@@ -498,7 +494,7 @@ def test_a_sink_of_ones_own_is_told_of_every_commit(tmp_path: Path):
     sink = Recorded()
     for values in ((1, 2), (3,), (4, 6)):
         with running(tmp_path / "state", sink, EVENS) as run:
-            run.epoch(rows(*values))
+            run.epoch(numbered(*values))
     assert sink.published == [(0, [[2]]), (0, [[2]]), (1, []), (1, []), (2, [[4, 6]])]
 
 
@@ -508,9 +504,9 @@ def test_a_sink_that_fails_to_publish_stops_the_run_and_comes_again(tmp_path: Pa
         monkeypatch.setattr(sink, "parts", {})
         monkeypatch.setattr(Recorded, "write", lambda self, part: {"name": part.name})
         with pytest.raises(SinkError, match=r"the sink of result-0 failed in epoch 0: KeyError.*delivered again"):
-            run.epoch(rows(1))
+            run.epoch(numbered(1))
         with pytest.raises(hr.HeadraceError, match="lost its folder"):
-            run.epoch(rows(2))
+            run.epoch(numbered(2))
 
 
 def test_the_examples_in_the_manual(tmp_path: Path):
@@ -527,7 +523,7 @@ def test_the_examples_in_the_manual(tmp_path: Path):
         assert sinks.is_sink(sink)
         for values in ((1, 2), (3,)):  # the second start delivers the first epoch again
             with running(tmp_path / type(sink).__name__, sink, query) as run:
-                run.epoch(rows(*values), splitters=2)
+                run.epoch(numbered(*values), splitters=2)
     assert list(counting.rows.values()) == [2, 1]
     engine.check_shipped(sink)
     listed = [json.loads(path.read_text()) for path in sorted(out.glob("*-result-0-*.json"))]
@@ -559,8 +555,8 @@ def test_what_a_sink_opens_to_publish_is_not_sent_to_tasks(tmp_path: Path):
             super().publish(publication)
 
     with running(tmp_path / "state", Connecting(tmp_path / "out")) as run:
-        run.epoch(rows(1))
-        run.epoch(rows(2))
+        run.epoch(numbered(1))
+        run.epoch(numbered(2))
         assert hasattr(run.driver.sinks["result-0"], "connection")
         for sink in run.driver._deliverer.in_tasks.values():
             engine.check_shipped(sink)
@@ -574,11 +570,11 @@ def test_files_takes_parts_once_folders_are_there(tmp_path: Path):
     (tmp_path / "epoch-empty").mkdir()
     os.utime(tmp_path / "epoch-empty", (1, 1))
     (tmp_path / "other").mkdir()
-    pq.write_table(rows(9), tmp_path / "other" / "part-0.parquet")
+    pq.write_table(numbered(9), tmp_path / "other" / "part-0.parquet")
     sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
-    pq.write_table(rows(9), tmp_path / EPOCH / "_hidden.parquet")
-    pq.write_table(rows(9), tmp_path / EPOCH / "other.parquet")
-    pq.write_table(rows(3), tmp_path / "plain.parquet")
+    pq.write_table(numbered(9), tmp_path / EPOCH / "_hidden.parquet")
+    pq.write_table(numbered(9), tmp_path / EPOCH / "other.parquet")
+    pq.write_table(numbered(3), tmp_path / "plain.parquet")
     names = [name for name, _ in origin.names(frozenset(), spent)]
     assert names == [f"{EPOCH}/part-00000-one.parquet", f"{EPOCH}/part-00001-two.parquet", "plain.parquet"]
     assert set(spent) == {"epoch-empty"}
@@ -599,7 +595,7 @@ def test_files_looks_again_into_a_folder_that_changed_and_past_one_that_vanishes
     (tmp_path / "epoch-1").mkdir()
     os.utime(tmp_path / "epoch-1", (1, 1))
     assert origin.names(frozenset(), spent) == [] and spent == {"epoch-1": 1_000_000_000}
-    pq.write_table(rows(7), tmp_path / "epoch-1" / "part-0.parquet")
+    pq.write_table(numbered(7), tmp_path / "epoch-1" / "part-0.parquet")
     assert [name for name, _ in origin.names(frozenset(), spent)] == ["epoch-1/part-0.parquet"]
     listed = files._listed
 
@@ -615,17 +611,17 @@ def test_files_looks_again_into_a_folder_that_changed_and_past_one_that_vanishes
 def test_a_file_sink_knows_results_that_came_as_parts(tmp_path: Path):
     sink, plain = parts_sink(tmp_path), sinks.parquet(tmp_path)
     sink.publish(publication(write(sink, "one", 1)))
-    plain.deliver(Delivery(QUERY, 3, "result-0", rows(1)))
+    plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))
     assert seen(tmp_path) == [1]
     with pytest.raises(QueryError, match="holds other results"):
-        plain.deliver(Delivery(QUERY, 3, "result-0", rows(1, 2)))
+        plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1, 2)))
     with pytest.raises(QueryError, match="holds other results"):
-        plain.deliver(Delivery(QUERY, 3, "result-0", rows(2)))
+        plain.deliver(Delivery(QUERY, 3, "result-0", numbered(2)))
 
 
 def test_a_part_sink_knows_results_that_came_as_a_file(tmp_path: Path):
     sink, plain = parts_sink(tmp_path), sinks.parquet(tmp_path)
-    plain.deliver(Delivery(QUERY, 3, "result-0", rows(1, 2)))
+    plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1, 2)))
     sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
     assert seen(tmp_path) == [1, 2] and left(tmp_path) == []
     with pytest.raises(QueryError, match="holds other results"):
@@ -671,7 +667,7 @@ def test_a_delivery_that_is_repeated_is_compared_with_what_is_there_at_every_dep
 
 def test_a_file_that_is_not_what_was_delivered_is_named(tmp_path: Path):
     sink = sinks.parquet(tmp_path)
-    sink.deliver(Delivery(QUERY, 3, "result-0", rows(1)))
+    sink.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))
     (tmp_path / f"{EPOCH}.parquet").write_text("something else")
     with pytest.raises(SinkError, match=rf"{EPOCH}.parquet' cannot be read, .*; remove it, and start again"):
-        sink.deliver(Delivery(QUERY, 3, "result-0", rows(1)))
+        sink.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))

@@ -20,7 +20,8 @@ from headrace.query import nodes
 from headrace.reference import late_tuples, reference
 from headrace.sources import TableOrigin
 from headrace.stream import Stream, node_of
-from headrace.types import TS_TYPE, stream_schema
+from headrace.types import stream_schema
+from tests.helpers import sorted_rows, tuples
 
 SECOND = 1_000_000
 NAN = math.nan
@@ -30,35 +31,19 @@ class Endless:
     bounded = False
 
 
-def tuples(rows: list[tuple[Any, ...]], **kinds: pa.DataType) -> pa.Table:
-    """A table of `ts` (seconds if a float, microseconds if an int) and further columns."""
-    schema = pa.schema([("ts", pa.int64()), *kinds.items()])
-    columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
-    columns[0] = [round(ts * SECOND) if isinstance(ts, float) else ts for ts in columns[0]]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-    return table.set_column(0, "ts", table["ts"].cast(TS_TYPE))
-
-
 def source(table: pa.Table, name: str = "s", *, lateness: int = 0, ahead: int | None = None) -> Stream:
     schema = stream_schema(table.schema, "ts")
     return Stream(nodes.Source(name, table.schema, "ts", lateness, None, ahead, TableOrigin(table), schema))
 
 
 def stream(*rows: tuple[Any, ...], name: str = "s", **kinds: pa.DataType) -> Stream:
-    return source(tuples(list(rows), **(kinds or {"x": pa.int64()})), name)
-
-
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows with every time as microseconds, smallest first."""
-    times = [pa.types.is_timestamp(field.type) for field in table.schema]
-    columns = [(c.cast(pa.int64()) if t else c).to_pylist() for c, t in zip(table.columns, times, strict=True)]
-    return sorted(zip(*columns, strict=True), key=repr)
+    return source(tuples(*rows, **(kinds or {"x": pa.int64()})), name)
 
 
 def answer(query: Stream, *columns: str, **how: Any) -> list[tuple[Any, ...]]:
     found = reference(query, **how)
     assert found.schema.equals(query.schema)
-    return rows_of(found.select(list(columns) if columns else found.column_names))
+    return sorted_rows(found.select(list(columns) if columns else found.column_names))
 
 
 def same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
@@ -314,11 +299,11 @@ def test_count_windows_are_per_group_and_never_incomplete() -> None:
 
 
 def test_late_is_below_the_watermark_of_the_epoch_before() -> None:
-    s = source(tuples([], x=pa.int64()), lateness=10)
+    s = source(tuples(x=pa.int64()), lateness=10)
     first, second, third = (
-        tuples([(100, 1), (5, 2)], x=pa.int64()),
-        tuples([(89, 3), (90, 4), (200, 5), (None, 6)], x=pa.int64()),
-        tuples([(189, 7), (190, 8)], x=pa.int64()),
+        tuples((100, 1), (5, 2), x=pa.int64()),
+        tuples((89, 3), (90, 4), (200, 5), (None, 6), x=pa.int64()),
+        tuples((189, 7), (190, 8), x=pa.int64()),
     )
     epochs = [first, second, third]
     assert answer(s, "x", epochs=epochs) == [(1,), (2,), (4,), (5,), (8,)]
@@ -328,14 +313,14 @@ def test_late_is_below_the_watermark_of_the_epoch_before() -> None:
 
 
 def test_ahead_rejects_only_once_something_was_accepted() -> None:
-    s = source(tuples([], x=pa.int64()), ahead=50)
+    s = source(tuples(x=pa.int64()), ahead=50)
     cut: list[list[tuple[Any, ...]]] = [
         [(None, 0)],
         [(1000, 1), (0, 2)],
         [(1050, 3), (1051, 4), (9999, 5)],
         [(1101, 6), (1100, 7)],
     ]
-    epochs = [tuples(rows, x=pa.int64()) for rows in cut]
+    epochs = [tuples(*rows, x=pa.int64()) for rows in cut]
     assert [row[0] for row in answer(s, "x", epochs=epochs)] == [1, 2, 3, 7]
     assert late_tuples(s, epochs)["s"][1]["x"].to_pylist() == [0, 4, 5, 6]
 
@@ -349,14 +334,14 @@ def test_ahead_rejects_only_once_something_was_accepted() -> None:
     ],
 )
 def test_idle_sources_are_given_for_every_epoch(epochs: int | None, idle: list[list[str]], words: str) -> None:
-    given = None if epochs is None else [tuples([(1, 1)], x=pa.int64())] * epochs
+    given = None if epochs is None else [tuples((1, 1), x=pa.int64())] * epochs
     with pytest.raises(QueryError, match=words):
         reference(stream((1, 1)), epochs=given, idle=idle)
 
 
 def test_a_rejected_time_does_not_move_the_watermark() -> None:
-    s = source(tuples([], x=pa.int64()), ahead=5)
-    epochs = [tuples([(t, t)], x=pa.int64()) for t in (10, 1000, 12)]
+    s = source(tuples(x=pa.int64()), ahead=5)
+    epochs = [tuples((t, t), x=pa.int64()) for t in (10, 1000, 12)]
     assert answer(s, "x", epochs=epochs) == [(10,), (12,)]
 
 
@@ -365,18 +350,18 @@ def test_bounded_input_is_never_late_and_drops_null_times() -> None:
 
 
 def test_bounded_input_must_be_bounded() -> None:
-    table = tuples([], x=pa.int64())
+    table = tuples(x=pa.int64())
     schema = stream_schema(table.schema, "ts")
     endless = Stream(nodes.Source("e", table.schema, "ts", 0, None, None, Endless(), schema))
     with pytest.raises(QueryError, match=r"epochs=\[\.\.\.\]"):
         reference(endless)
-    assert answer(endless, epochs=[tuples([(1, 1)], x=pa.int64())]) == [(1, 1)]
+    assert answer(endless, epochs=[tuples((1, 1), x=pa.int64())]) == [(1, 1)]
 
 
 def test_epochs_are_checked_against_the_sources() -> None:
     left, right = stream((1, 1), name="l"), stream((1, 1), name="r")
     joined = left.join(right, on="true", within="1 second")
-    one = tuples([(1, 1)], x=pa.int64())
+    one = tuples((1, 1), x=pa.int64())
     with pytest.raises(QueryError, match="2 sources"):
         reference(joined, epochs=[one])
     with pytest.raises(QueryError, match="'q'; the query has l, r"):
@@ -391,7 +376,7 @@ def test_a_time_column_is_renamed_and_brought_to_utc() -> None:
 
 
 def open_answer(query: Stream, **epoch: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    tables = {name: tuples(rows, x=pa.int64()) for name, rows in epoch.items()}
+    tables = {name: tuples(*rows, x=pa.int64()) for name, rows in epoch.items()}
     return answer(query, epochs=[tables], end=False)
 
 
@@ -471,10 +456,10 @@ def test_count_join_is_its_definition(left: Any, right: Any, n1: int, n2: int) -
 @settings(max_examples=40, deadline=None)
 @given(st.lists(small, min_size=1, max_size=4))
 def test_what_is_open_is_part_of_the_end_and_no_cut_matters(cut: Any) -> None:
-    s = source(tuples([(0, 0)], x=pa.int64()), lateness=12)
+    s = source(tuples((0, 0), x=pa.int64()), lateness=12)
     counted = s.aggregate(by=["x"], last=2, every=1, m="min(ts)")
     query = counted.union(s.aggregate(by=["x"], last=1, m="max(ts)"))
-    epochs = [tuples(rows, x=pa.int64()) for rows in cut]
+    epochs = [tuples(*rows, x=pa.int64()) for rows in cut]
     whole = Counter(answer(query, epochs=[pa.concat_tables(epochs)]))
     assert Counter(answer(query, epochs=epochs)) == whole
     assert not Counter(answer(query, epochs=epochs, end=False)) - whole
