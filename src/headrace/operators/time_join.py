@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.arrow import Numbers
-from headrace.durations import format_duration
 from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Strip
 from headrace.kernels.pairs import numbers
@@ -104,8 +103,7 @@ class TimeJoinOperator(JoinOperator):
 
     @property
     def words(self) -> str:
-        on = " ".join(self.text.split())
-        return f"join on {on} within {format_duration(self.w1)}, {format_duration(self.w2)}"
+        return nodes.time_join_words("inner", self.text, self.w1, self.w2)
 
 
 def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow | list[Flow]:
