@@ -209,30 +209,23 @@ def test_state_deleted(bench: Bench):
     bench.check()
 
 
-def test_state_from_an_older_backup(bench: Bench):
+@pytest.mark.parametrize(
+    ("part", "other", "words"),
+    [
+        ("state", "spark", r"the state folder is behind: it ends at batch 0, Spark at \d"),
+        ("spark", "state", "Spark's folder is behind: it ends at batch 0, the state at 2"),
+    ],
+)
+def test_one_folder_from_an_older_backup(bench: Bench, part: str, other: str, words: str):
     bench.run(1)
-    old = bench.backup("state", "old")
+    old = bench.backup(part, "old")
     bench.run(2)
-    new, spark_before = bench.backup("state", "new"), bench.contents("spark")
-    bench.restore("state", old)
-    with pytest.raises(StateMismatch, match=r"the state folder is behind: it ends at batch 0, Spark at \d"):
+    new, before = bench.backup(part, "new"), bench.contents(other)
+    bench.restore(part, old)
+    with pytest.raises(StateMismatch, match=words):
         bench.start()
-    assert bench.contents("spark") == spark_before
-    bench.restore("state", new)
-    bench.run(1)
-    bench.check()
-
-
-def test_spark_folder_from_an_older_backup(bench: Bench):
-    bench.run(1)
-    old = bench.backup("spark", "old")
-    bench.run(2)
-    new, before = bench.backup("spark", "new"), bench.contents("state")
-    bench.restore("spark", old)
-    with pytest.raises(StateMismatch, match="Spark's folder is behind: it ends at batch 0, the state at 2"):
-        bench.start()
-    assert bench.contents("state") == before
-    bench.restore("spark", new)
+    assert bench.contents(other) == before
+    bench.restore(part, new)
     bench.run(1)
     bench.check()
 

@@ -227,24 +227,15 @@ def passed(stream: hr.Stream) -> hr.Stream:
     return stream.join(stream, on="l.k = r.k and l.v < r.v", within="2 seconds").map("l_v", "r_v")
 
 
-def test_a_run_that_was_stopped_goes_on_with_its_list(spark, tmp_path):
+@pytest.mark.parametrize(("kind", "taken"), [(files, 6), (streaming, 9)], ids=["its list", "what is there then"])
+def test_a_run_that_was_stopped_goes_on_with(kind, taken, spark, tmp_path):
     put(tmp_path / "in", range(6))
-    query = passed(files(spark, tmp_path / "in"))
+    query = passed(kind(spark, tmp_path / "in"))
     sink = half_way(query, tmp_path / "ckpt", once=True)
     put(tmp_path / "in", range(6, 9))
     run = to_the_end(query, sink, tmp_path / "ckpt")
-    assert run.progress.tuples_in == 6 * 9
-    assert difference(hr.reference(passed(table(range(6), "in"))), sink.table()) is None
-
-
-def test_a_stream_that_was_stopped_goes_on_with_what_is_there_then(spark, tmp_path):
-    put(tmp_path / "in", range(6))
-    query = passed(streaming(spark, tmp_path / "in"))
-    sink = half_way(query, tmp_path / "ckpt", once=True)
-    put(tmp_path / "in", range(6, 9))
-    run = to_the_end(query, sink, tmp_path / "ckpt")
-    assert run.progress.tuples_in == 9 * 9
-    assert difference(hr.reference(passed(table(range(9), "in"))), sink.table()) is None
+    assert run.progress.tuples_in == taken * 9
+    assert difference(hr.reference(passed(table(range(taken), "in"))), sink.table()) is None
 
 
 def test_an_ordinary_run_goes_on_where_one_that_was_to_end_was_stopped(spark, tmp_path):
