@@ -58,7 +58,7 @@ def plain(made: list[sending.Call], query: Callable[[hr.Stream], hr.Stream]) -> 
 def once(query: hr.Stream, folder: Path, **options: Any) -> Any:
     sink = hr.sinks.memory()
     run = query.start(sink, checkpoint=folder / "checkpoint", once=True, slots=2, show=False, **options)
-    assert run.wait(300)
+    assert run.wait(PATIENCE)
     return sink.table()
 
 
