@@ -16,13 +16,13 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace.sources.files import FilesOrigin
 from headrace.state.folder import LOCK
 from headrace.state.store import StateStore
 from tests.golden.longest import Longest
+from tests.helpers import write_whole
 
 SECOND = 1_000_000
 EPOCHS = 4  # that a golden folder has
@@ -50,18 +50,12 @@ def tariffs(number: int) -> pa.Table:
 
 def put(folder: Path, number: int) -> None:
     """Add the input of one epoch as a file of the source."""
-    _write(folder / "calls", f"{number:03d}.parquet", window(number))
+    write_whole(folder / "calls" / f"{number:03d}.parquet", window(number))
 
 
 def hold(folder: Path, number: int) -> None:
     """Replace the content of the table."""
-    _write(folder / "tariffs", "tariffs.parquet", tariffs(number))
-
-
-def _write(folder: Path, name: str, rows: pa.Table) -> None:
-    folder.mkdir(exist_ok=True)
-    pq.write_table(rows, folder / "_new")
-    (folder / "_new").rename(folder / name)
+    write_whole(folder / "tariffs" / "tariffs.parquet", tariffs(number))
 
 
 def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
