@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
 from headrace.control.policy import Policy
-from headrace.durations import Duration, parse_duration
 from headrace.errors import (
     CorruptState,
     DataError,
@@ -29,16 +28,17 @@ from headrace.errors import (
     WorkloadError,
     WriterConflict,
 )
-from headrace.given import named
-from headrace.limits import check_slots
 from headrace.processor import Processor, StateTable
 from headrace.query import nodes
 from headrace.query.nodes import Source
 from headrace.reference import reference
-from headrace.secrets import Secret, secret
 from headrace.stream import Stream, Table
+from headrace.support.argument_errors import named
+from headrace.support.durations import Duration, parse_duration
+from headrace.support.limits import check_slots
+from headrace.support.secrets import Secret, secret
+from headrace.support.version import __version__
 from headrace.types import stream_schema
-from headrace.version import __version__
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -36,7 +36,7 @@ from numba.core import compiler, config, serialize
 from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
 
-from headrace.ownership import exposed, is_ours, make
+from headrace.support.ownership import exposed, is_ours, make
 
 _log = logging.getLogger(__name__)
 

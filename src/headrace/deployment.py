@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.durations import parse_duration
 from headrace.errors import DeploymentError, EngineError, QueryError
-from headrace.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
-from headrace.paths import given_path, mounted
-from headrace.reading import read_toml
-from headrace.version import __version__
+from headrace.support.durations import parse_duration
+from headrace.support.json_toml import read_toml
+from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
+from headrace.support.paths import given_path, mounted
+from headrace.support.version import __version__
 
 KINDS: dict[str, tuple[type, str]] = {
     "master": (str, "text, such as 'spark://host:7077'"),

@@ -6,7 +6,7 @@ One root, so that `except HeadraceError` is enough; an error about what the user
 
 from __future__ import annotations
 
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 
 class HeadraceError(Exception):

@@ -8,7 +8,7 @@
 
 Invariant: a `Declaration` is complete and checked when the query is built, so that everything else (reference, engine,
 state on disk) reads it and never asks the class again. Attributes set on the instance are settings; state is what the
-tables hold, and nothing else. What a declaration holds of settings is without their secrets (`headrace.secrets`).
+tables hold, and nothing else. What a declaration holds of settings is without their secrets (`headrace.support.secrets`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.durations import Duration, format_duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
-from headrace.given import kind_of, named
-from headrace.secrets import Secret, holds_secret, masked
+from headrace.support.argument_errors import kind_of, named
+from headrace.support.durations import Duration, format_duration, parse_duration
+from headrace.support.secrets import Secret, holds_secret, masked
 from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import EngineError
-from headrace.paths import is_local, lets_anyone_rename
+from headrace.support.paths import is_local, lets_anyone_rename
 
 PLACE = "HEADRACE_SCRATCH"
 _log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.durations import Duration, parse_duration
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
-from headrace.given import instead_of_dataframe, kind_of, named
-from headrace.limits import MOST_GROUPS
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import nodes
-from headrace.screen import printable
+from headrace.support.argument_errors import instead_of_dataframe, kind_of, named
+from headrace.support.durations import Duration, parse_duration
+from headrace.support.limits import MOST_GROUPS
+from headrace.support.terminal_text import printable
 
 if TYPE_CHECKING:
     from headrace.compile.subqueries import Plan

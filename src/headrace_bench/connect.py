@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
-from headrace.extras import library
 from headrace.sinks.messages import form_of
+from headrace.support.extras import library
 from headrace.testing import broker as brokers
 from headrace.testing import postgres
 from headrace_bench import answers, compare, feed, workload

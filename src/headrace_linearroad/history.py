@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import SourceError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 from headrace_linearroad.forms import HISTORY, SEGMENT_HISTORY, SEGMENTS, TOLL_HISTORY, TOLLS
 from headrace_linearroad.lines import Lines, first_lines, parsed, read_lines
 from headrace_linearroad.ordering import PIECE, Ordering

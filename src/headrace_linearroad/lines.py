@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from headrace.compiled import compiled
 from headrace.errors import SourceError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 GZIP = b"\x1f\x8b"
 BLOCK = 16 << 20  # bytes that are read at once

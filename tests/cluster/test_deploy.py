@@ -28,8 +28,8 @@ import pytest
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.stream import Stream
+from headrace.support.version import __version__
 from headrace.testing import table_stream
-from headrace.version import __version__
 from tests.cluster.standalone import Cluster, alive_workers, cluster, environment
 from tests.helpers import write_whole
 from tests.patience import PATIENCE

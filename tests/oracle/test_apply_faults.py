@@ -43,7 +43,7 @@ class Died(BaseException):
 
 def let_die(patch: pytest.MonkeyPatch) -> None:
     """Let `Died` pass through calls of user code, which turn every other exception into an error of that code."""
-    patch.setattr("headrace.user_code.comes_from_signal", lambda error: isinstance(error, Died))
+    patch.setattr("headrace.support.user_code.comes_from_signal", lambda error: isinstance(error, Died))
 
 
 class Faults:

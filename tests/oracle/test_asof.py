@@ -16,10 +16,10 @@ from headrace import duck, loops, sinks
 from headrace.difference import difference
 from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import asof
-from headrace.moments import FOREVER
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.stream import Stream
+from headrace.support.event_time import FOREVER
 from headrace.testing import LocalRun, table_stream
 
 from .driving import Driven, drive, driven, in_two_epochs

@@ -13,12 +13,12 @@ from headrace.difference import difference
 from headrace.engine import epoch, outcome, outlet, slots, watermarks
 from headrace.errors import HeadraceError
 from headrace.kernels import aggregate, equijoin, join, order, pairs
-from headrace.moments import NEVER
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
 from headrace.routing import Rectangles, hashing
 from headrace.state import runs
+from headrace.support.event_time import NEVER
 
 from .driving import drive
 from .strategies import SECOND, cut, make_case

@@ -17,11 +17,11 @@ from headrace.difference import difference
 from headrace.engine import outlet
 from headrace.errors import QueryError
 from headrace.kernels import join, pairs
-from headrace.moments import FOREVER
 from headrace.operators import joins, outer_join
 from headrace.reference import reference
 from headrace.state import runs
 from headrace.stream import Stream, node_of
+from headrace.support.event_time import FOREVER
 from headrace.testing import run_locally, table_stream
 
 from .driving import Driven, drive, driven, in_two_epochs, random_layouts

@@ -21,10 +21,10 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.watermarks import Clock, Part
 from headrace.errors import EngineError
-from headrace.moments import NEVER
 from headrace.reference import reference
 from headrace.state.manifest import Offsets
 from headrace.stream import Stream
+from headrace.support.event_time import NEVER
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000

@@ -94,7 +94,7 @@ def test_nothing_is_reported_when_nothing_is_wrong(script, tmp_path):
 
 
 def test_a_worker_goes_on_while_spark_is_there_and_ends_without_a_word_after():
-    from headrace.engine.leaving import Quiet
+    from headrace.support.shutdown import Quiet
 
     ours, theirs = socket.socketpair()
     quiet = Quiet(lambda connection, authenticated: len(connection.recv(10)))

@@ -15,8 +15,8 @@ import pytest
 
 from headrace import sinks
 from headrace.errors import QueryError
-from headrace.secrets import spelled, without
 from headrace.sinks.databases.addresses import Address, address
+from headrace.support.secrets import spelled, without
 
 RESERVED = "@:/?#[]&=,;+$!*'()%\" \\^`{|}<>~-._\u00e9"
 TOKENS = [

@@ -13,7 +13,6 @@ import pytest
 
 from headrace.compile.subqueries import Measured, Plan
 from headrace.difference import difference
-from headrace.durations import parse_duration
 from headrace.engine.calibrate import calibrate, take_sample
 from headrace.engine.measured import measured
 from headrace.errors import QueryError, SourceError
@@ -22,6 +21,7 @@ from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
+from headrace.support.durations import parse_duration
 from headrace.testing import LocalRun
 from headrace.types import TS_TYPE, stream_schema
 

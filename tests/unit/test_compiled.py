@@ -13,8 +13,9 @@ from pathlib import Path
 import numba
 import pytest
 
-from headrace import compiled, ownership
+from headrace import compiled
 from headrace.compiled import inner
+from headrace.support import ownership
 from tests.another_user import AnotherUser, reachable_folder
 
 LIBRARY = """

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.durations import LONGEST, MICROSECONDS, SHORT, format_duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.stream import node_of
+from headrace.support.durations import LONGEST, MICROSECONDS, SHORT, format_duration, parse_duration
 from headrace.testing import table_stream as stream
 
 SECOND = MICROSECONDS["second"]

@@ -13,7 +13,7 @@ import pytest
 from pyspark import java_gateway
 
 from headrace.engine import jvm
-from headrace.engine.leaving import uninterrupted
+from headrace.support.shutdown import uninterrupted
 from tests.patience import PATIENCE
 
 DEAF = """

@@ -19,8 +19,8 @@ from headrace.errors import DataError
 from headrace.kernels import columns, keyed, records
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Damaged, Memory
-from headrace.moments import as_datetime
 from headrace.processor import StateTable
+from headrace.support.event_time import as_datetime
 from headrace.values import comparable, key_of
 
 TS = pa.timestamp("us", "UTC")

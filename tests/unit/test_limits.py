@@ -18,8 +18,8 @@ from headrace.compile.subqueries import Plan
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy
 from headrace.engine import spark
-from headrace.limits import MOST_SLOTS, check_physical_window
 from headrace.stream import node_of
+from headrace.support.limits import MOST_SLOTS, check_physical_window
 from headrace.testing import LocalRun, table_stream
 
 MANY = 10**6

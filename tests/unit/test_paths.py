@@ -13,8 +13,8 @@ from headrace import deployment
 from headrace.cli import app
 from headrace.control.policy import policy
 from headrace.engine.start import _checkpoint
-from headrace.paths import given_path, mounted
 from headrace.state import StateStore, open_storage
+from headrace.support.paths import given_path, mounted
 from headrace.testing import table_stream
 from headrace.workloads.writing import new_folder
 from tests.memory import MemoryStorage

@@ -17,7 +17,7 @@ from headrace.cli import explaining, loading
 from headrace.control.policy import policy
 from headrace.engine import plan_file
 from headrace.errors import HeadraceError
-from headrace.reading import DEEPEST, parse_json
+from headrace.support.json_toml import DEEPEST, parse_json
 
 DEEP = 100_000
 JSON = {

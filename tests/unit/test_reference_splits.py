@@ -14,10 +14,10 @@ import pytest
 
 from headrace import Processor, StateTable
 from headrace.errors import DataError, HeadraceError
-from headrace.limits import MOST_TICKS
 from headrace.reference import failed_tuples, reference, references
 from headrace.reference.tables import DictTable
 from headrace.stream import Stream
+from headrace.support.limits import MOST_TICKS
 from headrace.testing import table_stream
 from tests.processors import TS, Break, Counter, Extremes, Sessions, Silence, table
 

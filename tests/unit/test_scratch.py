@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace import paths, scratch
+from headrace import scratch
 from headrace.errors import EngineError
+from headrace.support import paths
 from tests.patience import PATIENCE
 
 SPILLS = """

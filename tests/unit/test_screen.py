@@ -21,12 +21,12 @@ from headrace.engine.figures import EpochRecord
 from headrace.engine.listening import Listeners
 from headrace.engine.progress import EpochSummary, Progress
 from headrace.reference import reference
-from headrace.screen import printable
 from headrace.showing import live
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
 from headrace.sinks import Delivery
 from headrace.stream import node_of
+from headrace.support.terminal_text import printable
 from headrace.testing import LocalRun, arrow_table, table_stream
 
 HOSTILE = "speed [km/h] [/s] \x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \x00 \x7f \r\n \x1bc <&\"'> \ufffe"

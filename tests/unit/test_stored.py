@@ -19,10 +19,10 @@ from headrace.control.policy import Policy
 from headrace.engine import plan_file, stored
 from headrace.engine.position import Batch, Position, admit, check_alignment, spark_batch
 from headrace.errors import CorruptState, QueryChanged, StateMismatch
-from headrace.limits import MOST_GROUPS
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
+from headrace.support.limits import MOST_GROUPS
 from headrace.testing import LocalRun, arrow_table, table_stream
 
 Body = dict[str, Any]

@@ -18,8 +18,8 @@ import pytest
 from headrace.errors import DataError
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.substreams import COPIES, Copies, copy_of, run, ticks_due
-from headrace.moments import FOREVER, NEVER, as_datetime
 from headrace.processor import Processor, StateTable, declared
+from headrace.support.event_time import FOREVER, NEVER, as_datetime
 
 TS = pa.timestamp("us", "UTC")
 OUT = pa.schema([("ts", TS), ("n", pa.int64())])

@@ -21,8 +21,8 @@ from headrace.engine import spark as engine
 from headrace.engine import witness
 from headrace.reference import reference
 from headrace.showing.stopping import stoppable, terminable
+from headrace.support.user_code import call, noted_by
 from headrace.testing import run_locally, table_stream
-from headrace.user_code import call, noted_by
 
 TS = pa.timestamp("us", "UTC")
 ROWS = pa.table({"ts": pa.array([1, 2, 3]).cast(TS), "n": [1, 2, 3]})

@@ -34,10 +34,10 @@ from headrace.cli.following import follow as _follow
 from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
-from headrace.limits import MOST_SPLITTERS
-from headrace.screen import printable
 from headrace.showing import streams
-from headrace.version import __version__
+from headrace.support.limits import MOST_SPLITTERS
+from headrace.support.terminal_text import printable
+from headrace.support.version import __version__
 
 if TYPE_CHECKING:
     from headrace.deployment import Descriptor
@@ -259,8 +259,8 @@ def deploy(
     """
     from headrace import deployment
     from headrace.cli.loading import load, read_plan
-    from headrace.durations import MICROSECONDS, parse_duration
     from headrace.engine.spark import executors
+    from headrace.support.durations import MICROSECONDS, parse_duration
 
     with (
         reporting(traceback),

@@ -13,9 +13,9 @@ import typer
 from typer.models import OptionInfo
 
 from headrace.errors import HeadraceError, QueryError
-from headrace.limits import MOST_SLOTS, check_physical_window
-from headrace.paths import mounted
 from headrace.showing import streams
+from headrace.support.limits import MOST_SLOTS, check_physical_window
+from headrace.support.paths import mounted
 
 
 def a_path(path: Path | None) -> Path | None:

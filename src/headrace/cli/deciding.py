@@ -12,8 +12,8 @@ from rich.text import Text
 
 from headrace.control.record import ControlState
 from headrace.engine import stored
-from headrace.screen import printable
 from headrace.state.store import StateStore
+from headrace.support.terminal_text import printable
 
 
 def history(checkpoint: Path) -> list[dict[str, Any]]:

@@ -15,13 +15,13 @@ from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
-from headrace.reading import read_json
 from headrace.routing import SubstreamRouter
-from headrace.screen import printable
 from headrace.showing import live
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
 from headrace.state.store import StateStore
+from headrace.support.json_toml import read_json
+from headrace.support.terminal_text import printable
 
 
 def of_query(

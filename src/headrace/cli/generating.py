@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.durations import MICROSECONDS, parse_duration
 from headrace.errors import WorkloadError
 from headrace.showing.stopping import stoppable
 from headrace.showing.streams import say
 from headrace.showing.stretch import showing
+from headrace.support.durations import MICROSECONDS, parse_duration
 from headrace.testing import broker as brokers
 from headrace.testing.sending import Sender
 from headrace.workloads import BModel, Hot, Uniform, Workload, Written

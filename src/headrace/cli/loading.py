@@ -9,11 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace import sinks, user_code
+from headrace import sinks
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
-from headrace.reading import read_json
 from headrace.stream import Stream
+from headrace.support import user_code
+from headrace.support.json_toml import read_json
 
 Results = list[tuple[Stream, sinks.AnySink]]
 EXAMPLE = "def query(spark): return headrace.files(spark, 'calls/', time='start').filter('duration > 60')"

@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.control import parasplit
 from headrace.control.splitting import EACH
 from headrace.engine.split_profile import TOLERANCE, Profile, cheapest
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 TERMS = {
     "cr_W": "a splitter reads: the tuple's share of a physical window",

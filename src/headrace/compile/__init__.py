@@ -28,9 +28,9 @@ from headrace.compile.prune import lacking as lacking_in
 from headrace.compile.route import Routers, route, routed
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
-from headrace.limits import check_slots
 from headrace.plan.figures import LARGEST, Figures, is_number
 from headrace.query import nodes
+from headrace.support.limits import check_slots
 
 
 def _normalise(draft: Draft) -> Draft:

@@ -16,11 +16,11 @@ from headrace.compile.describe import members
 from headrace.compile.route import Routers, routed
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.errors import QueryError
-from headrace.limits import check_slots
 from headrace.operators.base import Operator
 from headrace.query import nodes
 from headrace.routing import Layout
-from headrace.screen import printable
+from headrace.support.limits import check_slots
+from headrace.support.terminal_text import printable
 
 Layouts = Callable[[Operator, int, int], Layout | None]
 

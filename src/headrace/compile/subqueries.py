@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from headrace.errors import CorruptState, QueryError
-from headrace.limits import check_slots
 from headrace.plan.figures import is_number
 from headrace.routing import Numbers, Router, router_from_json
-from headrace.screen import printable
+from headrace.support.limits import check_slots
+from headrace.support.terminal_text import printable
 
 FORMAT = 3
 

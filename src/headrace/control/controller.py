@@ -20,10 +20,10 @@ from headrace.control.record import ControlState, Decision
 from headrace.control.sketch import SpaceSaving
 from headrace.control.splitting import SplitLoad, Splitters
 from headrace.errors import QueryError
-from headrace.limits import check_slots
 from headrace.operators.base import Operator
 from headrace.routing import Adapts, Diagonal, Layout, Rectangles, Split
 from headrace.routing.hashing import scale
+from headrace.support.limits import check_slots
 
 Counts = npt.NDArray[np.float64]
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.limits import MOST_SPLITTERS
+from headrace.support.limits import MOST_SPLITTERS
 
 BROADCAST = 0.01  # the heuristic's share of tuples for all
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace.errors import QueryError
-from headrace.paths import given_path
-from headrace.reading import read_toml
+from headrace.support.json_toml import read_toml
+from headrace.support.paths import given_path
 
 DIFFUSION = ("ragged", "grid", "adaptive-ssp", "ssp", "off")
 ELASTIC = ("gain", "paper", "off")

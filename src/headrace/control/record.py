@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import form
-from headrace.limits import MOST_SLOTS
 from headrace.routing import Layout, layout_from_json
+from headrace.support import validators
+from headrace.support.limits import MOST_SLOTS
 
-_DECISION = form.record(
-    epoch=form.count,
-    operator=form.text,
-    kind=form.one_of("shape", "move", "split", "slots", "splitters"),
-    change=form.text,
-    reason=form.text,
-    before=form.real,
-    predicted=form.real,
-    measured=form.optional(form.real),
+_DECISION = validators.record(
+    epoch=validators.count,
+    operator=validators.text,
+    kind=validators.one_of("shape", "move", "split", "slots", "splitters"),
+    change=validators.text,
+    reason=validators.text,
+    before=validators.real,
+    predicted=validators.real,
+    measured=validators.optional(validators.real),
 )
 
 
@@ -43,8 +43,10 @@ class Decision:
         return Decision(**_DECISION(data, key))
 
 
-_STORED = form.record(
-    active=form.whole(1, MOST_SLOTS), layouts=form.each(layout_from_json), history=form.items(Decision.from_json)
+_STORED = validators.record(
+    active=validators.whole(1, MOST_SLOTS),
+    layouts=validators.each(layout_from_json),
+    history=validators.items(Decision.from_json),
 )
 
 

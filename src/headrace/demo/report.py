@@ -15,7 +15,7 @@ from rich.table import Table
 
 from headrace.demo.generator import BOX, CLONED, Fraud
 from headrace.engine.progress import Progress
-from headrace.extras import library
+from headrace.support.extras import library
 
 LATEST, TOP = 5, 5
 ANSWER = 10.0  # seconds in which a broker of this machine has answered

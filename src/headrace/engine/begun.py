@@ -20,7 +20,7 @@ from headrace.errors import QueryTypeError
 from headrace.expressions.tree import columns_of, parse
 from headrace.query import nodes
 from headrace.query.naming import named_in, unprefixed
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 from headrace.types import TS
 
 Place = nodes.Source | nodes.Table  # where columns come from

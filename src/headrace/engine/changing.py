@@ -27,14 +27,14 @@ from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as
 from headrace.engine.twins import Pairs
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
-from headrace.moments import NEVER
 from headrace.operators.base import Operator
 from headrace.plan.columns import names_of
 from headrace.query import nodes
-from headrace.screen import printable
 from headrace.state.blocks import BlockReader, by_name
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
+from headrace.support.event_time import NEVER
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 

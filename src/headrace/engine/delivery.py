@@ -24,7 +24,7 @@ from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes
 from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
-from headrace.user_code import comes_from_signal
+from headrace.support.user_code import comes_from_signal
 
 Name = tuple[str, int, str]  # query, epoch, result
 OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"

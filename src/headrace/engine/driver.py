@@ -47,16 +47,16 @@ from headrace.engine.sizes import substreams_of
 from headrace.engine.versions import Versions
 from headrace.engine.work import total
 from headrace.errors import StateMismatch
-from headrace.limits import check_slots
 from headrace.query import nodes
-from headrace.screen import printable
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
 from headrace.sources.driven import Amount, Driven, Item, Ledger
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, SourceState, TakenState
 from headrace.state.store import StateStore
-from headrace.version import __version__
+from headrace.support.limits import check_slots
+from headrace.support.terminal_text import printable
+from headrace.support.version import __version__
 
 _log = logging.getLogger(__name__)
 

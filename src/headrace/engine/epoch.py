@@ -29,7 +29,6 @@ from headrace.engine.slots import EpochSlot
 from headrace.engine.work import Began
 from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
-from headrace.moments import FOREVER, FURTHEST, NEVER
 from headrace.operators.base import Appended
 from headrace.routing import Layout
 from headrace.sinks import PartSink
@@ -38,6 +37,7 @@ from headrace.sources.driven import NO_MESSAGES, Amount, Reader, Unread
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState, TableVersion
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 
 Marks = npt.NDArray[np.bool_]
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.engine.watermarks import Clock, input_watermarks, operator_watermarks
-from headrace.moments import FOREVER, NEVER, as_datetime
 from headrace.operators.base import Operator
 from headrace.state.manifest import Manifest
+from headrace.support.event_time import FOREVER, NEVER, as_datetime
 
 Begun = dict[str, int | None]
 

@@ -24,7 +24,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from headrace.engine import privacy
-from headrace.engine.leaving import PATIENCE, uninterrupted
+from headrace.support.shutdown import PATIENCE, uninterrupted
 
 Done = TypeVar("Done")
 LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone

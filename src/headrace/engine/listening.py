@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from headrace.engine.figures import EpochRecord
 from headrace.errors import QueryTypeError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 

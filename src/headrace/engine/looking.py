@@ -15,11 +15,11 @@ from headrace.engine import plan_file, stored
 from headrace.engine.sizes import shown
 from headrace.errors import CorruptState, QueryError, StateError
 from headrace.kernels.stateless import ordered
-from headrace.paths import given_path
 from headrace.state import tables
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, TableState
 from headrace.state.store import StateStore
+from headrace.support.paths import given_path
 
 SUBSTREAM = "substream"
 ATTEMPTS = 20  # manifests that are tried

@@ -21,13 +21,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import form
 from headrace import plan as p
-from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Operator, State
 from headrace.plan.columns import Names, before, column_of, names_of, narrow, side_of
 from headrace.query import nodes
 from headrace.routing import router_from_json
+from headrace.support import validators
+from headrace.support.event_time import FOREVER, NEVER
 from headrace.types import SUBSTREAM, TS, describe
 
 Json = dict[str, Any]
@@ -155,27 +155,35 @@ def _step(step: p.Step, needed: Names) -> Json:
 
 # --- what is stored ----------------------------------------------------------------------------------------------------
 
-_TIME = form.optional(form.whole(0, 1 << 62))
-_COLUMNS = form.items(form.row(form.text, form.text))
-_JOINED = form.having(table=form.text, columns=form.items(form.row(form.text, form.text, form.text)), types=_COLUMNS)
+_TIME = validators.optional(validators.whole(0, 1 << 62))
+_COLUMNS = validators.items(validators.row(validators.text, validators.text))
+_JOINED = validators.having(
+    table=validators.text,
+    columns=validators.items(validators.row(validators.text, validators.text, validators.text)),
+    types=_COLUMNS,
+)
 
 
 def _step_of(value: Any, key: str) -> Json:
-    step: Json = form.having(words=form.text)(value, key)
+    step: Json = validators.having(words=validators.text)(value, key)
     return _JOINED(step, key) if "table" in step else step
 
 
-_EDGES = form.items(form.having(**{"from": form.text, "steps": form.items(_step_of), "reads": _COLUMNS}))
-_SOURCE = form.having(name=form.text, schema=_COLUMNS, lateness=form.whole(0, 1 << 62), idle=_TIME, ahead=_TIME)
-_LAID = form.each(form.items(form.items(form.text)))
-_SECTION = form.having(
-    operators=form.items(form.having(operator=form.text)),
-    means=form.each(form.record(does=form.table, inputs=form.items(_EDGES))),
-    results=form.each(form.record(inputs=_EDGES, columns=_COLUMNS)),
-    changes=form.items(form.record(epoch=form.count, said=form.items(form.text))),
+_EDGES = validators.items(
+    validators.having(**{"from": validators.text, "steps": validators.items(_step_of), "reads": _COLUMNS})
+)
+_SOURCE = validators.having(
+    name=validators.text, schema=_COLUMNS, lateness=validators.whole(0, 1 << 62), idle=_TIME, ahead=_TIME
+)
+_LAID = validators.each(validators.items(validators.items(validators.text)))
+_SECTION = validators.having(
+    operators=validators.items(validators.having(operator=validators.text)),
+    means=validators.each(validators.record(does=validators.table, inputs=validators.items(_EDGES))),
+    results=validators.each(validators.record(inputs=_EDGES, columns=_COLUMNS)),
+    changes=validators.items(validators.record(epoch=validators.count, said=validators.items(validators.text))),
     grouped=_LAID,
     held=_LAID,
-    routers=form.each(router_from_json),
+    routers=validators.each(router_from_json),
 )
 
 
@@ -187,18 +195,18 @@ def check(query: Any) -> None:
         if node["operator"] == "source":
             _SOURCE(node, f"query.operators[{place}]")
         if node["operator"] == "result":
-            form.having(order=form.text)(node, f"query.operators[{place}]")
+            validators.having(order=validators.text)(node, f"query.operators[{place}]")
         _tables(node, f"query.operators[{place}]")
     if all(node["operator"] != "result" for node in operators):
-        raise form.refuse("query.operators", "with a result", [node["operator"] for node in operators])
-    form.each(form.optional(form.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
-    form.each(form.text)(query.get("places", {}), "query.places")
+        raise validators.refuse("query.operators", "with a result", [node["operator"] for node in operators])
+    validators.each(validators.optional(validators.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
+    validators.each(validators.text)(query.get("places", {}), "query.places")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]
     sides += [each["inputs"] for each in found["results"].values()]
     for edge in (edge for side in sides for edge in side):
         if edge["from"] not in known:
-            raise form.refuse("query.means", f"made of {sorted(known)}", edge["from"])
+            raise validators.refuse("query.means", f"made of {sorted(known)}", edge["from"])
         for key in ("computed", "passes"):
             _COLUMNS(edge.get(key, []), f"query.means.{key}")
 
@@ -206,8 +214,10 @@ def check(query: Any) -> None:
 def _tables(node: Json, key: str) -> None:
     """Joins with tables, wherever they are."""
     if node["operator"] == "table":
-        form.having(table=form.optional(form.text), schema=_COLUMNS)(node, key)
-    for place, inside in enumerate(form.items(form.having(operator=form.text))(node.get("body", []), f"{key}.body")):
+        validators.having(table=validators.optional(validators.text), schema=_COLUMNS)(node, key)
+    for place, inside in enumerate(
+        validators.items(validators.having(operator=validators.text))(node.get("body", []), f"{key}.body")
+    ):
         _tables(inside, f"{key}.body[{place}]")
 
 

@@ -29,15 +29,15 @@ from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
 from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
-from headrace.moments import FOREVER, NEVER
 from headrace.query import nodes
-from headrace.screen import printable
 from headrace.sources.driven import driven_by_us, is_driven
 from headrace.state.folder import WriterLock
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
 from headrace.state.store import StateStore
 from headrace.state.syncing import sync_path
+from headrace.support.event_time import FOREVER, NEVER
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 

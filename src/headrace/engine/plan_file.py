@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError, StateError
 from headrace.query import nodes
-from headrace.reading import read_json
+from headrace.support.json_toml import read_json
 
 NAME = "plan.json"
 AGAIN = "it is written anew when the run is started"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace import form
 from headrace.errors import StateMismatch
-from headrace.reading import read_json
 from headrace.state.manifest import Manifest
 from headrace.state.syncing import sync_path
+from headrace.support import validators
+from headrace.support.json_toml import read_json
 
 _BATCH = re.compile(r"[0-9]{1,18}")
 
@@ -34,10 +34,14 @@ class Batch:
         return dict(self.__dict__)
 
 
-_STORED = form.record(
-    kind=form.text,
-    own=form.count,
-    batch=form.optional(form.record(query=form.optional(form.text), number=form.whole(0, 1 << 62), offsets=form.text)),
+_STORED = validators.record(
+    kind=validators.text,
+    own=validators.count,
+    batch=validators.optional(
+        validators.record(
+            query=validators.optional(validators.text), number=validators.whole(0, 1 << 62), offsets=validators.text
+        )
+    ),
 )
 
 

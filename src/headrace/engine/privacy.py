@@ -22,7 +22,7 @@ from headrace import scratch
 from headrace.engine import sparks
 from headrace.engine.sparks import SOCKET_FOLDER, SOCKETS
 from headrace.errors import EngineError, HeadraceError
-from headrace.ownership import exposed, is_private
+from headrace.support.ownership import exposed, is_private
 
 _log = logging.getLogger(__name__)
 

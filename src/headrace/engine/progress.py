@@ -17,10 +17,10 @@ from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts
 from headrace.kernels.lookup import way
-from headrace.moments import NEVER
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
+from headrace.support.event_time import NEVER
 
 if TYPE_CHECKING:
     from headrace.engine.figures import EpochRecord

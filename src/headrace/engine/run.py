@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
-from headrace.engine import leaving
 from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
 from headrace.engine.epoch import Epoch
@@ -32,9 +31,10 @@ from headrace.engine.position import Position, admit, check_alignment, make_dura
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
-from headrace.screen import printable
 from headrace.sources.driven import Item, is_driven
 from headrace.state.manifest import Manifest, PartState, SourceState
+from headrace.support import shutdown
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class Run:
                 ledger.keep_to_list()
         self._driver.deliver_again()
         self._driver.tell_again()
-        leaving.stop_when_leaving(self)
+        shutdown.stop_when_leaving(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
 

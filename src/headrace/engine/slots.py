@@ -17,10 +17,10 @@ from headrace.engine.trimming import trimmed
 from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.errors import EngineError
 from headrace.kernels.keyed import KeyedTable
-from headrace.moments import FOREVER
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
+from headrace.support.event_time import FOREVER
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch

@@ -35,21 +35,22 @@ from pyspark.sql.types import StructType
 
 from headrace import duck, errors
 from headrace.control.splitting import Splitters
-from headrace.engine import jvm, leaving, memory, privacy, sparks, witness
+from headrace.engine import jvm, memory, privacy, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack
 from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
 from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
-from headrace.given import instead_of_dataframe, named
-from headrace.limits import check_slots
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.secrets import Secret, is_secret_name, resolved, without_logins
 from headrace.sources.driven import Cut
 from headrace.sources.tables import Part
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
+from headrace.support import shutdown
+from headrace.support.argument_errors import instead_of_dataframe, named
+from headrace.support.limits import check_slots
+from headrace.support.secrets import Secret, is_secret_name, resolved, without_logins
 
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
 NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
@@ -127,7 +128,7 @@ def session_apart(slots: int = 2, master: str | None = None, **config: str | Sec
     """Return a session for a program that handles signals: a signal never interrupts a call to the JVM half-way."""
     settings = _settings(slots, master, config)
     with _on_jvm(settings):
-        found = jvm.attend(functools.partial(_made, settings, config), grace=leaving.PATIENCE)
+        found = jvm.attend(functools.partial(_made, settings, config), grace=shutdown.PATIENCE)
         found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             found._jsparkSession
         )  # in this thread too
@@ -345,7 +346,7 @@ def _keeps_nothing(node: Any) -> bool:
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    leaving.leave_quietly()
+    shutdown.leave_quietly()
     for batch in batches:
         if batch.num_rows:
             body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
@@ -504,7 +505,7 @@ def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
     privacy.check_worker()
-    leaving.leave_quietly()
+    shutdown.leave_quietly()
     memory.keep()
     if len(sys.modules) > _settled:
         gc.freeze()
@@ -595,7 +596,7 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
 
 def _loaded(plan: PhysicalPlan, _: int) -> None:
     """Who runs this has loaded the plan, and all that is in it."""
-    leaving.leave_quietly()
+    shutdown.leave_quietly()
 
 
 _MISSING = re.compile(r"No module named '([^']+)'")
@@ -752,7 +753,7 @@ def _why(text: str) -> str:
 
 
 def _read_token(path: str, _: int) -> str | None:
-    leaving.leave_quietly()
+    shutdown.leave_quietly()
     try:
         return Path(path).read_text()
     except OSError:

@@ -17,15 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import ownership, scratch, sinks
 from headrace import plan as p
+from headrace import scratch, sinks
 from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.control.splitting import Given, Splitters
-from headrace.durations import Duration, parse_duration
 from headrace.engine import changing, identity, places, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
@@ -35,13 +34,9 @@ from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
-from headrace.given import kind_of, named
-from headrace.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
-from headrace.paths import given_path
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
-from headrace.screen import printable
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.driven import Ledger, driven_by_us
 from headrace.state import caches
@@ -49,6 +44,12 @@ from headrace.state.folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.support import ownership
+from headrace.support.argument_errors import kind_of, named
+from headrace.support.durations import Duration, parse_duration
+from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
+from headrace.support.paths import given_path
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 

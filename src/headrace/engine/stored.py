@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from headrace import form
 from headrace import plan as p
 from headrace.control.record import ControlState, Decision
 from headrace.engine import meaning
@@ -20,22 +19,23 @@ from headrace.engine.lying import Lying
 from headrace.engine.position import Position
 from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
-from headrace.limits import MOST_GROUPS
-from headrace.moments import FOREVER, NEVER
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
 from headrace.operators.base import Operator, State
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json
-from headrace.screen import printable
 from headrace.sources.driven import Driven
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
+from headrace.support import validators
+from headrace.support.event_time import FOREVER, NEVER
+from headrace.support.limits import MOST_GROUPS
+from headrace.support.terminal_text import printable
 from headrace.types import describe
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
-_EXTRA: dict[str, form.Form] = {  # what operators keep beside their state
-    "given": form.row(form.whole(0, 1 << 61), form.whole(0, 1 << 61)),
-    EMITTED: form.whole(NEVER, FOREVER),
-    WITHHELD: form.count,
+_EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state
+    "given": validators.row(validators.whole(0, 1 << 61), validators.whole(0, 1 << 61)),
+    EMITTED: validators.whole(NEVER, FOREVER),
+    WITHHELD: validators.count,
 }
 
 
@@ -45,14 +45,14 @@ def check(last: Manifest) -> None:
         Position.from_json(last.position)
         _sources(last)
         meaning.check(last.query)
-        form.whole(1, MOST_GROUPS)(last.groups, "groups")
+        validators.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
         for name, operator in last.operators.items():
             for table, state in operator.tables.items():
                 _table(state, last, f"operators.{name:.100}.tables.{table:.100}")
-        form.items(Decision.from_json)(last.decisions, "decisions")
+        validators.items(Decision.from_json)(last.decisions, "decisions")
         if (known := WorkSoFar.of(last)) is not None:
-            form.whole(0, last.number)(known.since, "work.since")
+            validators.whole(0, last.number)(known.since, "work.since")
         if last.control:
             ControlState.from_json(last.control)
     except CorruptState as error:
@@ -63,18 +63,22 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven]
     """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
-            raise form.refuse("sources", f"those of the query, {[s.name for s in plan.sources]}", list(last.sources))
+            raise validators.refuse(
+                "sources", f"those of the query, {[s.name for s in plan.sources]}", list(last.sources)
+            )
         for operator in plan.operators:
             state = last.operators.get(operator.name)
             if state is not None:
                 _operator(operator, state, last.groups)
             elif operator.state is not State.NONE:
-                raise form.refuse("operators", f"an object with {operator.name}", list(last.operators))
+                raise validators.refuse("operators", f"an object with {operator.name}", list(last.operators))
         if last.control:
             _decided(plan, ControlState.from_json(last.control))
         for name, origin in (driven or {}).items():
             if not isinstance(last.ledgers.get(name), origin.taken):
-                raise form.refuse("ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers))
+                raise validators.refuse(
+                    "ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers)
+                )
     except CorruptState as error:
         corrupt(manifest_name(last.number), str(error))
 
@@ -83,36 +87,38 @@ def _sources(last: Manifest) -> None:
     for name, source in last.sources.items():
         if source.delivered != source.accepted + source.late + source.rejected:
             key = f"sources.{name:.100}.delivered"
-            raise form.refuse(key, "the sum of accepted, late and rejected", source.delivered)
+            raise validators.refuse(key, "the sum of accepted, late and rejected", source.delivered)
     if (of_sources := sum(s.failed for s in last.sources.values())) > sum(last.totals.failed.values()):
-        raise form.refuse("totals.failed", f"at least the {of_sources} of the sources, in all", last.totals.failed)
+        raise validators.refuse(
+            "totals.failed", f"at least the {of_sources} of the sources, in all", last.totals.failed
+        )
     for counter in COUNTS:
         found = getattr(last.totals, counter)
         if found != sum(getattr(source, counter) for source in last.sources.values()):
-            raise form.refuse(f"totals.{counter}", "that of all sources together", found)
+            raise validators.refuse(f"totals.{counter}", "that of all sources together", found)
 
 
 def _layouts(last: Manifest) -> None:
     for name, data in last.layouts.items():
         if not layout_from_json(data, f"layouts.{name:.100}").fits(last.groups):
-            raise form.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", data)
+            raise validators.refuse(f"layouts.{name:.100}", f"of {last.groups} groups", data)
 
 
 def _table(state: TableState, last: Manifest, key: str) -> None:
     """Its numbers can be so: that its rows are these is seen when they are read."""
     for group, (renewed, rows) in enumerate(zip(state.renewed, state.rows, strict=True)):
-        form.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
+        validators.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
     for place, block in enumerate(state.blocks):
-        form.whole(0, last.number)(block.low, f"{key}.blocks[{place}].low")
-        form.whole(0, last.number)(block.high, f"{key}.blocks[{place}].high")
+        validators.whole(0, last.number)(block.low, f"{key}.blocks[{place}].low")
+        validators.whole(0, last.number)(block.high, f"{key}.blocks[{place}].high")
     if (most := sum(block.rows for block in state.blocks)) < sum(state.rows):
-        raise form.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
+        raise validators.refuse(f"{key}.rows", f"at most the {most} of its blocks, in all", sum(state.rows))
     epochs = [epoch for age in state.ages for epoch in (age.first, age.last)]
     apart = all(one.last < two.first for one, two in pairwise(state.ages))
     if epochs != sorted(epochs) or not apart or any(epoch > last.number for epoch in epochs):
-        raise form.refuse(f"{key}.ages", f"epochs up to {last.number}, ascending", epochs)
+        raise validators.refuse(f"{key}.ages", f"epochs up to {last.number}, ascending", epochs)
     if (live := sum(age.live for age in state.ages)) != sum(state.rows):
-        raise form.refuse(f"{key}.ages", f"the {sum(state.rows)} live rows, in all", live)
+        raise validators.refuse(f"{key}.ages", f"the {sum(state.rows)} live rows, in all", live)
 
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
@@ -121,26 +127,30 @@ def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
     for operator in plan.operators:
         layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)
         if layout is not None and (kind is None or not isinstance(layout, kind)):
-            raise form.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
+            raise validators.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
         if isinstance(layout, Diagonal) and layout.splits and not operator.can_split:
-            raise form.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
+            raise validators.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
 
 
 def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
     if len(state.inputs) != len(operator.schemas):
-        raise form.refuse(f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs))
+        raise validators.refuse(
+            f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs)
+        )
     if (found := set(state.tables)) != set(operator.tables):
-        raise form.refuse(f"operators.{operator.name}.tables", f"an object of {sorted(operator.tables)}", sorted(found))
+        raise validators.refuse(
+            f"operators.{operator.name}.tables", f"an object of {sorted(operator.tables)}", sorted(found)
+        )
     for name, declared in operator.tables.items():
         table, key = state.tables[name], f"operators.{operator.name}.tables.{name}"
         if table.key != declared.key:
-            raise form.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))
+            raise validators.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))
         if table.columns != declared.columns:
-            raise form.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
+            raise validators.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
         lying = Lying.of(operator, table, groups)
         if lying.units * lying.parts != len(table.rows) or not lying.parts:
             wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
-            raise form.refuse(f"{key}.rows", wanted, len(table.rows))
+            raise validators.refuse(f"{key}.rows", wanted, len(table.rows))
     for key, is_right in _EXTRA.items():
         if key in state.extra:
             is_right(state.extra[key], f"operators.{operator.name}.extra.{key}")

@@ -21,12 +21,12 @@ from headrace.engine.progress import VersionFigures
 from headrace.errors import QueryError, SourceError
 from headrace.kernels.stateless import row_order
 from headrace.query import nodes
-from headrace.screen import printable
 from headrace.sources.tables import rows
 from headrace.state.blocks import Block, block_name, content_checksum, write_block
 from headrace.state.manifest import Manifest, TableVersion
 from headrace.state.storage import Storage
-from headrace.user_code import comes_from_signal
+from headrace.support.terminal_text import printable
+from headrace.support.user_code import comes_from_signal
 
 _log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from headrace import plan as p
 from headrace.errors import EngineError, QueryError
-from headrace.moments import FOREVER, FURTHEST, NEVER, minus
 from headrace.operators.base import Operator
 from headrace.state.manifest import SourceState
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER, minus
 
 Largest = dict[str, int]  # by split: the largest `ts` that was split
 Reached = Mapping[tuple[str, int], int]  # by producer and output: its watermark

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.user_code import noted_by
+from headrace.support.user_code import noted_by
 
 LENGTH = 400  # bytes of a note
 

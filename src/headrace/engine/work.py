@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from headrace import form
 from headrace.state.caches import REASONS
 from headrace.state.manifest import Manifest
+from headrace.support import validators
 
 T = TypeVar("T")
 
@@ -142,22 +142,24 @@ def _less(a: Any, b: Any) -> Any:
 
 # --- what is stored ------------------------------------------------------------------------------------------------
 
-_COUNTS, _PAIRS = form.each(form.count), form.each(form.row(form.count, form.count))
-_STORED = form.record(
-    plan=form.items(form.row(form.text, form.text, form.text)),
-    since=form.count,
-    counts=form.record(
+_COUNTS, _PAIRS = validators.each(validators.count), validators.each(validators.row(validators.count, validators.count))
+_STORED = validators.record(
+    plan=validators.items(validators.row(validators.text, validators.text, validators.text)),
+    since=validators.count,
+    counts=validators.record(
         edges=_PAIRS,
         sent=_PAIRS,
         out=_COUNTS,
-        cpu=form.each(form.amount),
+        cpu=validators.each(validators.amount),
         read=_COUNTS,
         opened=_COUNTS,
         pairs=_COUNTS,
-        split=form.each(form.row(form.count, form.count, form.count)),
-        tables=form.each(form.row(form.count, form.count, form.amount, *[form.count] * len(REASONS))),
+        split=validators.each(validators.row(validators.count, validators.count, validators.count)),
+        tables=validators.each(
+            validators.row(validators.count, validators.count, validators.amount, *[validators.count] * len(REASONS))
+        ),
     ),
-    held=form.each(form.amount),
+    held=validators.each(validators.amount),
 )
 Edge = tuple[str, str, str]  # name, producer, target
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, loops, user_code
+from headrace import arrow, loops
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.marks import LOW_BITS
@@ -30,6 +30,7 @@ from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_n
 from headrace.state.manifest import Receipt
 from headrace.state.storage import Storage
 from headrace.state.tables import AT, SUBSTREAM, narrowed
+from headrace.support import user_code
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch

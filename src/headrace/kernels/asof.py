@@ -21,8 +21,8 @@ from headrace.kernels.aggregate import times
 from headrace.kernels.keys import key_numbers
 from headrace.kernels.pairs import side_by_side
 from headrace.kernels.stateless import ordered
-from headrace.moments import FOREVER
 from headrace.sorting import order
+from headrace.support.event_time import FOREVER
 
 if TYPE_CHECKING:
     from headrace.expressions import Key

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import DataError
-from headrace.given import named
+from headrace.support.argument_errors import named
 from headrace.types import describe, has_float
 
 Family = Callable[[pa.DataType], bool]

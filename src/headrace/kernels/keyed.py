@@ -30,13 +30,13 @@ import xxhash
 from headrace.areas import Area
 from headrace.arrow import Numbers
 from headrace.errors import DataError
-from headrace.given import named
 from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
 from headrace.kernels.rooms import MEMORY, Damaged, Room
-from headrace.moments import micros
 from headrace.processor import StateTable
 from headrace.sorting import order
+from headrace.support.argument_errors import named
+from headrace.support.event_time import micros
 from headrace.types import shown
 
 if TYPE_CHECKING:

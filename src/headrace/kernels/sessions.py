@@ -22,8 +22,8 @@ from headrace.arrow import Numbers
 from headrace.kernels.aggregate import PANE, computed, evaluated, grouping, keys_sql, numbered, times
 from headrace.kernels.keys import key_numbers
 from headrace.kernels.stateless import in_schema
-from headrace.moments import minus
 from headrace.sorting import order
+from headrace.support.event_time import minus
 
 if TYPE_CHECKING:
     from headrace.operators.session_aggregate import SessionOperator, StretchSessionsOperator, TupleSessionsOperator

@@ -18,10 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow, duck, user_code
+from headrace import arrow, duck
 from headrace.errors import DataError
 from headrace.expressions import Expression
-from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import attempt, show
 from headrace.kernels.stateless import Failed, evaluated
@@ -29,6 +28,8 @@ from headrace.plan import MapStep, SplitStep
 from headrace.processor import Function
 from headrace.routing.base import EVERYWHERE, NOWHERE
 from headrace.routing.hashing import hash_rows, scale
+from headrace.support import user_code
+from headrace.support.argument_errors import named
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 SAMPLE = 16  # tuples of a window that a function is asked about a second time

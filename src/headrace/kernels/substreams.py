@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace import user_code
 from headrace.arrow import Numbers
 from headrace.errors import DataError, HeadraceError, MissingSecret
-from headrace.given import named
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
-from headrace.moments import FOREVER, FURTHEST, NEVER, as_datetime
 from headrace.processor import ONLY, Declaration, Processor, State, Table
-from headrace.secrets import resolved
+from headrace.support import user_code
+from headrace.support.argument_errors import named
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER, as_datetime
+from headrace.support.secrets import resolved
 from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch

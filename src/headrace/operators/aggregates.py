@@ -9,9 +9,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headrace.durations import format_duration
 from headrace.expressions import Partial
-from headrace.moments import FOREVER, NEVER, minus
 from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.keyed import Keyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
@@ -20,6 +18,8 @@ from headrace.plan.columns import Names, names_of, read_by
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
+from headrace.support.durations import format_duration
+from headrace.support.event_time import FOREVER, NEVER, minus
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 

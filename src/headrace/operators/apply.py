@@ -18,11 +18,9 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration
 from headrace.kernels import substreams
 from headrace.kernels.aggregate import times
 from headrace.kernels.handover import Sequences
-from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.columns import Names, names_of
@@ -30,8 +28,10 @@ from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable, Table
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
-from headrace.secrets import Sealed
 from headrace.state.blocks import Block
+from headrace.support.durations import format_duration
+from headrace.support.event_time import FOREVER, NEVER
+from headrace.support.secrets import Sealed
 from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 WORTH = 20_000  # rows of a block: fewer may as well stay as they are

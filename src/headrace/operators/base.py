@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from headrace.moments import NEVER
 from headrace.plan import Step
 from headrace.plan.columns import Names, names_of
 from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
+from headrace.support.event_time import NEVER
 
 if TYPE_CHECKING:
     from headrace.arrow import Numbers

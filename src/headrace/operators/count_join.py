@@ -20,7 +20,6 @@ from headrace.arrow import Numbers
 from headrace.kernels import order
 from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
-from headrace.moments import FOREVER, NEVER
 from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of_waiting
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.keyed import Keyed
@@ -29,6 +28,7 @@ from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
+from headrace.support.event_time import FOREVER, NEVER
 from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:

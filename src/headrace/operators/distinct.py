@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.durations import format_duration
 from headrace.kernels.distinct import KEPT, keep_first
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.keyed import Keyed
@@ -16,6 +15,7 @@ from headrace.plan.columns import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
+from headrace.support.durations import format_duration
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.durations import format_duration
 from headrace.kernels import sessions
-from headrace.moments import FOREVER, minus
 from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.planning import Flow, PlanSoFar
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
+from headrace.support.durations import format_duration
+from headrace.support.event_time import FOREVER, minus
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from headrace.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Strip
 from headrace.kernels.pairs import numbers
-from headrace.moments import minus
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
+from headrace.support.event_time import minus
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block

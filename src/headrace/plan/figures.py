@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import plan as p
 from headrace.errors import QueryError
-from headrace.limits import MOST_GROUPS
+from headrace.support.limits import MOST_GROUPS
 
 if TYPE_CHECKING:
     from headrace.operators.base import Operator

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.durations import format_duration
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
-from headrace.screen import printable
+from headrace.support.durations import format_duration
+from headrace.support.terminal_text import printable
 from headrace.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
 from headrace.types import SUBSTREAM as SUBSTREAM
 

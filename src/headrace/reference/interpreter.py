@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError, SourceError
-from headrace.limits import MOST_TICKS
 from headrace.query import nodes
 from headrace.query.naming import read_by
 from headrace.reference.admission import Admission, admitted
@@ -36,8 +35,9 @@ from headrace.reference.windows import (
     time_aggregate,
     time_join,
 )
-from headrace.screen import printable
 from headrace.stream import Stream, node_of
+from headrace.support.limits import MOST_TICKS
+from headrace.support.terminal_text import printable
 from headrace.types import TS
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]

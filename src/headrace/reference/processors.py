@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import user_code
 from headrace.errors import DataError
-from headrace.given import named
-from headrace.moments import FURTHEST
 from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
 from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
 from headrace.reference.tuples import times_of
-from headrace.secrets import Sealed, resolved
+from headrace.support import user_code
+from headrace.support.argument_errors import named
+from headrace.support.event_time import FURTHEST
+from headrace.support.secrets import Sealed, resolved
 from headrace.types import TS
 
 Rows = dict[str, pa.Table]  # by output

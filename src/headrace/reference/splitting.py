@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace import user_code
 from headrace.errors import DataError
 from headrace.expressions import Expression
-from headrace.given import named
 from headrace.processor import Function
 from headrace.query import nodes
 from headrace.reference.asking import surviving, value_of
 from headrace.reference.tuples import one, row_numbers
 from headrace.routing.hashing import groups_of
+from headrace.support import user_code
+from headrace.support.argument_errors import named
 from headrace.values import as_text
 
 EVERYWHERE = -1  # where a tuple goes that is broadcast

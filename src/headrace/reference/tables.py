@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import DataError
-from headrace.given import named
 from headrace.processor import StateTable
 from headrace.reference.tuples import keys_of
+from headrace.support.argument_errors import named
 from headrace.values import Key, as_text, comparable
 
 Row = tuple[pa.Array, ...]

@@ -17,7 +17,7 @@ from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.reference.tuples import keys_of, one, row_numbers, same_kind
 from headrace.reference.windows import table_join
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
 

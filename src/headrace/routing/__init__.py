@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import form
 from headrace.errors import CorruptState, QueryError
-from headrace.limits import MOST_SLOTS
 from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adapts, Grouping, Layout, Numbers, Router
 from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, Split
 from headrace.routing.one_slot import OneSlotRouter
@@ -28,6 +26,8 @@ from headrace.routing.ranges import RangeGrouping, Ranges, RangesRouter
 from headrace.routing.rectangles import GridRouter, Rectangles
 from headrace.routing.substreams import SubstreamGrouping, SubstreamRouter
 from headrace.routing.windows import WindowsRouter
+from headrace.support import validators
+from headrace.support.limits import MOST_SLOTS
 
 ROUTERS: dict[str, type[Router]] = {
     router.kind: router
@@ -38,20 +38,20 @@ LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal,
 
 def router_from_json(data: Any, key: str = "router") -> Router:
     """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
-    kind = ROUTERS[form.having(kind=form.one_of(*ROUTERS))(data, key)["kind"]]
-    values = form.record(kind=form.text, **kind.FORM)(data, key)
+    kind = ROUTERS[validators.having(kind=validators.one_of(*ROUTERS))(data, key)["kind"]]
+    values = validators.record(kind=validators.text, **kind.FORM)(data, key)
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "kind"})
 
 
 def layout_from_json(data: Any, key: str = "layout") -> Layout:
     """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
-    kind = LAYOUTS[form.having(kind=form.one_of(*LAYOUTS))(data, key)["kind"]]
+    kind = LAYOUTS[validators.having(kind=validators.one_of(*LAYOUTS))(data, key)["kind"]]
     try:
         layout = kind.from_json(kind.FORM(data, key))
     except QueryError as error:
         raise CorruptState(f"{key}: {error!s:.300}") from None
     if layout.slots > MOST_SLOTS:
-        raise form.refuse(key, f"of at most {MOST_SLOTS} slots", layout.slots)
+        raise validators.refuse(key, f"of at most {MOST_SLOTS} slots", layout.slots)
     return layout
 
 

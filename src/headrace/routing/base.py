@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import form
-from headrace.form import Form
-from headrace.limits import MOST_GROUPS, MOST_SLOTS
 from headrace.plan.figures import Load
+from headrace.support import validators
+from headrace.support.limits import MOST_GROUPS, MOST_SLOTS
+from headrace.support.validators import Form
 
 Groups = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.bool_]  # which tuples of a table
@@ -34,8 +34,8 @@ EVERYWHERE = -2  # the group of a tuple that every slot gets
 
 NUMBER = "__n"  # the column of tuples in state that holds their own number
 
-SLOT, SLOTS = form.whole(0, MOST_SLOTS - 1), form.whole(1, MOST_SLOTS)
-GROUP, GROUPS = form.whole(0, MOST_GROUPS - 1), form.whole(1, MOST_GROUPS)
+SLOT, SLOTS = validators.whole(0, MOST_SLOTS - 1), validators.whole(1, MOST_SLOTS)
+GROUP, GROUPS = validators.whole(0, MOST_GROUPS - 1), validators.whole(1, MOST_GROUPS)
 
 
 @dataclass(frozen=True)

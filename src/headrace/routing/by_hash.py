@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from headrace import form
 from headrace.errors import QueryError
 from headrace.plan.figures import Load
 from headrace.routing.base import (
@@ -34,6 +33,7 @@ from headrace.routing.base import (
     numbers,
 )
 from headrace.routing.hashing import HASH, groups_of, hashes, scale
+from headrace.support import validators
 from headrace.types import for_people
 
 
@@ -86,11 +86,11 @@ class Diagonal(Layout):
     splits: tuple[Split, ...] = ()
 
     kind: ClassVar[str] = "diagonal"
-    FORM: ClassVar[form.Form] = form.record(
-        kind=form.text,
-        owner=form.items(SLOT),
+    FORM: ClassVar[validators.Form] = validators.record(
+        kind=validators.text,
+        owner=validators.items(SLOT),
         slots=SLOTS,
-        splits=form.items(form.row(GROUP, SLOTS, SLOTS, form.items(SLOT))),
+        splits=validators.items(validators.row(GROUP, SLOTS, SLOTS, validators.items(SLOT))),
     )
 
     def __post_init__(self) -> None:
@@ -206,7 +206,7 @@ class HashRouter(Spread):
     columns: tuple[str, ...]
 
     kind: ClassVar[str] = "hash"
-    FORM: ClassVar[dict[str, form.Form]] = {"columns": form.items(form.text)}
+    FORM: ClassVar[dict[str, validators.Form]] = {"columns": validators.items(validators.text)}
     adapts: ClassVar[Adapts] = Adapts.PLACE
 
     @property
@@ -222,7 +222,7 @@ class ContentRouter(Spread):
     """Anywhere: by the hash of the whole tuple, so that the answer does not depend on who sent it."""
 
     kind: ClassVar[str] = "content"
-    FORM: ClassVar[dict[str, form.Form]] = {}
+    FORM: ClassVar[dict[str, validators.Form]] = {}
     adapts: ClassVar[Adapts] = Adapts.NOTHING
 
     @property

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import form
 from headrace.errors import QueryError
-from headrace.limits import MOST_GROUPS
 from headrace.plan.figures import Load, rise
 from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Grouping, Groups, Layout, Numbers, Router, numbers
+from headrace.support import validators
+from headrace.support.limits import MOST_GROUPS
 
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 _MORE = 1 + 2.0**-50  # a computed distance of d can be one of d * (1 + 2^-53)
@@ -96,8 +96,8 @@ class Ranges(Layout):
     first: int = 0
 
     kind: ClassVar[str] = "ranges"
-    FORM: ClassVar[form.Form] = form.record(
-        kind=form.text, groups=GROUPS, busy=SLOTS, points=form.whole(0, 1), first=SLOT
+    FORM: ClassVar[validators.Form] = validators.record(
+        kind=validators.text, groups=GROUPS, busy=SLOTS, points=validators.whole(0, 1), first=SLOT
     )
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class Ranges(Layout):
 
 def _rising(value: Any, key: str) -> Any:
     if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not rise(value):
-        raise form.refuse(key, "numbers that rise, at least one", value)
+        raise validators.refuse(key, "numbers that rise, at least one", value)
     return value
 
 
@@ -152,10 +152,10 @@ class RangesRouter(Router):
     points: int  # side that has the number; the other has intervals
 
     kind: ClassVar[str] = "ranges"
-    FORM: ClassVar[dict[str, form.Form]] = {
-        "columns": form.items(form.text),
+    FORM: ClassVar[dict[str, validators.Form]] = {
+        "columns": validators.items(validators.text),
         "bounds": _rising,
-        "points": form.whole(0, 1),
+        "points": validators.whole(0, 1),
     }
     adapts: ClassVar[Adapts] = Adapts.NOTHING
     chosen: ClassVar[bool] = True

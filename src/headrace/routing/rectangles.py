@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from headrace import form
 from headrace.errors import QueryError
 from headrace.plan.figures import Load
 from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Layout, Numbers, Router, numbers
 from headrace.routing.by_hash import Diagonal
+from headrace.support import validators
 
 Interval = tuple[int, int]  # groups from .. to, the end excluded
 
@@ -31,8 +31,8 @@ class Rectangles(Layout):
     first: int = 0  # slot: those before it have nothing to do
 
     kind: ClassVar[str] = "rectangles"
-    FORM: ClassVar[form.Form] = form.record(
-        kind=form.text, groups=GROUPS, rows=form.items(SLOTS), transposed=form.flag, first=SLOT
+    FORM: ClassVar[validators.Form] = validators.record(
+        kind=validators.text, groups=GROUPS, rows=validators.items(SLOTS), transposed=validators.flag, first=SLOT
     )
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class GridRouter(Router):
     transposed: bool = False
 
     kind: ClassVar[str] = "grid"
-    FORM: ClassVar[dict[str, form.Form]] = {"shape": form.items(SLOTS), "transposed": form.flag}
+    FORM: ClassVar[dict[str, validators.Form]] = {"shape": validators.items(SLOTS), "transposed": validators.flag}
     adapts: ClassVar[Adapts] = Adapts.SHAPE
     chosen: ClassVar[bool] = False
     sends: ClassVar[bool] = True

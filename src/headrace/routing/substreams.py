@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import form
 from headrace.routing.base import EVERYWHERE, GROUPS, NOWHERE, Adapts, Grouping, Groups
 from headrace.routing.by_hash import Spread
+from headrace.support import validators
 
 SEPARATE = 1024  # substreams that get a group each; a manifest names every group
 
@@ -57,7 +57,7 @@ class SubstreamRouter(Spread):
     rule: str  # in words
 
     kind: ClassVar[str] = "substreams"
-    FORM: ClassVar[dict[str, form.Form]] = {"substreams": GROUPS, "rule": form.text}
+    FORM: ClassVar[dict[str, validators.Form]] = {"substreams": GROUPS, "rule": validators.text}
     adapts: ClassVar[Adapts] = Adapts.PLACE
 
     @property

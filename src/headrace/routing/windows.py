@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headrace.form import Form
 from headrace.plan.figures import Load
 from headrace.routing.base import Adapts, Numbers, numbers
 from headrace.routing.by_hash import Spread
+from headrace.support.validators import Form
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from headrace.compile.allocate import shares, work
 from headrace.compile.subqueries import Measured, Plan, Subquery
 from headrace.plan.figures import ASSUMED_RATE
 from headrace.routing import Numbers
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
 CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"

@@ -31,8 +31,8 @@ from headrace.engine.progress import Progress, SplitFigures, VersionFigures
 from headrace.engine.reports import TableUse
 from headrace.engine.run import Run
 from headrace.engine.sizes import TableSize
-from headrace.screen import printable, seen
 from headrace.showing.streams import on_stderr
+from headrace.support.terminal_text import printable, seen
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from headrace.compile.subqueries import Measured, Plan, Subquery
-from headrace.screen import printable
 from headrace.showing.explain import amount
+from headrace.support.terminal_text import printable
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
 THINNEST, WIDEST = 1.5, 16.0  # ways

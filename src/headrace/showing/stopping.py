@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.leaving import ENDINGS, handling
+from headrace.support.shutdown import ENDINGS, handling
 
 if TYPE_CHECKING:
     from headrace.engine.run import Run

@@ -16,7 +16,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 NAMES = ("stdin", "stdout", "stderr")
 

@@ -12,11 +12,7 @@ from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
-from headrace.durations import Duration, parse_duration
 from headrace.errors import QueryError, QueryTypeError
-from headrace.paths import given_path
-from headrace.screen import printable
-from headrace.secrets import Secret
 from headrace.sinks.base import (
     AnySink,
     Delivery,
@@ -36,6 +32,10 @@ from headrace.sinks.iceberg import IcebergTable
 from headrace.sinks.kafka import kafka_topic
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
+from headrace.support.durations import Duration, parse_duration
+from headrace.support.paths import given_path
+from headrace.support.secrets import Secret
+from headrace.support.terminal_text import printable
 from headrace.types import shown
 
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
-from headrace.screen import printable
-from headrace.secrets import SERVERS_ARE_SHOWN, Sealed, Secret, refuse_secret
 from headrace.sinks.extras import library
 from headrace.sinks.waiting import Away
+from headrace.support.secrets import SERVERS_ARE_SHOWN, Sealed, Secret, refuse_secret
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 

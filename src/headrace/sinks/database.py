@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
-from headrace.paths import given_path
-from headrace.secrets import Secret
 from headrace.sinks.base import Delivery
 from headrace.sinks.databases.base import TABLE, Column, Database, Session, Table, listed, quoted, wanted_types
 from headrace.sinks.databases.duck import Duck
@@ -27,6 +25,8 @@ from headrace.sinks.databases.postgres import Postgres
 from headrace.sinks.databases.sqlite import Sqlite
 from headrace.sinks.marks import Noting, other_results, times_of
 from headrace.sinks.waiting import Away, Patience
+from headrace.support.paths import given_path
+from headrace.support.secrets import Secret
 
 EPOCHS = "headrace_epochs"
 SCHEMES = "postgresql://user@host/database, sqlite:///file.db or duckdb:///file.duckdb"

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
-from headrace.secrets import Sealed, masked
 from headrace.sinks.base import Delivery
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
 from headrace.sinks.marks import mark_of, other_results
 from headrace.sinks.naming import label
 from headrace.sinks.waiting import Away
+from headrace.support.secrets import Sealed, masked
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
 OF_A_STORE = re.compile("Generic (?!DeltaTable|delta)")  # such as "Generic S3 error": a store that is away

@@ -26,7 +26,6 @@ from typing import Any
 
 import xxhash
 
-from headrace import form
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
 from headrace.sinks.naming import (
@@ -40,12 +39,16 @@ from headrace.sinks.naming import (
     write_file,
     written_to,
 )
+from headrace.support import validators
 
 _NAME = re.compile(r"[A-Za-z0-9-]{1,200}")
 _STAGED = re.compile(r"([0-9]+)\.[A-Za-z0-9-]+\.part")
 _GATHERED = re.compile(r"epoch-([0-9]+)-.*")
-_RECEIPT = form.record(
-    folder=form.text, name=form.matching(_NAME, "the name of a part"), rows=form.count, bytes=form.count
+_RECEIPT = validators.record(
+    folder=validators.text,
+    name=validators.matching(_NAME, "the name of a part"),
+    rows=validators.count,
+    bytes=validators.count,
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import SinkError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

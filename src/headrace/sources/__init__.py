@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import QueryTypeError, SourceError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 from headrace.types import TS, plain_type
 
 

@@ -62,7 +62,7 @@ import xxhash
 from headrace import areas, scratch
 from headrace.areas import Area
 from headrace.errors import EngineError, QueryError
-from headrace.limits import parse_bytes
+from headrace.support.limits import parse_bytes
 
 PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 LIMIT = 4 << 30  # bytes of a run on one machine

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
-from headrace import form
 from headrace.errors import CorruptState, StateError
-from headrace.moments import FOREVER, FURTHEST, NEVER
-from headrace.reading import parse_json
 from headrace.state.blocks import Block, by_name
 from headrace.state.schemas import schema_from_json, schema_to_json
+from headrace.support import validators
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER
+from headrace.support.json_toml import parse_json
 
 FORMAT = 7
 
@@ -362,7 +362,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _from_json(body: dict[str, Any]) -> Manifest:
-    values = form.record(**_FIELDS, format=form.of(int))(body, "manifest")
+    values = validators.record(**_FIELDS, format=validators.of(int))(body, "manifest")
     manifest = Manifest(**{key: value for key, value in values.items() if key != "format"})
     if (manifest.number == 0) != (manifest.previous is None):
         raise CorruptState("only manifest 0 has no predecessor")
@@ -371,7 +371,7 @@ def _from_json(body: dict[str, Any]) -> Manifest:
 
 
 def _operators(value: Any, key: str) -> dict[str, OperatorState]:
-    states = form.each(_OPERATOR)(value, key)
+    states = validators.each(_OPERATOR)(value, key)
     return {n: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"], s["tables"]) for n, s in states.items()}
 
 
@@ -379,9 +379,9 @@ def _table(value: Any, key: str) -> TableState:
     found = _TABLE(value, key)
     names = found["columns"].names
     if any(name not in names for name in found["key"]) or len(set(found["key"])) != len(found["key"]):
-        raise form.refuse(f"{key}.key", f"some of the columns {names}", found["key"])
+        raise validators.refuse(f"{key}.key", f"some of the columns {names}", found["key"])
     if len(found["renewed"]) != len(found["rows"]):
-        raise form.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
+        raise validators.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
     lists = {name: tuple(found[name]) for name in ("key", "blocks", "renewed", "rows")}
     return TableState(columns=found["columns"], ages=tuple(Age(*age) for age in found["ages"]), **lists)
 
@@ -397,11 +397,11 @@ def _ledger(value: Any, key: str) -> TakenState:
 
 
 def _tables(value: Any, key: str) -> dict[str, TableVersion]:
-    return {name: TableVersion(**version) for name, version in form.each(_VERSION)(value, key).items()}
+    return {name: TableVersion(**version) for name, version in validators.each(_VERSION)(value, key).items()}
 
 
 def _sources(value: Any, key: str) -> dict[str, SourceState]:
-    found = form.each(_SOURCE)(value, key)
+    found = validators.each(_SOURCE)(value, key)
     return {n: SourceState(**{**s, "partitions": _parts(s["partitions"])}) for n, s in found.items()}
 
 
@@ -414,14 +414,14 @@ def _totals(value: Any, key: str) -> Totals:
 
 
 def _outbox(value: Any, key: str) -> tuple[Output, ...]:
-    return tuple(form.items(_output)(value, key))
+    return tuple(validators.items(_output)(value, key))
 
 
 def _output(value: Any, key: str) -> Output:
     if isinstance(value, dict) and "receipt" in value:
-        found = form.record(result=form.text, part=form.count, receipt=_RECEIPT)(value, key)
+        found = validators.record(result=validators.text, part=validators.count, receipt=_RECEIPT)(value, key)
         return Output(found["result"], found["part"], Receipt(**found["receipt"]))
-    found = form.record(result=form.text, part=form.count, block=_block)(value, key)
+    found = validators.record(result=validators.text, part=validators.count, block=_block)(value, key)
     return Output(found["result"], found["part"], found["block"])
 
 
@@ -429,56 +429,62 @@ def _block(value: Any, key: str) -> Block:
     return Block.from_json(value)
 
 
-_VERSION = form.record(number=form.count, block=_block)
-_TABLE = form.record(
-    key=form.items(form.text),
+_VERSION = validators.record(number=validators.count, block=_block)
+_TABLE = validators.record(
+    key=validators.items(validators.text),
     columns=schema_from_json,
-    blocks=form.items(_block),
-    renewed=form.items(form.whole(-1, 1 << 62)),
-    rows=form.items(form.count),
-    ages=form.items(form.row(*[form.count] * 4)),
+    blocks=validators.items(_block),
+    renewed=validators.items(validators.whole(-1, 1 << 62)),
+    rows=validators.items(validators.count),
+    ages=validators.items(validators.row(*[validators.count] * 4)),
 )
-_OPERATOR = form.record(inputs=form.items(form.items(_block)), extra=form.table, tables=form.each(_table))
-_MOMENT = form.optional(form.whole(-FURTHEST, FURTHEST))
-_COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), form.count)
-_SOURCE = form.record(
-    failed=form.count,
+_OPERATOR = validators.record(
+    inputs=validators.items(validators.items(_block)), extra=validators.table, tables=validators.each(_table)
+)
+_MOMENT = validators.optional(validators.whole(-FURTHEST, FURTHEST))
+_COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), validators.count)
+_SOURCE = validators.record(
+    failed=validators.count,
     largest=_MOMENT,
     smallest=_MOMENT,
-    watermark=form.whole(NEVER, FOREVER),
-    idle=form.flag,
-    place=form.optional(form.text),
-    partitions=form.each(form.row(_MOMENT, form.flag, form.optional(form.count))),
+    watermark=validators.whole(NEVER, FOREVER),
+    idle=validators.flag,
+    place=validators.optional(validators.text),
+    partitions=validators.each(validators.row(_MOMENT, validators.flag, validators.optional(validators.count))),
     **_COUNTED,
 )
-_FILES = form.record(taken=form.items(_block), listed=form.optional(_block))
-_OFFSETS = form.record(
-    topics=form.each(form.text),
-    partitions=form.each(form.row(form.count, form.optional(form.count), form.count)),
-    listed=form.flag,
+_FILES = validators.record(taken=validators.items(_block), listed=validators.optional(_block))
+_OFFSETS = validators.record(
+    topics=validators.each(validators.text),
+    partitions=validators.each(
+        validators.row(validators.count, validators.optional(validators.count), validators.count)
+    ),
+    listed=validators.flag,
 )
-_PARTITION = form.matching(re.compile(r".+/[0-9]{1,10}"), "topic/number")
-_RECEIPT = form.record(rows=form.count, said=lambda value, key: value)
-_TOTALS = form.record(**_COUNTED, failed=form.each(form.count), results=form.each(form.count))
-_FIELDS: dict[str, form.Form] = {
-    "state_id": form.matching(_ID, "32 hexadecimal digits"),
-    "number": form.count,
-    "previous": form.optional(form.matching(_DIGEST, "a SHA-256 digest")),
-    "run": form.text,
-    "versions": form.each(form.text),
-    "position": form.table,
-    "query": form.table,
-    "groups": form.count,
-    "layouts": form.table,
+_PARTITION = validators.matching(re.compile(r".+/[0-9]{1,10}"), "topic/number")
+_RECEIPT = validators.record(rows=validators.count, said=lambda value, key: value)
+_TOTALS = validators.record(
+    **_COUNTED, failed=validators.each(validators.count), results=validators.each(validators.count)
+)
+_FIELDS: dict[str, validators.Form] = {
+    "state_id": validators.matching(_ID, "32 hexadecimal digits"),
+    "number": validators.count,
+    "previous": validators.optional(validators.matching(_DIGEST, "a SHA-256 digest")),
+    "run": validators.text,
+    "versions": validators.each(validators.text),
+    "position": validators.table,
+    "query": validators.table,
+    "groups": validators.count,
+    "layouts": validators.table,
     "sources": _sources,
-    "ledgers": form.each(_ledger),
+    "ledgers": validators.each(_ledger),
     "tables": _tables,
-    "splits": form.each(form.whole(-FURTHEST, FURTHEST)),
+    "splits": validators.each(validators.whole(-FURTHEST, FURTHEST)),
     "operators": _operators,
     "outbox": _outbox,
     "totals": _totals,
-    "work": form.table,
-    "control": form.table,
-    "decisions": form.of(list),
-    "closed": form.flag,
+    "work": validators.table,
+    "control": validators.table,
+    "decisions": validators.of(list),
+    "closed": validators.flag,
 }

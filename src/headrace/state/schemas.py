@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import form
 from headrace.errors import CorruptState, StateError
+from headrace.support import validators
 
 _WORDS = {
     str(kind): kind
@@ -33,7 +33,7 @@ def schema_from_json(value: Any, key: str) -> pa.Schema:
     """A form: refuses what is no schema."""
     fields = _fields(value, key)
     if len({field.name for field in fields}) != len(fields):
-        raise form.refuse(key, "columns with names of their own", [field.name for field in fields])
+        raise validators.refuse(key, "columns with names of their own", [field.name for field in fields])
     return pa.schema(fields)
 
 
@@ -52,32 +52,32 @@ def _type_to_json(kind: pa.DataType) -> Any:
 
 
 def _fields(value: Any, key: str) -> list[pa.Field]:
-    return [pa.field(*pair) for pair in form.items(form.row(_name, _type_from_json))(value, key)]
+    return [pa.field(*pair) for pair in validators.items(validators.row(_name, _type_from_json))(value, key)]
 
 
 def _name(value: Any, key: str) -> str:
     try:
-        return str(form.text(value, key).encode(), "utf-8")
+        return str(validators.text(value, key).encode(), "utf-8")
     except UnicodeEncodeError:  # half of a character
-        raise form.refuse(key, "the name of a column", value) from None
+        raise validators.refuse(key, "the name of a column", value) from None
 
 
 def _type_from_json(value: Any, key: str) -> pa.DataType:
     if isinstance(value, str) and value in _WORDS:
         return _WORDS[value]
     if not isinstance(value, dict) or len(value) != 1:
-        raise form.refuse(key, "a type", value)
+        raise validators.refuse(key, "a type", value)
     [(name, parts)] = value.items()
     if name in _DECIMALS:
-        precision, scale = form.row(form.whole(1, 38), form.whole(-38, 38))(parts, key)
+        precision, scale = validators.row(validators.whole(1, 38), validators.whole(-38, 38))(parts, key)
         return _decimal(name, precision, scale, key)
     if name == "struct":
         return pa.struct(_fields(parts, key))
     if name == "map":
-        return pa.map_(*form.row(_type_from_json, _type_from_json)(parts, key))
+        return pa.map_(*validators.row(_type_from_json, _type_from_json)(parts, key))
     if name == "list":
         return pa.list_(_type_from_json(parts, key))
-    raise form.refuse(key, "a type", value)
+    raise validators.refuse(key, "a type", value)
 
 
 def _decimal(name: str, precision: int, scale: int, key: str) -> pa.DataType:

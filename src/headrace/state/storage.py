@@ -24,9 +24,9 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import StateError
-from headrace.paths import filesystem_of, given_path
 from headrace.state.folder import FOLDERS, WriterLock, prepare, require
 from headrace.state.syncing import sync_open, sync_path
+from headrace.support.paths import filesystem_of, given_path
 
 UNSUPPORTED = frozenset(
     ["vfat", "msdos", "exfat"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import EngineError
-from headrace.extras import library
+from headrace.support.extras import library
 
 JARS = "HEADRACE_KAFKA_JARS"
 ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start

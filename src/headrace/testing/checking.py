@@ -20,8 +20,6 @@ import pyarrow as pa
 
 from headrace.difference import difference
 from headrace.errors import DataError, ProcessorError, QueryError, QueryTypeError
-from headrace.given import named
-from headrace.limits import MOST_TICKS
 from headrace.processor import ONLY, Processor
 from headrace.query import nodes
 from headrace.reference.processors import PROCESS, Call, Copy, Rows, TooEarly, calls_of, shown
@@ -29,6 +27,8 @@ from headrace.reference.splitting import EVERYWHERE, split
 from headrace.reference.tables import DictTable, Tables, tables_of
 from headrace.reference.tuples import in_sequence, one, times_of
 from headrace.stream import Route, Stream, node_of
+from headrace.support.argument_errors import named
+from headrace.support.limits import MOST_TICKS
 from headrace.testing.tables import table_stream
 from headrace.testing.watching import CLOCK, WatchedCopy
 from headrace.types import TS

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import EngineError, WorkloadError
-from headrace.extras import library
 from headrace.sinks.messages import form_of
+from headrace.support.extras import library
 
 LARGEST = 900_000  # bytes of a message
 ANSWER = 10.0  # seconds in which a broker that is there has answered

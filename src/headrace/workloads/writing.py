@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import WorkloadError
-from headrace.paths import given_path
+from headrace.support.paths import given_path
 from headrace.workloads.checks import SECOND, number, whole
 
 MOST_FILES = 1000  # per second

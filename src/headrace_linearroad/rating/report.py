@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import WorkloadError
-from headrace.screen import printable
+from headrace.support.terminal_text import printable
 from headrace_bench.report import Grid, Panel, Series, demand_matplotlib, number, size, svg
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.generating.demand import FULL

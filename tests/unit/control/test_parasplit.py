@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.control import parasplit as ps
 from headrace.control.parasplit import Costs, Rates, Split
-from headrace.limits import MOST_SPLITTERS
+from headrace.support.limits import MOST_SPLITTERS
 
 PHI_PS_1, GBIT = 123.7, 1000.0  # Mbit/s, section 4.2
 LINEAR_ROAD = {"r": 0.99, "b": 0.005, "o": 0.005}  # section 4

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.errors import QueryTypeError, SinkError
-from headrace.secrets import Secret
+from headrace.support.secrets import Secret
 
 Rows = list[tuple[Any, ...]]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import TABLE, Column, Rows, Table, as_text, insertion, listed, refused, upsert
 from headrace.sinks.waiting import Away
+from headrace.support.secrets import Sealed, Secret
 
 GIVEN = "headrace_rows"  # rows on their way in
 _one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there

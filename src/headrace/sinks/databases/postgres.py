@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.addresses import address
 from headrace.sinks.databases.base import (
     TABLE,
@@ -32,6 +31,7 @@ from headrace.sinks.databases.base import (
 )
 from headrace.sinks.extras import library
 from headrace.sinks.waiting import Away
+from headrace.support.secrets import Sealed, Secret
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
     "connect_timeout": "10",

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
-from headrace.secrets import Sealed, Secret
 from headrace.sinks.databases.base import Column, Rows, Table, altered, as_text, insertion, quoted, refused, upsert
 from headrace.sinks.waiting import Away
+from headrace.support.secrets import Sealed, Secret
 
 BUSY = 5.0  # seconds that SQLite itself waits for others
 LARGEST = 2**63

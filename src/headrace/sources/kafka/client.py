@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
-from headrace.extras import library
-from headrace.moments import micros
-from headrace.secrets import SERVERS_ARE_SHOWN, Sealed, masked, refuse_secret
+from headrace.support.event_time import micros
+from headrace.support.extras import library
+from headrace.support.secrets import SERVERS_ARE_SHOWN, Sealed, masked, refuse_secret
 
 ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from headrace.errors import QueryError, QueryTypeError, SourceError
-from headrace.extras import library
 from headrace.sources import same_kind
+from headrace.support.extras import library
 from headrace.types import TS_TYPE, plain_type
 
 FORMATS = ("json", "avro", "arrow", "raw")

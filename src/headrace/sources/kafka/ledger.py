@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
 from headrace.errors import SourceAway, SourceError
-from headrace.screen import printable
 from headrace.sources.driven import Amount
 from headrace.sources.kafka.client import Client, Place, Start, Topic
 from headrace.sources.kafka.reading import KafkaReader, Piece
 from headrace.state.manifest import Offsets, Reached
 from headrace.state.storage import Storage
+from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
