@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
+from headrace.columnar.types import TS_TYPE
 from headrace.engine import local
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 
 START = 1_700_000_000
 PER_SECOND = 200_000

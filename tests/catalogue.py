@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import plain_type
 from headrace.expressions.gates import NOT_REPEATABLE
-from headrace.types import plain_type
 
 # Constants of every type, as text that DuckDB casts to it: limits, what lies beside them, and what is ordinary.
 WHOLE = ["0", "1", "2", "3", "7", "100"]

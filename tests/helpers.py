@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.types import TS_TYPE
+from headrace.columnar.types import TS_TYPE
 from tests.patience import PATIENCE
 
 SECOND = 1_000_000  # microseconds

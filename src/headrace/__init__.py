@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
+from headrace.columnar.types import stream_schema
 from headrace.control.policy import Policy
 from headrace.errors import (
     CorruptState,
@@ -38,7 +39,6 @@ from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, secret
 from headrace.support.version import __version__
-from headrace.types import stream_schema
 
 if TYPE_CHECKING:
     import datetime as dt

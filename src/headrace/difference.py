@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import duck
-from headrace.types import has_float
-from headrace.values import Key, as_text, comparable, key_of
+from headrace.columnar import duck
+from headrace.columnar.types import has_float
+from headrace.columnar.values import Key, as_text, comparable, key_of
 
 Numbers = npt.NDArray[np.int64]
 

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.columnar.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 from headrace.errors import QueryError, QueryTypeError
 from headrace.support.argument_errors import kind_of, named
 from headrace.support.durations import Duration, format_duration, parse_duration
 from headrace.support.secrets import Secret, holds_secret, masked
-from headrace.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
 
 ONLY = ""  # the name of the output of a processor that has one
 DECLARED = ("schema", "outputs", "tables", "every", "version")

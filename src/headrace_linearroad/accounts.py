@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
 from headrace.processor import State, Table
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS

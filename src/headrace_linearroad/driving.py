@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
 from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, place_after, place_in, put_in, take_out
 
 PERIOD = PAGES  # seconds from report to report

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.compiled import compiled
+from headrace.columnar.numba_cache import compiled
 from headrace.processor import State
 from headrace_linearroad.forms import OUTPUTS, TOLL_HISTORY
 from headrace_linearroad.lookups import NO_HISTORY, NO_ROW, NOT_A_DAY, UNANSWERED, count_unanswered, mapped

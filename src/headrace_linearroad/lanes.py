@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.compiled import compiled
+from headrace.columnar.numba_cache import compiled
 from headrace.processor import State
 from headrace_linearroad import driving
 from headrace_linearroad.driving import DONE, MINUTE, RUN_SHIFT, SLOTS, TURN_SHIFT

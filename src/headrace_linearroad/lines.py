@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled
+from headrace.columnar.numba_cache import compiled
 from headrace.errors import SourceError
 from headrace.support.terminal_text import printable
 

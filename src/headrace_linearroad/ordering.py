@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.sorting import order
+from headrace.columnar.sorting import order
 
 Rows = npt.NDArray[Any]  # of columns side by side
 Numbers = npt.NDArray[np.int64]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.compiled import compiled, inner
-from headrace.loops import copy_piece
+from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_loops import copy_piece
 from headrace.processor import Table
 
 PAGES = 30

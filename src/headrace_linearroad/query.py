@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
-from headrace.compiled import is_kept
+from headrace.columnar.numba_cache import is_kept
 from headrace_linearroad import accounts, driving, journeys, lanes
 from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures

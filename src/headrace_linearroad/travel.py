@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
 from headrace.processor import State
 from headrace_linearroad.expenditures import DAYS
 from headrace_linearroad.forms import OUTPUTS

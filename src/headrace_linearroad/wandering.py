@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
 from headrace_linearroad.driving import ENTRANCE, EXIT, GAP, GONE, MINUTE, MOST_REPORTS
 from headrace_linearroad.profiles import Profile
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
-from headrace.types import TS_TYPE
+from headrace.columnar.types import TS_TYPE
 from tests.helpers import rows_of
 
 SECOND = 1_000_000

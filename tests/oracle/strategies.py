@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.types import TS_TYPE
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import arrow_table, table_stream
-from headrace.types import TS_TYPE
 
 from . import processing
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.columnar.types import TS_TYPE
 from headrace.operators import apply
 from headrace.state import runs
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from .driving import random_layouts
 from .strategies import AGGREGATES, SECOND, SPLITS, STATELESS, Case, Table, cut, make_case, make_table

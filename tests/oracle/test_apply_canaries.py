@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headrace.columnar.types import SUBSTREAM
 from headrace.difference import difference
 from headrace.engine import keeping, lying, outcome, slots
 from headrace.engine.keeping import Keeping
@@ -24,7 +25,6 @@ from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
 from headrace.state import bases, runs, tables
-from headrace.types import SUBSTREAM
 
 from .driving import drive
 from .strategies import Case, cut, make_case

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace import duck, loops, sinks
+from headrace import sinks
+from headrace.columnar import duck, numba_loops
 from headrace.difference import difference
 from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import asof
@@ -339,8 +340,8 @@ def takes_the_first_of_a_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def misses_its_own_time(patch: pytest.MonkeyPatch) -> None:
-    real = loops.as_of
-    patch.setattr(loops, "as_of", lambda keys, at, *others: real(keys, at - 1, *others))
+    real = numba_loops.as_of
+    patch.setattr(numba_loops, "as_of", lambda keys, at, *others: real(keys, at - 1, *others))
 
 
 def null_meets_null(patch: pytest.MonkeyPatch) -> None:

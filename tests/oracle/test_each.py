@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.compile import substreams
 from headrace.difference import difference
 from headrace.engine import aside
@@ -29,7 +30,6 @@ from headrace.routing.hashing import groups_of
 from headrace.state import runs
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
-from headrace.types import SUBSTREAM, TS_TYPE
 
 from .driving import drive, shrink
 from .strategies import AGGREGATES, ALL, SECOND, Case, Table, cut, make_case, transplanted

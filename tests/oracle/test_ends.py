@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
+from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from .driving import SLOTS, driven
 from .test_local import seeds

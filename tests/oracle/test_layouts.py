@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.control.policy import Policy
 from headrace.difference import difference
@@ -26,7 +27,6 @@ from headrace.reference import reference
 from headrace.routing import Diagonal, Layout
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 
 from .driving import Driven, drive, random_layouts
 from .strategies import AGGREGATES, SECOND, Case, KeyedMaker, OuterFirstMaker, cut, make_case

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference, leftover
 from headrace.engine import outlet
@@ -28,7 +29,6 @@ from headrace.reference import late_tuples, reference
 from headrace.state import runs
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from .driving import SLOTS, Driven, drive, driven, random_layouts, shrink
 from .strategies import AGGREGATES, SECOND, STATELESS, Case, Table, cut, make_case, make_table

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.errors import HeadraceError
 from headrace.expressions import aggregate
 from headrace.expressions.gates import functions

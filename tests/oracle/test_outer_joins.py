@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.engine import outlet

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile.subqueries import Plan
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.routing import RangesRouter
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 
 from .test_local import seeds
 

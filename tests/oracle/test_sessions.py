@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace import duck, loops
+from headrace.columnar import duck, numba_loops
 from headrace.errors import QueryError, QueryTypeError
 from headrace.kernels import sessions
 from headrace.operators import session_aggregate
@@ -260,8 +260,8 @@ def test_a_session_without_a_function_is_refused() -> None:
 
 
 def ends_at_the_gap(patch: pytest.MonkeyPatch) -> None:
-    real = loops.sessions
-    patch.setattr(loops, "sessions", lambda keys, first, last, gap, *out: real(keys, first, last, gap - 1, *out))
+    real = numba_loops.sessions
+    patch.setattr(numba_loops, "sessions", lambda keys, first, last, gap, *out: real(keys, first, last, gap - 1, *out))
 
 
 def closes_too_early(patch: pytest.MonkeyPatch) -> None:

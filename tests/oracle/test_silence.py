@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.state.manifest import SourceState
 from headrace.stream import Stream
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from . import processing
 from .driving import SLOTS, driven

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace import duck
+from headrace.columnar import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.engine import versions

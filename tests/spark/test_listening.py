@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli import explaining
+from headrace.columnar.types import TS_TYPE
 from headrace.engine.figures import EpochRecord
-from headrace.types import TS_TYPE
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.types import TS_TYPE
+from headrace.columnar.types import TS_TYPE
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.columnar.types import TS_TYPE
 from headrace.control.splitting import USUAL
 from headrace.difference import difference
 from headrace.engine import spark as engine
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 from tests.spark.test_sources import until
 
 pytestmark = pytest.mark.spark

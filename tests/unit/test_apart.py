@@ -20,15 +20,15 @@ SHARED = {
     "headrace.reference.tuples": "itself",
     "headrace.reference.versions": "itself",
     "headrace.reference.windows": "itself",
-    "headrace.arrow": "a limit of Arrow, for the hash",
-    "headrace.loops": "of arrow: rows by number",
-    "headrace.compiled": "of loops",
+    "headrace.columnar.arrow": "a limit of Arrow, for the hash",
+    "headrace.columnar.numba_loops": "of arrow: rows by number",
+    "headrace.columnar.numba_cache": "of loops",
     "headrace.support.event_time": "the times that a stream can have",
     "headrace.support.limits": "numbers that users are told",
     "headrace.processor": "what the user wrote, checked: what a processor says of itself",
     "headrace.routing.hashing": "split(by=...) goes by the hash, and which substream it gives is no matter of meaning; nothing else is made with it",
-    "headrace.scratch": "where DuckDB may spill",
-    "headrace.duck": "scalar expressions and aggregate functions are evaluated by DuckDB; plain DuckDB is the oracle of what is made of aggregates (tests/oracle/test_outer_expressions.py)",
+    "headrace.columnar.scratch": "where DuckDB may spill",
+    "headrace.columnar.duck": "scalar expressions and aggregate functions are evaluated by DuckDB; plain DuckDB is the oracle of what is made of aggregates (tests/oracle/test_outer_expressions.py)",
     "headrace.errors": "names of errors",
     "headrace.expressions": "what the user wrote, checked: its SQL and its type",
     "headrace.expressions.aggregates": "as above; partials are not looked at by the reference",
@@ -46,12 +46,12 @@ SHARED = {
     "headrace.support.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
     "headrace.query.naming": "which columns the user named; what a source may do without",
-    "headrace.types": "which types a stream carries, and which of them hold doubles",
+    "headrace.columnar.types": "which types a stream carries, and which of them hold doubles",
     "headrace.support.terminal_text": "how names are shown",
     "headrace.support.ownership": "used by compiled: whether a folder is safe from other users",
     "headrace.support.secrets": "settings of a processor that are read from the environment, and what errors hide",
     "headrace.support.user_code": "which error an exception of the user's code becomes",
-    "headrace.values": "order of values in plain Python, and rows as text; not used by the engine",
+    "headrace.columnar.values": "order of values in plain Python, and rows as text; not used by the engine",
     "headrace.difference": "answers are compared with it, none is made with it; not used by the engine",
     "headrace.stream": "the handle of a query",
 }
@@ -102,7 +102,7 @@ def test_the_kernels_and_the_engine_know_nothing_of_the_reference() -> None:
         room = path.relative_to(ROOT).parts[0]
         if room in engine:
             seen.add(room)
-            apart = ("headrace.reference", "headrace.values", "headrace.difference")
+            apart = ("headrace.reference", "headrace.columnar.values", "headrace.difference")
             assert not [name for name in imported(path) if name.startswith(apart)], path
     assert seen == engine
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import arrow, duck
+from headrace.columnar import arrow, duck
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.state.blocks import BlockReader, block_name, write_block

@@ -11,6 +11,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.compile.subqueries import Measured, Plan
 from headrace.difference import difference
 from headrace.engine.calibrate import calibrate, take_sample
@@ -23,7 +24,6 @@ from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
 from headrace.support.durations import parse_duration
 from headrace.testing import LocalRun
-from headrace.types import TS_TYPE, stream_schema
 
 SECONDS, SLOTS, SAMPLE = 45, 3, 8_000
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import numba
 import pytest
 
-from headrace import compiled
-from headrace.compiled import inner
+from headrace.columnar import numba_cache
+from headrace.columnar.numba_cache import inner
 from headrace.support import ownership
 from tests.another_user import AnotherUser, reachable_folder
 
 LIBRARY = """
-from headrace.compiled import inner
+from headrace.columnar.numba_cache import inner
 FACTOR = {factor}
 
 @inner
@@ -28,7 +28,7 @@ def step(value):
 """
 LOOP = """
 import sys
-from headrace.compiled import compiled, is_kept
+from headrace.columnar.numba_cache import compiled, is_kept
 from library import FACTOR, step
 
 @compiled
@@ -70,12 +70,12 @@ def step(value):
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.setattr(compiled, "kept_in", lambda: tmp_path)
+    monkeypatch.setattr(numba_cache, "kept_in", lambda: tmp_path)
     return tmp_path
 
 
 def hits(text: str, uses: str = "") -> int:
-    loop = compiled.from_text(text, "loop", uses, {"step": step})
+    loop = numba_cache.from_text(text, "loop", uses, {"step": step})
     assert loop(1) == 2 * int(text.split("return ")[1].split()[0])
     return sum(loop.stats.cache_hits.values())
 
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_made_again(kept, damage, caplog):
 @pytest.mark.thorough
 def test_other_processes_find_it(tmp_path):
     program = (
-        "from headrace.compiled import from_text; loop = from_text('def loop(v): return v + 1', 'loop', '', {});"
+        "from headrace.columnar.numba_cache import from_text; loop = from_text('def loop(v): return v + 1', 'loop', '', {});"
         "print(loop(1), sum(loop.stats.cache_hits.values()))"
     )
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -114,7 +114,7 @@ def test_other_processes_find_it(tmp_path):
 
 
 def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "kept_in", lambda: None)
+    monkeypatch.setattr(numba_cache, "kept_in", lambda: None)
     assert hits(TEXT.format(factor=6)) == 0
     assert hits(TEXT.format(factor=6)) == 0
 
@@ -125,10 +125,10 @@ def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that a user chose for compiled code, before it was first used."""
-    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path / "chosen"))
-    compiled.kept_in.cache_clear()
+    monkeypatch.setattr(numba_cache.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    numba_cache.kept_in.cache_clear()
     yield tmp_path / "chosen"
-    compiled.kept_in.cache_clear()
+    numba_cache.kept_in.cache_clear()
 
 
 @pytest.mark.parametrize("others", [0o770, 0o707, 0o1777])
@@ -139,16 +139,16 @@ def test_a_folder_that_others_may_write_is_not_used(chosen: Path, others: int, w
     opened = {"the folder": folder, "its parent": chosen, "one further up": chosen.parent}[whose]
     opened.chmod(others)
     is_sticky = bool(others & stat.S_ISVTX) and opened != folder  # in it each can rename only what is his own
-    assert compiled.kept_in() == (folder if is_sticky else None)
+    assert numba_cache.kept_in() == (folder if is_sticky else None)
     assert is_sticky or repr(str(opened)) in caplog.text
-    compiled.kept_in()
+    numba_cache.kept_in()
     assert caplog.text.count("could change") == (not is_sticky), "it is said once"
 
 
 def test_under_any_umask_the_folder_is_closed_to_others(chosen: Path) -> None:
     before = os.umask(0)
     try:
-        assert compiled.kept_in() == chosen / "headrace"
+        assert numba_cache.kept_in() == chosen / "headrace"
         hits(TEXT.format(factor=8))
     finally:
         os.umask(before)
@@ -163,7 +163,7 @@ def test_a_link_is_followed_if_no_other_user_can_change_it(chosen: Path, ours: b
     (tmp_path / "shared").chmod(0o755 if ours else 0o777)
     (tmp_path / "shared" / "link").symlink_to(tmp_path / "elsewhere")
     chosen.symlink_to("shared/link")
-    assert compiled.kept_in() == (chosen / "headrace" if ours else None)
+    assert numba_cache.kept_in() == (chosen / "headrace" if ours else None)
 
 
 def test_links_that_lead_to_themselves_are_refused(tmp_path: Path) -> None:

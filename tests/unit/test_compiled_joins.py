@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import shown
 from headrace.errors import DataError, ExpressionError
 from headrace.expressions.native import _FUNCTIONS, Native, Obstacle, native
 from headrace.expressions.predicates import join_predicate
@@ -25,7 +26,6 @@ from headrace.expressions.tree import parse
 from headrace.expressions.values import HELD
 from headrace.kernels import arithmetic
 from headrace.kernels import native as kernel
-from headrace.types import shown
 from tests import catalogue
 from tests.predicates import COLUMNS, Predicates, table
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
-from headrace.types import TS_TYPE
 
 NAN = math.nan
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.difference import difference
 from headrace.engine.progress import IN_DOUBT
 from headrace.kernels import doubts, native

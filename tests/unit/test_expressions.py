@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
@@ -22,7 +23,6 @@ from headrace.expressions.predicates import _SAFE_ON_FLOATS
 from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
-from headrace.types import TS_TYPE
 from tests.patience import PATIENCE
 
 T = pa.array([0, 1_000_000], pa.int64()).cast(TS_TYPE)

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import plain_type
 from headrace.errors import DataError
 from headrace.kernels.fitting import fit
 from headrace.reference import tuples
 from headrace.reference.tables import fitting
 from headrace.sources import same_kind
-from headrace.types import plain_type
 
 WHOLE = [0, 1, -1, 127, 128, -129, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1]
 DOUBLES = [0.0, -0.0, 0.1, 1e300, -1e300, 3.4028235e38, 3.5e38, 1e-300, float("inf"), float("nan")]

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.kernels.handover import Sequences
 from headrace.routing import EVERYWHERE
-from headrace.types import SUBSTREAM, TS_TYPE
 
 COLUMNS = {
     "n": (pa.int32(), [None, -3, 0, 7]),

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, SourceError
@@ -26,7 +27,6 @@ from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
-from headrace.types import TS_TYPE
 
 SECOND = 1_000_000
 BIGGEST = 2**63 - 1

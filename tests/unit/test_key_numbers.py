@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.kernels import keys
 from headrace.kernels.keys import key_numbers
 

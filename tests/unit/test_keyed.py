@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.areas import Area
+from headrace.columnar.buffers import Area
+from headrace.columnar.values import comparable, key_of
 from headrace.errors import DataError
 from headrace.kernels import columns, keyed, records
 from headrace.kernels.keyed import KeyedTable
 from headrace.kernels.rooms import Damaged, Memory
 from headrace.processor import StateTable
 from headrace.support.event_time import as_datetime
-from headrace.values import comparable, key_of
 
 TS = pa.timestamp("us", "UTC")
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))

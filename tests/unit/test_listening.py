@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
+from headrace.columnar.types import TS_TYPE
 from headrace.engine import listening
 from headrace.engine.figures import EpochRecord, from_manifests
 from headrace.engine.listening import Listeners
@@ -22,7 +23,6 @@ from headrace.errors import QueryChanged, QueryTypeError, SinkError
 from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 from tests.patience import PATIENCE
 
 SECOND = 1_000_000

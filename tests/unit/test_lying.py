@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import SUBSTREAM
 from headrace.engine import lying
 from headrace.engine.lying import Lying
 from headrace.processor import StateTable
 from headrace.routing import Diagonal, SubstreamGrouping
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import OperatorState
-from headrace.types import SUBSTREAM
 
 DECLARED = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", pa.int64())]))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import scratch
+from headrace.columnar import scratch
 from headrace.engine import privacy, sparks
 
 SOCKETS, FOLDER = sparks.SOCKETS, sparks.SOCKET_FOLDER

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.columnar.types import stream_schema
 from headrace.errors import DataError, QueryError
 from headrace.expressions import join_predicate
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
 from headrace.sources import TableOrigin
 from headrace.stream import Stream, node_of
-from headrace.types import stream_schema
 from tests.helpers import sorted_rows, tuples
 
 SECOND = 1_000_000

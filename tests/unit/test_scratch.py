@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import scratch
+from headrace.columnar import scratch
 from headrace.errors import EngineError
 from headrace.support import paths
 from tests.patience import PATIENCE

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import sorting
-from headrace.sorting import order
+from headrace.columnar import sorting
+from headrace.columnar.sorting import order
 
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
 DOUBLES = (math.nan, OTHER_NAN, math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1.5, -1.5, 1.7e308, -1.7e308)

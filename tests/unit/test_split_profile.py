@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from headrace import cli
 from headrace.cli import split_profile as shown
+from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.control import parasplit
 from headrace.control.parasplit import Costs, Split
 from headrace.engine import split_profile
@@ -33,7 +34,6 @@ from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE, stream_schema
 
 ROWS = 4_000
 

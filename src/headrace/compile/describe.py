@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from headrace import plan as p
+from headrace.columnar.types import for_people
 from headrace.compile.draft import Draft
 from headrace.compile.subqueries import Input, Option, Plan, Subquery
 from headrace.kernels.lookup import way
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
 from headrace.routing import Numbers, WindowsRouter
-from headrace.types import for_people
 
 Options = Callable[[Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
 

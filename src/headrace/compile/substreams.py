@@ -16,10 +16,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar.types import SUBSTREAM
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.stream import Stream, node_of
-from headrace.types import SUBSTREAM
 
 Made = dict[int, nodes.Node]  # by the id of the node that it stands for
 Rewrite = Callable[[nodes.Node], nodes.Node]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace import arrow
 from headrace import plan as p
+from headrace.columnar import arrow
+from headrace.columnar.types import SUBSTREAM
 from headrace.engine.places import LATE, Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
@@ -23,7 +24,6 @@ from headrace.kernels.stateless import Failed, run_step
 from headrace.plan.columns import names_of
 from headrace.sources.driven import Unread
 from headrace.state.blocks import REPAIR
-from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch

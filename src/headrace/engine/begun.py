@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar.types import TS
 from headrace.errors import QueryTypeError
 from headrace.expressions.tree import columns_of, parse
 from headrace.query import nodes
 from headrace.query.naming import named_in, unprefixed
 from headrace.support.terminal_text import printable
-from headrace.types import TS
 
 Place = nodes.Source | nodes.Table  # where columns come from
 Named = tuple[nodes.Node | nodes.Table, set[str]]  # an input, and which of its columns are named, in lower case

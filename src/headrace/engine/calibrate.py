@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace import scratch
+from headrace.columnar import scratch
 from headrace.compile import compile_query
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Window

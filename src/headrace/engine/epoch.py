@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
 from headrace import plan as p
+from headrace.columnar import arrow
 from headrace.engine import keeping, watermarks
 from headrace.engine.inbox import Inbox, Inputs
 from headrace.engine.messages import Goodbye, Message

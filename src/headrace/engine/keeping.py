@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow
-from headrace.arrow import Numbers
+from headrace.columnar import arrow
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import SUBSTREAM
 from headrace.engine.lying import Lying, known
 from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
@@ -37,7 +38,6 @@ from headrace.state import caches, tables
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
-from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import RESERVED, SUBSTREAM
 from headrace.operators.base import Operator
 from headrace.routing import Grouping, SubstreamGrouping
 from headrace.routing.hashing import hash_rows
 from headrace.state.manifest import OperatorState, TableState
-from headrace.types import RESERVED, SUBSTREAM
 
 FINE = 512  # groups of a table, about; each is a number in every manifest
 

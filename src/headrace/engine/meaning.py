@@ -22,13 +22,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import plan as p
+from headrace.columnar.types import SUBSTREAM, TS, describe
 from headrace.operators.base import Operator, State
 from headrace.plan.columns import Names, before, column_of, names_of, narrow, side_of
 from headrace.query import nodes
 from headrace.routing import router_from_json
 from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
-from headrace.types import SUBSTREAM, TS, describe
 
 Json = dict[str, Any]
 PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on

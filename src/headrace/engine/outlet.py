@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace import arrow
 from headrace import plan as p
+from headrace.columnar import arrow
+from headrace.columnar.types import shown
 from headrace.control.load import HeavyKey
 from headrace.engine.aside import FULL, Aside, Walk
 from headrace.engine.inbox import Inputs
@@ -36,7 +37,6 @@ from headrace.kernels.split import going_somewhere
 from headrace.operators.base import Appended, Arranged, Operator
 from headrace.routing import NUMBER, Adapts
 from headrace.routing.hashing import hashes
-from headrace.types import shown
 
 if TYPE_CHECKING:
     from headrace.engine.epoch import Epoch

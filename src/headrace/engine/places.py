@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import plan as p
+from headrace.columnar.types import SUBSTREAM
 from headrace.operators.base import State
-from headrace.types import SUBSTREAM
 
 LATE = "late:"  # results of the outbox that begin so hold late and rejected tuples of a source
 FAILED = "failed:"  # results of the outbox that begin so hold failed tuples

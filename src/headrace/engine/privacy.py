@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from headrace import scratch
+from headrace.columnar import scratch
 from headrace.engine import sparks
 from headrace.engine.sparks import SOCKET_FOLDER, SOCKETS
 from headrace.errors import EngineError, HeadraceError

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.columnar.types import RESERVED
 from headrace.plan import PhysicalPlan
 from headrace.routing import SubstreamGrouping
 from headrace.state.manifest import Manifest, TableState
-from headrace.types import RESERVED
 
 LARGEST = 5  # groups that are named
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 from headrace.engine import watermarks
 from headrace.engine.aside import Aside
 from headrace.engine.inbox import Inputs

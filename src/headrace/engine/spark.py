@@ -33,7 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from headrace import duck, errors
+from headrace import errors
+from headrace.columnar import duck
 from headrace.control.splitting import Splitters
 from headrace.engine import jvm, memory, privacy, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split

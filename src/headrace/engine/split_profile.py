@@ -20,8 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import arrow, scratch
 from headrace import plan as p
+from headrace.columnar import arrow, scratch
+from headrace.columnar.types import TS, TS_TYPE
 from headrace.compile import compile_query
 from headrace.control import parasplit, splitting
 from headrace.control.parasplit import Costs, Split
@@ -43,7 +44,6 @@ from headrace.sources.cutting import Taken
 from headrace.sources.files import FilesOrigin
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
-from headrace.types import TS, TS_TYPE
 
 TUPLES = 1_000_000  # of the sample, at least one window
 ROUNDS = 5

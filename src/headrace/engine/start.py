@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace import scratch, sinks
+from headrace import sinks
+from headrace.columnar import scratch
 from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from headrace import plan as p
+from headrace.columnar.types import describe
 from headrace.control.record import ControlState, Decision
 from headrace.engine import meaning
 from headrace.engine.lying import Lying
@@ -29,7 +30,6 @@ from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
-from headrace.types import describe
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
 _EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace import arrow
+from headrace.columnar import arrow
 from headrace.engine.progress import VersionFigures
 from headrace.errors import QueryError, SourceError
 from headrace.kernels.stateless import row_order

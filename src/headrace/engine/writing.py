@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, loops
+from headrace.columnar import arrow, numba_loops
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.marks import LOW_BITS
@@ -157,7 +157,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
     by_hash = arranged is Arranged.HASH
-    order = loops.by_hash(hashes(table)) if by_hash else np.lexsort((positions, groups))
+    order = numba_loops.by_hash(hashes(table)) if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
     return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.errors import ExpressionError
 from headrace.expressions.gates import bind, checked_tree, duck_type, functions
 from headrace.expressions.tree import Tree, column_node, columns_of, nested, to_sql, walk

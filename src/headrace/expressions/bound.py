@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.expressions.tree import Tree, columns_of, to_sql, walk
 
 GIVEN = "__given"

@@ -11,11 +11,11 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
 from headrace.expressions.tree import KNOWN, Tree, columns_of, nested, parse, to_sql, walk
 from headrace.support.argument_errors import instead_of_text, named
-from headrace.types import plain_type
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
 _SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")  # planned with the clock in reach

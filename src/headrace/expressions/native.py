@@ -1,7 +1,7 @@
 """Predicates as source of a compiled loop over pairs.
 
 Invariant: of every pair the source says true, not true, or that DuckDB must decide; what it says is DuckDB's answer. It
-works on the predicate as DuckDB binds it (`bound.py`), with values that may be null or not quite DuckDB's (`values.py`).
+works on the predicate as DuckDB binds it (`bound.py`), with values that may be null or not quite DuckDB's (`columnar/values.py`).
 Where a comparison, a step or a branch could go either way, or an error could arise, DuckDB decides.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.expressions import bound as b
 from headrace.expressions.bound import Given, Kind, Node, Unbound
 from headrace.expressions.casts import cast

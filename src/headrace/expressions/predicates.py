@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.columnar.types import has_float
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.native import Native, Obstacle, constant, is_constant, native_all
 from headrace.expressions.tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
-from headrace.types import has_float
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from headrace import duck
+from headrace.columnar import duck
 from headrace.errors import ExpressionError
 
 Tree = dict[str, Any]

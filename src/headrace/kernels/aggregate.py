@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, duck
-from headrace.arrow import Numbers
+from headrace.columnar import arrow, duck
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import TS_TYPE
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import in_schema, sequence
-from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
     from headrace.operators.aggregates import GroupedOperator, WindowAggregate

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compiled import inner
+from headrace.columnar.numba_cache import inner
 
 TEXT = Path(__file__).read_text() if Path(__file__).exists() else __loader__.get_source(__name__)  # type: ignore[name-defined]
 

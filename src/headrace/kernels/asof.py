@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, loops
-from headrace.arrow import Numbers
+from headrace.columnar import arrow, numba_loops
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.sorting import order
 from headrace.kernels.aggregate import times
 from headrace.kernels.keys import key_numbers
 from headrace.kernels.pairs import side_by_side
 from headrace.kernels.stateless import ordered
-from headrace.sorting import order
 from headrace.support.event_time import FOREVER
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _results(operator: AsOfOperator, asking: pa.Table, asked: Numbers, changes: 
     at, of = times(asking), times(changes)
     by = order([pa.array(asked), pa.array(at)])
     found = np.empty(len(by), np.int64)
-    loops.as_of(asked[by], at[by], _keys(changes), of, found)
+    numba_loops.as_of(asked[by], at[by], _keys(changes), of, found)
     met = found >= 0
     if operator.within is not None:
         met[met] = at[by][met] - of[found[met]] <= operator.within

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 from headrace.kernels import packing
 from headrace.kernels.packing import Packed
 from headrace.processor import StateTable

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, duck
+from headrace.columnar import arrow, duck
 from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import in_schema, sequence
 

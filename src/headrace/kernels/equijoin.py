@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace import arrow, loops
-from headrace.arrow import Numbers
+from headrace.columnar import arrow, numba_loops
+from headrace.columnar.arrow import Numbers
 from headrace.kernels import native
 from headrace.kernels.aggregate import times
 from headrace.kernels.pairs import Count, expand_ranges, satisfying, uncounted
@@ -34,7 +34,7 @@ def one_run(runs: Sequence[pa.Table]) -> pa.Table:
     if len(runs) == 1:
         return runs[0]
     table = pa.concat_tables(runs)
-    return arrow.take(table, loops.by_hash(hashes(table)))
+    return arrow.take(table, numba_loops.by_hash(hashes(table)))
 
 
 def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import shown
 from headrace.errors import DataError, EngineError
-from headrace.types import shown
 
 
 def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: bool = False) -> pa.Table:

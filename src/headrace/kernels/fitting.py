@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import describe, has_float
 from headrace.errors import DataError
 from headrace.support.argument_errors import named
-from headrace.types import describe, has_float
 
 Family = Callable[[pa.DataType], bool]
 

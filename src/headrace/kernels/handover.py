@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, loops
+from headrace.columnar import arrow, numba_loops
+from headrace.columnar.types import SUBSTREAM, TS
 from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import row_order
 from headrace.routing.base import EVERYWHERE
-from headrace.types import SUBSTREAM, TS
 
 ROW = 32  # bits: a table has fewer rows
 PLACE = (1 << ROW) - 1
@@ -85,7 +85,7 @@ class Sequences:
         ends = np.cumsum([0, *map(self._rows, numbers)]).tolist()
         shared, rows = self._places[: self._for_all[1]], np.empty(ends[-1], np.int64)
         for number, (begin, end) in zip(numbers, pairwise(ends), strict=True):
-            loops.merge(self._places[slice(*self._spans[number])], shared, rows[begin:end])
+            numba_loops.merge(self._places[slice(*self._spans[number])], shared, rows[begin:end])
         rows &= PLACE
         table = arrow.take(self._tuples, rows)
         spans = zip(numbers, pairwise(ends), strict=True)
@@ -104,7 +104,7 @@ def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[a
     low = ROW  # places ascend
     if few and len(shared):
         keys, low = np.concatenate([keys, _copies(shared, members)]), 0
-    keys = loops.by_bits(keys, low, ROW - low + (int(owners.max(initial=0))).bit_length())
+    keys = numba_loops.by_bits(keys, low, ROW - low + (int(owners.max(initial=0))).bit_length())
     found = keys.view(np.int64) + (EVERYWHERE << ROW)
     return (found[len(shared) :], 0) if few else (found, len(shared))
 

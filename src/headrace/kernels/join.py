@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace import arrow, duck
-from headrace.arrow import Numbers
+from headrace.columnar import arrow, duck
+from headrace.columnar.arrow import Numbers
 from headrace.kernels import doubts, native, near
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import Count, decided, results, satisfying, uncounted

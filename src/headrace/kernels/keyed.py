@@ -27,17 +27,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from headrace.areas import Area
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.buffers import Area
+from headrace.columnar.sorting import order
+from headrace.columnar.types import shown
 from headrace.errors import DataError
 from headrace.kernels.columns import Column, Layout, Words
 from headrace.kernels.fitting import fit
 from headrace.kernels.rooms import MEMORY, Damaged, Room
 from headrace.processor import StateTable
-from headrace.sorting import order
 from headrace.support.argument_errors import named
 from headrace.support.event_time import micros
-from headrace.types import shown
 
 if TYPE_CHECKING:
     from headrace.kernels import records

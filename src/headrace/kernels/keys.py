@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import duck
-from headrace.arrow import SAFE, Numbers
+from headrace.columnar import duck
+from headrace.columnar.arrow import SAFE, Numbers
 
 _ROW, _KEY = "__row", "__key"
 _MOST = 1 << 62

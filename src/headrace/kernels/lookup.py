@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow, loops
-from headrace.arrow import Numbers
+from headrace.columnar import arrow, numba_loops
+from headrace.columnar.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
 from headrace.kernels import doubts, join, native, near
 from headrace.kernels.equijoin import equal_ranges
@@ -56,7 +56,7 @@ class Kept:
         keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
         valid = _valid(self.rows, names)
         hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
-        order = loops.by_hash(hashed)
+        order = numba_loops.by_hash(hashed)
         return valid[order], hashed[order]
 
     @cached_property

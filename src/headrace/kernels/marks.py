@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 
 LOW_BITS = 26  # of a number: they count the tuples of one task in one epoch
 SPARE = 16  # bits of a table for each number that is looked up or marked

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba.core.errors import NumbaError
 
-from headrace import duck
-from headrace.arrow import Numbers
-from headrace.compiled import from_text
+from headrace.columnar import duck
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.numba_cache import from_text
 from headrace.expressions.bound import Kind
 from headrace.expressions.native import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
 from headrace.expressions.values import form

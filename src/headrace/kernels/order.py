@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.stateless import sequence
 

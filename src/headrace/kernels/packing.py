@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]

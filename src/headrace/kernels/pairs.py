@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
-from headrace.arrow import Numbers
+from headrace.columnar import arrow
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import TS_TYPE
 from headrace.kernels.aggregate import times
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.stateless import in_schema
-from headrace.types import TS_TYPE
 
 if TYPE_CHECKING:
     from headrace.operators.asof import AsOfOperator

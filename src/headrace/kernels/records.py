@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_loops import copy_piece
 from headrace.kernels import columns
 from headrace.kernels.columns import FLOATS, NEVER, TIMES
-from headrace.loops import copy_piece
 
 U = np.uint64
 Words = npt.NDArray[np.uint64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.areas import Area, in_memory
+from headrace.columnar.buffers import Area, in_memory
 
 
 class Damaged(Exception):

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import loops
-from headrace.arrow import Numbers
+from headrace.columnar import numba_loops
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.sorting import order
 from headrace.kernels.aggregate import PANE, computed, evaluated, grouping, keys_sql, numbered, times
 from headrace.kernels.keys import key_numbers
 from headrace.kernels.stateless import in_schema
-from headrace.sorting import order
 from headrace.support.event_time import minus
 
 if TYPE_CHECKING:
@@ -96,6 +96,6 @@ def session_numbers(keys: Numbers, first: Numbers, last: Numbers, gap: int) -> t
     """(the number of every stretch's session, the last time of each session); stretches in any order."""
     by = order([pa.array(keys), pa.array(first)])
     numbers, latest, found = (np.empty(len(keys), np.int64) for _ in range(3))
-    many = loops.sessions(keys[by], first[by], last[by], gap, numbers, latest)
+    many = numba_loops.sessions(keys[by], first[by], last[by], gap, numbers, latest)
     found[by] = numbers
     return found, latest[:many]

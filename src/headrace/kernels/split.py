@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow, duck
+from headrace.columnar import arrow, duck
+from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.kernels.aggregate import times
@@ -30,7 +31,6 @@ from headrace.routing.base import EVERYWHERE, NOWHERE
 from headrace.routing.hashing import hash_rows, scale
 from headrace.support import user_code
 from headrace.support.argument_errors import named
-from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 SAMPLE = 16  # tuples of a window that a function is asked about a second time
 TRACEBACK = 8  # lines of it that are shown

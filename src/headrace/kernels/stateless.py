@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow, duck
+from headrace.columnar import arrow, duck
+from headrace.columnar.sorting import order
+from headrace.columnar.types import TS
 from headrace.kernels.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep, Named
 from headrace.plan.columns import column_of
-from headrace.sorting import order
-from headrace.types import TS
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason

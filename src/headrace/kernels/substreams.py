@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import TS, TS_TYPE, shown
 from headrace.errors import DataError, HeadraceError, MissingSecret
 from headrace.kernels.aggregate import times
 from headrace.kernels.fitting import fit
@@ -30,7 +31,6 @@ from headrace.support import user_code
 from headrace.support.argument_errors import named
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, as_datetime
 from headrace.support.secrets import resolved
-from headrace.types import TS, TS_TYPE, shown
 
 MOST_TICKS = 100_000  # of a substream in one epoch
 MOST_OWNERS = 16  # operators of runs

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.kernels import substreams
 from headrace.kernels.aggregate import times
 from headrace.kernels.handover import Sequences
@@ -32,7 +33,6 @@ from headrace.state.blocks import Block
 from headrace.support.durations import format_duration
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.secrets import Sealed
-from headrace.types import SUBSTREAM, TS, TS_TYPE
 
 WORTH = 20_000  # rows of a block: fewer may as well stay as they are
 EMITTED = "emitted"  # what it notes: the largest `ts` of its results

@@ -27,7 +27,7 @@ from headrace.routing import Grouping, OneSlotRouter, Router
 from headrace.support.event_time import NEVER
 
 if TYPE_CHECKING:
-    from headrace.arrow import Numbers
+    from headrace.columnar.arrow import Numbers
     from headrace.expressions.predicates import Near
     from headrace.kernels.keyed import KeyedTable
     from headrace.operators.placing import Placement

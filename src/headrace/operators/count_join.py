@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import SUBSTREAM
 from headrace.kernels import order
 from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
@@ -29,7 +30,6 @@ from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 from headrace.support.event_time import FOREVER, NEVER
-from headrace.types import SUBSTREAM
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run

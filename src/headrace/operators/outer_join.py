@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import arrow
-from headrace.arrow import Numbers
+from headrace.columnar import arrow
+from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.kernels.aggregate import times
 from headrace.kernels.marks import is_marked
 from headrace.operators.base import Appended, Arranged, Results, Slot
@@ -36,7 +37,6 @@ from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router
 from headrace.routing.hashing import HASH
-from headrace.types import SUBSTREAM, TS_TYPE
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.arrow import Numbers
+from headrace.columnar.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Strip
 from headrace.kernels.pairs import numbers

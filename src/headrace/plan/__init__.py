@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.columnar.types import SUBSTREAM, TS
 from headrace.errors import EngineError
 from headrace.expressions import Expression, Predicate
 from headrace.processor import Function
-from headrace.types import SUBSTREAM, TS
 
 if TYPE_CHECKING:
     from headrace.operators.base import Operator

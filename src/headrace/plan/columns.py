@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.columnar.types import SUBSTREAM, TS
 from headrace.expressions.tree import parse, walk
 from headrace.plan import MapStep, SplitStep, Step, TableStep
-from headrace.types import SUBSTREAM, TS
 
 Names = frozenset[str]
 

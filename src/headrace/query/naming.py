@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace import expressions
+from headrace.columnar.types import TS
 from headrace.expressions.tree import columns_of, parse
 from headrace.query import nodes
-from headrace.types import TS
 
 Names = frozenset[str]  # in lower case, without the prefixes that joins give
 

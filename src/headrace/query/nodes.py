@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
+from headrace.columnar.types import SUBSTREAM as SUBSTREAM
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
 from headrace.support.durations import format_duration
 from headrace.support.terminal_text import printable
-from headrace.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
-from headrace.types import SUBSTREAM as SUBSTREAM
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS
 from headrace.query import nodes
 from headrace.reference.tuples import one, times_of
-from headrace.types import TS
 
 Sources = frozenset[int]  # their ids
 Meeting = tuple[Sources, Sources]  # the sources upstream of one input of an operator, and of the whole operator

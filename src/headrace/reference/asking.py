@@ -10,11 +10,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.values import as_text
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.reference.tuples import one
-from headrace.values import as_text
 
 
 def surviving(step: Callable[[pa.Table], pa.Table], empty: pa.Table, tuples: pa.Table) -> tuple[pa.Table, pa.Table]:

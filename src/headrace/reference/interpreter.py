@@ -17,6 +17,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS
 from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.query.naming import read_by
@@ -38,7 +39,6 @@ from headrace.reference.windows import (
 from headrace.stream import Stream, node_of
 from headrace.support.limits import MOST_TICKS
 from headrace.support.terminal_text import printable
-from headrace.types import TS
 
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Idle: TypeAlias = Sequence[Collection[str]]  # names of sources, for each epoch

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS
 from headrace.errors import DataError
 from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
@@ -26,7 +27,6 @@ from headrace.support import user_code
 from headrace.support.argument_errors import named
 from headrace.support.event_time import FURTHEST
 from headrace.support.secrets import Sealed, resolved
-from headrace.types import TS
 
 Rows = dict[str, pa.Table]  # by output
 TICK, PROCESS, END = "tick", "process", "end"

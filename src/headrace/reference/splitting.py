@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.values import as_text
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.processor import Function
@@ -21,7 +22,6 @@ from headrace.reference.tuples import one, row_numbers
 from headrace.routing.hashing import groups_of
 from headrace.support import user_code
 from headrace.support.argument_errors import named
-from headrace.values import as_text
 
 EVERYWHERE = -1  # where a tuple goes that is broadcast
 SOME = 16  # tuples that a function is asked about a second time

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.columnar.values import Key, as_text, comparable
 from headrace.errors import DataError
 from headrace.processor import StateTable
 from headrace.reference.tuples import keys_of
 from headrace.support.argument_errors import named
-from headrace.values import Key, as_text, comparable
 
 Row = tuple[pa.Array, ...]
 MICROSECOND = dt.timedelta(microseconds=1)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS, TS_TYPE, plain_type
+from headrace.columnar.values import Key, comparable, key_of
 from headrace.errors import QueryTypeError
-from headrace.types import TS, TS_TYPE, plain_type
-from headrace.values import Key, comparable, key_of
 
 Numbers = npt.NDArray[np.int64]
 

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import TS
+from headrace.columnar.values import Key
 from headrace.errors import DataError
 from headrace.expressions import Predicate
 from headrace.query import nodes
 from headrace.reference.asking import ask, run, truth
 from headrace.reference.tuples import Numbers, before, in_sequence, keys_of, one, row_numbers, times_of, timestamps
-from headrace.types import TS
-from headrace.values import Key
 
 CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

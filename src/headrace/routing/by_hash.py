@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.types import for_people
 from headrace.errors import QueryError
 from headrace.plan.figures import Load
 from headrace.routing.base import (
@@ -34,7 +35,6 @@ from headrace.routing.base import (
 )
 from headrace.routing.hashing import HASH, groups_of, hashes, scale
 from headrace.support import validators
-from headrace.types import for_people
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from headrace import duck
-from headrace.arrow import SAFE
-from headrace.types import has_float
+from headrace.columnar import duck
+from headrace.columnar.arrow import SAFE
+from headrace.columnar.types import has_float
 
 Hashes = npt.NDArray[np.uint64]
 Groups = npt.NDArray[np.int32]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
+from headrace.columnar.types import shown
 from headrace.errors import QueryError, QueryTypeError
 from headrace.sinks.base import (
     AnySink,
@@ -36,7 +37,6 @@ from headrace.support.durations import Duration, parse_duration
 from headrace.support.paths import given_path
 from headrace.support.secrets import Secret
 from headrace.support.terminal_text import printable
-from headrace.types import shown
 
 
 @overload

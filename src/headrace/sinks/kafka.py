@@ -24,13 +24,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.brokers import ANSWER, Cluster, Fenced
 from headrace.sinks.marks import Noting, epoch_in, mark_of, other_results
 from headrace.sinks.messages import Form, Messages, form_of
 from headrace.sinks.waiting import Away, Patience
-from headrace.types import TS
 
 _log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.columnar.types import plain_type
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.marks import Noting
 from headrace.sinks.waiting import Away, Patience
-from headrace.types import plain_type
 
 Held = Callable[[pa.DataType], pa.DataType | None]
 

@@ -8,10 +8,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS
 from headrace.errors import QueryError
 from headrace.sinks.base import Delivery
 from headrace.sinks.waiting import Patience
-from headrace.types import TS
 
 
 class Noting(ABC):

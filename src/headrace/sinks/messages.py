@@ -13,9 +13,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import duck
+from headrace.columnar import duck
+from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError, SinkError
-from headrace.types import TS
 
 AT_ONCE = 50_000  # rows that become messages together
 FULL = 0.9  # of the largest message, for a batch of rows: the rest is what Kafka adds

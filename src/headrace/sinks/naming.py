@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from headrace.columnar.types import describe
 from headrace.errors import QueryError, SinkError
-from headrace.types import describe
 
 
 def epoch_name(query: str, epoch: int, result: str) -> str:

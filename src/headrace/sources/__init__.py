@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.columnar.types import TS, plain_type
 from headrace.errors import QueryTypeError, SourceError
 from headrace.support.terminal_text import printable
-from headrace.types import TS, plain_type
 
 
 class Origin(Protocol):

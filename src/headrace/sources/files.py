@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.columnar.types import refuse_finer
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.sources.formats import DAMAGE, opened
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import LedgerState
 from headrace.support.paths import given_path
-from headrace.types import refuse_finer
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
 ORDERS = ("modified", "name")

@@ -14,11 +14,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.columnar.types import plain_type
 from headrace.errors import QueryError, SourceError
 from headrace.sources import check_text, plain, same_kind
 from headrace.sources.files import ENDINGS, FilesOrigin, read_file, read_schema
 from headrace.support.paths import given_path
-from headrace.types import plain_type
 
 Part = tuple[str, pa.Table]  # where it is from, for people, and its rows
 

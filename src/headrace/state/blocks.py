@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from headrace.arrow import SAFE
+from headrace.columnar.arrow import SAFE
 from headrace.errors import CorruptState, StateError
 from headrace.state.storage import Data, Storage
 

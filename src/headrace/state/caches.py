@@ -59,8 +59,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from headrace import areas, scratch
-from headrace.areas import Area
+from headrace.columnar import buffers, scratch
+from headrace.columnar.buffers import Area
 from headrace.errors import EngineError, QueryError
 from headrace.support.limits import parse_bytes
 
@@ -320,11 +320,11 @@ class Cache:
             except OSError as error:
                 self.full = error.strerror or str(error)
                 self.remove()
-        return areas.in_memory(sizes)
+        return buffers.in_memory(sizes)
 
     def _new_file(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         layout = json.dumps(dict(sizes)).encode()
-        size = _start(layout) + areas.span(sizes)
+        size = _start(layout) + buffers.span(sizes)
         size += -size % mmap.PAGESIZE
         folder, new = self._use.folder, f"{self.name}{_NEW}"
         with contextlib.suppress(FileNotFoundError):
@@ -348,7 +348,7 @@ class Cache:
 
     def _areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         assert self._buffer is not None
-        return areas.laid_out(self._buffer[_start(self._layout) :], sizes)
+        return buffers.laid_out(self._buffer[_start(self._layout) :], sizes)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
 
@@ -559,7 +559,7 @@ def _sum(head: bytes, layout: bytes) -> int:
 
 def _start(layout: bytes) -> int:
     """Where the areas begin."""
-    return areas.rounded(_FRONT + len(layout))
+    return buffers.rounded(_FRONT + len(layout))
 
 
 def _size(entry: os.DirEntry[str]) -> int:

@@ -1,6 +1,6 @@
 """A schema as JSON and back: the columns of a table that is stored, for whoever reads it without the query.
 
-    schema_from_json(schema_to_json(s)) == s     for every schema of plain types (headrace.types.plain_type)
+    schema_from_json(schema_to_json(s)) == s     for every schema of plain types (headrace.columnar.types.plain_type)
 
 Types are spelled as Arrow prints them where that is one word; those that have parts are objects.
 """

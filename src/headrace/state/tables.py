@@ -42,7 +42,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow
+from headrace.columnar import arrow
 from headrace.errors import CorruptState, StateError
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock
 

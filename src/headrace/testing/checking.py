@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.types import TS
+from headrace.columnar.values import as_text
 from headrace.difference import difference
 from headrace.errors import DataError, ProcessorError, QueryError, QueryTypeError
 from headrace.processor import ONLY, Processor
@@ -31,8 +33,6 @@ from headrace.support.argument_errors import named
 from headrace.support.limits import MOST_TICKS
 from headrace.testing.tables import table_stream
 from headrace.testing.watching import CLOCK, WatchedCopy
-from headrace.types import TS
-from headrace.values import as_text
 
 Place = TypeVar("Place", int, tuple[int, str])
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from headrace.columnar.types import refuse_finer, stream_schema
 from headrace.query import nodes
 from headrace.sources import TableOrigin
 from headrace.sources.tables import ArrowTable, table_schema
 from headrace.stream import Stream, Table
 from headrace.support.durations import Duration, parse_duration
-from headrace.types import refuse_finer, stream_schema
 
 
 def table_stream(

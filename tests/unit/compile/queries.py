@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headrace.columnar.types import TS_TYPE
 from headrace.stream import Stream
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 CALLS = pa.schema(
     [("ts", TS_TYPE), ("caller", pa.string()), ("callee", pa.string()), ("began", pa.int64()), ("ended", pa.int64())]

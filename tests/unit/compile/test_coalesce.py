@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.operators import Operator
@@ -17,7 +18,6 @@ from headrace.reference import reference
 from headrace.routing import Layout, Rectangles
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream
-from headrace.types import TS_TYPE
 
 from . import queries
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from headrace import plan as p
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
 from headrace.testing import run_locally, table_stream
-from headrace.types import TS_TYPE
 
 from . import queries
 

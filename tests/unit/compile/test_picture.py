@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.showing.picture import svg
 from headrace.stream import Stream
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from . import queries
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import compile as compiler
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, QueryChanged
@@ -19,7 +20,6 @@ from headrace.state import runs
 from headrace.state.blocks import BlockReader, OpenBlock
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream
-from headrace.types import TS_TYPE
 
 from . import queries
 

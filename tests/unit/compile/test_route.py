@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile.subqueries import Subquery
 from headrace.plan.figures import Figures
 from headrace.stream import Stream
 from headrace.testing import table_stream
-from headrace.types import TS_TYPE
 
 from . import queries
 

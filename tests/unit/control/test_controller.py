@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.control.controller import Controller, OperatorLoad, group_load
 from headrace.control.elastic import imbalance, slot_loads
@@ -24,7 +25,6 @@ from headrace.reference import reference
 from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 from headrace.workloads import BModel, Hot, Workload
 
 SCHEMA = pa.schema([("ts", TS_TYPE), ("k", pa.int64()), ("x", pa.float64())])

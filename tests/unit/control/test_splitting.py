@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.control.gain import SECONDS
 from headrace.control.policy import Policy
@@ -34,7 +35,6 @@ from headrace.sinks import memory
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
-from headrace.types import TS_TYPE
 
 WORTH = 0.1
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.columnar.types import plain_type
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
 from headrace.state.manifest import (
@@ -23,7 +24,6 @@ from headrace.state.manifest import (
     number_of,
 )
 from headrace.state.schemas import schema_from_json, schema_to_json
-from headrace.types import plain_type
 
 from .checks import NAME, example_manifest, example_table
 from .faulty import flip

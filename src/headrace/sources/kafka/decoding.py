@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from headrace.columnar.types import TS_TYPE, plain_type
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.sources import same_kind
 from headrace.support.extras import library
-from headrace.types import TS_TYPE, plain_type
 
 FORMATS = ("json", "avro", "arrow", "raw")
 WRITTEN = "@timestamp"  # as the name of the time: when the message was written

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.compiled import compiled, inner
+from headrace.columnar.numba_cache import compiled, inner
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

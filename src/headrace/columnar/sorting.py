@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace import arrow, loops
+from headrace.columnar import arrow, numba_loops
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint64]
@@ -113,7 +113,7 @@ def _sorted(key: Codes, bits: int, own: int) -> tuple[Numbers, npt.NDArray[np.bo
     """(row numbers by the key, which has so many bits, equal ones as they stand; whether each row after the first is like the one before it)."""
     key <<= np.uint64(own)
     key |= np.arange(len(key), dtype=np.uint64)
-    key = loops.by_bits(key, own, bits)
+    key = numba_loops.by_bits(key, own, bits)
     by = (key & np.uint64((1 << own) - 1)).view(np.int64)
     key >>= np.uint64(own)
     return by, key[1:] == key[:-1]
@@ -179,7 +179,7 @@ def _of_numbers(column: pa.Array, units: Sequence[int]) -> _Part | None:
     values = np.asarray(column)
     for unit in units:
         if 0 < high - low < EXACT and (high - low) % unit == 0:
-            whole = loops.whole(values, low, unit)
+            whole = numba_loops.whole(values, low, unit)
             if whole is not None:
                 return _Part(whole, ((high - low) // unit).bit_length())
     return _Part(values, (high - low).bit_length(), low)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace import loops
+from headrace.columnar import numba_loops
 
 Numbers = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def _gathered_numbers(columns: Sequence[pa.ChunkedArray], rows: Numbers) -> list
                 joined[kind] = np.empty(len(column), kind)  # the next column's, too
             pieces = [np.concatenate(pieces, out=joined[kind])]
         target = memory[start : start + len(rows) * kind.itemsize].view(kind)
-        loops.gather(pieces[0], rows, target)
+        numba_loops.gather(pieces[0], rows, target)
         found.append(pa.Array.from_buffers(column.type, len(rows), [None, pa.py_buffer(target)]))
     return found
 

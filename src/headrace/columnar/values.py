@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import duck
+from headrace.columnar import duck
 
 Key = tuple[Any, ...]
 
