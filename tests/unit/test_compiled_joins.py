@@ -12,8 +12,8 @@ from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError
-from headrace.expressions.native import constant
-from headrace.expressions.tree import parse
+from headrace.expressions.pair_codegen import constant
+from headrace.expressions.syntax_tree import parse
 from headrace.kernels import equijoin, native, near
 from headrace.kernels import join as joins
 from headrace.reference import reference

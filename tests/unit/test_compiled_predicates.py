@@ -20,10 +20,10 @@ import pytest
 from headrace.columnar import duck
 from headrace.columnar.types import shown
 from headrace.errors import DataError, ExpressionError
-from headrace.expressions.native import _FUNCTIONS, Native, Obstacle, native
+from headrace.expressions.loop_values import HELD
+from headrace.expressions.pair_codegen import _FUNCTIONS, Native, Obstacle, native
 from headrace.expressions.predicates import join_predicate
-from headrace.expressions.tree import parse
-from headrace.expressions.values import HELD
+from headrace.expressions.syntax_tree import parse
 from headrace.kernels import arithmetic
 from headrace.kernels import native as kernel
 from tests import catalogue

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.expressions.tree import parse
+from headrace.expressions.syntax_tree import parse
 from headrace.operators.base import Operator
 from headrace.operators.placing import Placement
 

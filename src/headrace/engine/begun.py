@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace import expressions
 from headrace.columnar.types import TS
 from headrace.errors import QueryTypeError
-from headrace.expressions.tree import columns_of, parse
+from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
 from headrace.query.naming import named_in, unprefixed
 from headrace.support.terminal_text import printable

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.columnar import duck
 from headrace.errors import ExpressionError
 from headrace.expressions.gates import bind, checked_tree, duck_type, functions
-from headrace.expressions.tree import Tree, column_node, columns_of, nested, to_sql, walk
+from headrace.expressions.syntax_tree import Tree, column_node, columns_of, nested, to_sql, walk
 
 ORDER_SENSITIVE = frozenset(
     [

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.expressions.bound import Kind
-from headrace.expressions.numbers import DOUBLE, EXACT, ROOM, Numbers, Unsupported
-from headrace.expressions.values import WHOLE, Value, form
+from headrace.expressions.bound_expression import Kind
+from headrace.expressions.loop_values import WHOLE, Value, form
+from headrace.expressions.number_functions import DOUBLE, EXACT, ROOM, Numbers, Unsupported
 
 
 def cast(n: Numbers, a: Value, kind: Kind, *, lenient: bool) -> Value:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
-from headrace.expressions.tree import KNOWN, Tree, columns_of, nested, parse, to_sql, walk
+from headrace.expressions.syntax_tree import KNOWN, Tree, columns_of, nested, parse, to_sql, walk
 from headrace.support.argument_errors import instead_of_text, named
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headrace.columnar.types import has_float
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
-from headrace.expressions.native import Native, Obstacle, constant, is_constant, native_all
-from headrace.expressions.tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
+from headrace.expressions.pair_codegen import Native, Obstacle, constant, is_constant, native_all
+from headrace.expressions.syntax_tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 

@@ -23,9 +23,9 @@ from numba.core.errors import NumbaError
 from headrace.columnar import duck
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.numba_cache import from_text
-from headrace.expressions.bound import Kind
-from headrace.expressions.native import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
-from headrace.expressions.values import form
+from headrace.expressions.bound_expression import Kind
+from headrace.expressions.loop_values import form
+from headrace.expressions.pair_codegen import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
 from headrace.kernels import arithmetic, doubts
 from headrace.kernels.evaluate import attempt
 

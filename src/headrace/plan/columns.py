@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS
-from headrace.expressions.tree import parse, walk
+from headrace.expressions.syntax_tree import parse, walk
 from headrace.plan import MapStep, SplitStep, Step, TableStep
 
 Names = frozenset[str]

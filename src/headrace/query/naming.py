@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headrace import expressions
 from headrace.columnar.types import TS
-from headrace.expressions.tree import columns_of, parse
+from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
 
 Names = frozenset[str]  # in lower case, without the prefixes that joins give

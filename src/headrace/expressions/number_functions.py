@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.expressions.bound import Kind
-from headrace.expressions.values import UNKNOWN, WHOLE, WIDE, Statements, Value
+from headrace.expressions.bound_expression import Kind
+from headrace.expressions.loop_values import UNKNOWN, WHOLE, WIDE, Statements, Value
 
 ROUNDING = repr(2.0**-51)  # of one operation, on both sides
 LAST_BITS = repr(2.0**-47)

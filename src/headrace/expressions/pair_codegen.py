@@ -20,12 +20,12 @@ import duckdb
 import pyarrow as pa
 
 from headrace.columnar import duck
-from headrace.expressions import bound as b
-from headrace.expressions.bound import Given, Kind, Node, Unbound
+from headrace.expressions import bound_expression as b
+from headrace.expressions.bound_expression import Given, Kind, Node, Unbound
 from headrace.expressions.casts import cast
-from headrace.expressions.numbers import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported, wide_ends
-from headrace.expressions.tree import Tree, to_sql
-from headrace.expressions.values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, Statements, Value, form
+from headrace.expressions.loop_values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, Statements, Value, form
+from headrace.expressions.number_functions import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported, wide_ends
+from headrace.expressions.syntax_tree import Tree, to_sql
 
 LARGEST = 1e30  # plain doubles are not beyond
 LARGEST_WHOLE = 2**46  # nor plain whole numbers

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.columnar import duck
-from headrace.expressions.tree import Tree, columns_of, to_sql, walk
+from headrace.expressions.syntax_tree import Tree, columns_of, to_sql, walk
 
 GIVEN = "__given"
 

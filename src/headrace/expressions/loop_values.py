@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from headrace.expressions.bound import Kind
+from headrace.expressions.bound_expression import Kind
 
 UNKNOWN = math.inf  # a magnitude: the value may be infinite or NaN
 TRUE, FALSE = "True", "False"
