@@ -45,7 +45,7 @@ SHARED = {
     "headrace.support.argument_errors": "words for errors",
     "headrace.support.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
-    "headrace.query.naming": "which columns the user named; what a source may do without",
+    "headrace.query.named_columns": "which columns the user named; what a source may do without",
     "headrace.columnar.types": "which types a stream carries, and which of them hold doubles",
     "headrace.support.terminal_text": "how names are shown",
     "headrace.support.ownership": "used by compiled: whether a folder is safe from other users",

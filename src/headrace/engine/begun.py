@@ -20,7 +20,7 @@ from headrace.columnar.types import TS
 from headrace.errors import QueryTypeError
 from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
-from headrace.query.naming import named_in, unprefixed
+from headrace.query.named_columns import named_in, unprefixed
 from headrace.support.terminal_text import printable
 
 Place = nodes.Source | nodes.Table  # where columns come from

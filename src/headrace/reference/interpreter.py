@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
-from headrace.query.naming import read_by
+from headrace.query.named_columns import read_by
 from headrace.reference.admission import Admission, admitted
 from headrace.reference.asking import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
