@@ -22,7 +22,7 @@ from headrace.kernels.split import Counts, Divided, split
 from headrace.operators import CountAggregateOperator
 from headrace.operators.count_join import among_last
 from headrace.plan import MapStep, SplitStep
-from headrace.plan.columns import before
+from headrace.plan.columns_read import before
 from headrace.processor import function
 from headrace.query import nodes
 from headrace.reference import reference

@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.operators.base import Operator, State
-from headrace.plan.columns import Names, before, behind_tables, names_of, narrow, narrowed
+from headrace.plan.columns_read import Names, before, behind_tables, names_of, narrow, narrowed
 
 Held = dict[tuple[str, int], Names]  # by operator and input
 

@@ -21,7 +21,7 @@ from headrace.errors import CorruptState
 from headrace.kernels.lookup import kept, look_up, wanted
 from headrace.kernels.split import split
 from headrace.kernels.stateless import Failed, run_step
-from headrace.plan.columns import names_of
+from headrace.plan.columns_read import names_of
 from headrace.sources.driven import Unread
 from headrace.state.blocks import REPAIR
 

@@ -28,7 +28,7 @@ from headrace.engine.twins import Pairs
 from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
 from headrace.operators.base import Operator
-from headrace.plan.columns import names_of
+from headrace.plan.columns_read import names_of
 from headrace.query import nodes
 from headrace.state.blocks import BlockReader, by_name
 from headrace.state.manifest import Manifest, OperatorState

@@ -24,7 +24,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar.types import SUBSTREAM, TS, describe
 from headrace.operators.base import Operator, State
-from headrace.plan.columns import Names, before, column_of, names_of, narrow, side_of
+from headrace.plan.columns_read import Names, before, column_of, names_of, narrow, side_of
 from headrace.query import nodes
 from headrace.routing import router_from_json
 from headrace.support import validators

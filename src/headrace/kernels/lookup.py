@@ -31,7 +31,7 @@ from headrace.kernels.equijoin import equal_ranges
 from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces, side_by_side
 from headrace.plan import TableStep
-from headrace.plan.columns import Names, names_of, side_of
+from headrace.plan.columns_read import Names, names_of, side_of
 from headrace.routing.hashing import Hashes, hash_rows
 from headrace.routing.ranges import as_numbers
 

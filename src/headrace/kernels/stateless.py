@@ -21,7 +21,7 @@ from headrace.columnar.sorting import order
 from headrace.columnar.types import TS
 from headrace.kernels.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep, Named
-from headrace.plan.columns import column_of
+from headrace.plan.columns_read import column_of
 
 REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
 LONGEST = 300  # characters of a reason

@@ -14,7 +14,7 @@ from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.keyed import Keyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan import Named
-from headrace.plan.columns import Names, names_of, read_by
+from headrace.plan.columns_read import Names, names_of, read_by
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping

@@ -14,7 +14,7 @@ from headrace.operators.joins import Paired, by_keys, keys_in_place, without_nul
 from headrace.operators.keyed import Keyed
 from headrace.operators.placing import Placement
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan.columns import Names, names_of
+from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import Grouping, HashGrouping

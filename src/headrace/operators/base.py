@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 
 from headrace.plan import Step
-from headrace.plan.columns import Names, names_of
+from headrace.plan.columns_read import Names, names_of
 from headrace.processor import StateTable
 from headrace.routing import Grouping, OneSlotRouter, Router
 from headrace.support.event_time import NEVER

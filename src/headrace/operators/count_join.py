@@ -25,7 +25,7 @@ from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.keyed import Keyed
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
-from headrace.plan.columns import Names, names_of
+from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import HashGrouping

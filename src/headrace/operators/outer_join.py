@@ -32,7 +32,7 @@ from headrace.operators.joins import JoinOperator, Paired, by_hash, join_groupin
 from headrace.operators.placing import Placement
 from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.operators.time_join import TimeJoinOperator
-from headrace.plan.columns import Names, names_of
+from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router

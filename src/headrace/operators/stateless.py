@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.operators.base import Results, Slot, State, Unkeyed
 from headrace.plan import Step, schema_after, step_words
-from headrace.plan.columns import Names, before, behind_tables, narrowed
+from headrace.plan.columns_read import Names, before, behind_tables, narrowed
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.routing import ContentRouter, HashGrouping, Router
 from headrace.support.event_time import NEVER
