@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import plan as p
-from headrace.compile.together import together
+from headrace.compile.uncoalesce import together
 from headrace.control.controller import Controller
 from headrace.control.load import GroupLoad
 from headrace.control.record import Decision

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.compile import compile_query
-from headrace.compile.together import together
+from headrace.compile.uncoalesce import together
 from headrace.errors import EngineError
 from headrace.plan import PhysicalPlan
 from headrace.stream import Stream, node_of
