@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from headrace.routing.rectangles import Rectangles, best_rectangles, reads
+from headrace.routing.by_rectangle import Rectangles, best_rectangles, reads
 
 
 def shape(policy: str, groups: int, slots: int, new: tuple[float, float], held: tuple[float, float]) -> Rectangles:

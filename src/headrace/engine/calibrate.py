@@ -25,7 +25,7 @@ from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures
 from headrace.query import nodes
-from headrace.routing.ranges import as_numbers, even_bounds, range_of
+from headrace.routing.by_range import as_numbers, even_bounds, range_of
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.sources.tables import ArrowTable, rows

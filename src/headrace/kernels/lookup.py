@@ -32,8 +32,8 @@ from headrace.kernels.evaluate import evaluate
 from headrace.kernels.pairs import expand_ranges, pieces, side_by_side
 from headrace.plan import TableStep
 from headrace.plan.columns_read import Names, names_of, side_of
+from headrace.routing.by_range import as_numbers
 from headrace.routing.hashing import Hashes, hash_rows
-from headrace.routing.ranges import as_numbers
 
 MANY = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
 MOST_KEPT = 32  # steps whose tables stay in the process

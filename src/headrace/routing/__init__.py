@@ -21,11 +21,11 @@ from typing import Any
 from headrace.errors import CorruptState, QueryError
 from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adapts, Grouping, Layout, Numbers, Router
 from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, Split
+from headrace.routing.by_range import RangeGrouping, Ranges, RangesRouter
+from headrace.routing.by_rectangle import GridRouter, Rectangles
+from headrace.routing.by_substream import SubstreamGrouping, SubstreamRouter
 from headrace.routing.one_slot import OneSlotRouter
-from headrace.routing.ranges import RangeGrouping, Ranges, RangesRouter
-from headrace.routing.rectangles import GridRouter, Rectangles
-from headrace.routing.substreams import SubstreamGrouping, SubstreamRouter
-from headrace.routing.windows import WindowsRouter
+from headrace.routing.round_robin import WindowsRouter
 from headrace.support import validators
 from headrace.support.limits import MOST_SLOTS
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import QueryError
 from headrace.routing import Diagonal, Layout, Rectangles, layout_from_json
+from headrace.routing.by_rectangle import best_rectangles, reads, shapes
 from headrace.routing.hashing import groups_of
-from headrace.routing.rectangles import best_rectangles, reads, shapes
 
 
 @st.composite

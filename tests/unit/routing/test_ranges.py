@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import QueryError
 from headrace.routing import Ranges, layout_from_json
-from headrace.routing.ranges import as_numbers, even_bounds, range_of
+from headrace.routing.by_range import as_numbers, even_bounds, range_of
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
