@@ -22,7 +22,7 @@ from headrace.engine.position import Position
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
 from headrace.operators.distinct import DistinctOperator
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.processor import StateTable
 from headrace.query import nodes
 from headrace.routing import Diagonal, Grouping

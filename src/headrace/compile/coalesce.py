@@ -13,7 +13,7 @@ from dataclasses import replace
 from headrace import plan as p
 from headrace.expressions.syntax_tree import parse
 from headrace.operators.base import Operator
-from headrace.operators.placing import Placement
+from headrace.operators.placement import Placement
 
 
 def coalesce(plan: p.PhysicalPlan) -> p.PhysicalPlan:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
-from headrace.operators.planning import Flow, stage_after
+from headrace.operators.flow import Flow, stage_after
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 

@@ -16,9 +16,9 @@ from headrace.operators.apply import ApplyOperator
 from headrace.operators.base import Operator, State
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
+from headrace.operators.flow import Planner
 from headrace.operators.order import OrderOperator
 from headrace.operators.pane_aggregate import PaneAggregateOperator
-from headrace.operators.planning import Planner
 from headrace.operators.stateless import StatelessOperator
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.operators.tuple_aggregate import TupleAggregateOperator

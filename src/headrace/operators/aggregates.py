@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headrace.expressions import Partial
 from headrace.operators.base import Appended, Arranged, Results, Slot
-from headrace.operators.keyed import Keyed
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.keyed_operator import Keyed
 from headrace.plan import Named
 from headrace.plan.columns_read import Names, names_of, read_by
 from headrace.plan.figures import Counted, Figures, Load, Pace

@@ -23,7 +23,7 @@ from headrace.kernels import substreams
 from headrace.kernels.aggregate import times
 from headrace.kernels.handover import Sequences
 from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.processor import Declaration, Processor, StateTable, Table

@@ -10,10 +10,10 @@ import pyarrow as pa
 from headrace.expressions import Key
 from headrace.kernels.asof import look_up
 from headrace.operators.base import Replaced, Results, Slot
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import Paired, by_keys, keys_in_place, without_null
-from headrace.operators.keyed import Keyed
-from headrace.operators.placing import Placement
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.keyed_operator import Keyed
+from headrace.operators.placement import Placement
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes

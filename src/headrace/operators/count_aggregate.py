@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.kernels import aggregate
 from headrace.operators.aggregates import GroupedOperator
 from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes

@@ -22,9 +22,9 @@ from headrace.kernels import order
 from headrace.kernels.join import Strip
 from headrace.kernels.pairs import numbers
 from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of_waiting
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
-from headrace.operators.keyed import Keyed
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.keyed_operator import Keyed
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes

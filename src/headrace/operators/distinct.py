@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headrace.kernels.distinct import KEPT, keep_first
 from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.keyed import Keyed
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.keyed_operator import Keyed
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes

@@ -20,7 +20,7 @@ from headrace.expressions.predicates import Near
 from headrace.kernels.equijoin import equijoin, one_run
 from headrace.kernels.join import Strip, join, way
 from headrace.operators.base import Appended, Arranged, Operator, Results, Slot
-from headrace.operators.placing import Placement, holds
+from headrace.operators.placement import Placement, holds
 from headrace.plan.columns_read import Names, names_of, narrow, side_of
 from headrace.plan.figures import Figures
 from headrace.routing import (

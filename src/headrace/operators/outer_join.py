@@ -28,9 +28,9 @@ from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.kernels.aggregate import times
 from headrace.kernels.marks import is_marked
 from headrace.operators.base import Appended, Arranged, Results, Slot
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, Paired, by_hash, join_groupings
-from headrace.operators.placing import Placement
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
+from headrace.operators.placement import Placement
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Counted, Figures, Load, Pace

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace.kernels import sessions
 from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
 from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.planning import Flow, PlanSoFar
+from headrace.operators.flow import Flow, PlanSoFar
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.support.durations import format_duration

@@ -6,8 +6,8 @@ import math
 from functools import partial
 
 from headrace.operators.aggregates import plan_over_time
+from headrace.operators.flow import Flow, PlanSoFar
 from headrace.operators.pane_aggregate import PaneAggregateOperator
-from headrace.operators.planning import Flow, PlanSoFar
 from headrace.operators.tuple_aggregate import TupleAggregateOperator
 from headrace.query import nodes
 

@@ -15,8 +15,8 @@ from headrace.columnar.arrow import Numbers
 from headrace.kernels.aggregate import times
 from headrace.kernels.join import TIME, Strip
 from headrace.kernels.pairs import numbers
+from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
-from headrace.operators.planning import Flow, PlanSoFar, stage_after
 from headrace.plan.figures import Counted, Figures, Load, Pace
 from headrace.query import nodes
 from headrace.support.event_time import minus

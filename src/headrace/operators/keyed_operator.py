@@ -9,7 +9,7 @@ from typing import Self
 import pyarrow as pa
 
 from headrace.operators.base import Operator
-from headrace.operators.placing import Placement
+from headrace.operators.placement import Placement
 from headrace.plan.columns_read import Names
 from headrace.plan.figures import Figures
 from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, Router
