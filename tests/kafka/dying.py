@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.engine.delivery import Deliverer
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.control import controller, elastic, gain
+from headrace.control import controller, gain, group_moves
 from headrace.control.policy import DIFFUSION, ELASTIC, Policy
 from headrace.reference import reference
 from headrace.testing import LocalRun, table_stream
@@ -42,7 +42,7 @@ def count_kinds(run: Driven) -> None:
 def options(seed: int, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     r = random.Random(f"adaptive-{seed}")
     patch.setattr(controller, "SMOOTHING", r.choice([0.4, 1.0]))
-    patch.setattr(elastic, "LEAST", 0.0)
+    patch.setattr(group_moves, "LEAST", 0.0)
     patch.setattr(gain, "NOISE", 0.0)
     patch.setattr(gain, "SECONDS", 0.0)
     patch.setattr("headrace.engine.outlet.FEW", 3)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.engine import spark as engine
 from headrace.engine import start as start_module

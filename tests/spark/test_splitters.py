@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.columnar.types import TS_TYPE
-from headrace.control.splitting import USUAL
+from headrace.control.splitter_count import USUAL
 from headrace.difference import difference
 from headrace.engine import spark as engine
 from headrace.testing import table_stream

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.compile import compile_query
-from headrace.control.load import GroupLoad, HeavyKey
-from headrace.control.record import ControlState, Decision
+from headrace.control.control_state import ControlState, Decision
+from headrace.control.group_load import GroupLoad, HeavyKey
 from headrace.engine.epoch import Epoch, process
 from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
 from headrace.engine.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TableUse, TaskReport

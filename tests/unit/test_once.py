@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster

@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from headrace import cli
 from headrace.cli import split_profile as shown
 from headrace.columnar.types import TS_TYPE, stream_schema
-from headrace.control import parasplit
-from headrace.control.parasplit import Costs, Split
+from headrace.control import parasplit_model
+from headrace.control.parasplit_model import Costs, Split
 from headrace.engine import split_profile
 from headrace.engine.split_profile import Nothing, Profile, Subject, Turn
 from headrace.engine.work import Work
@@ -129,8 +129,8 @@ def test_costs_are_found_again_in_turns_that_the_equations_make(
     split, n = Split(q, 1 - b - o, b, o, 1 if once else q, 1), 1_000
 
     def turn(p: int) -> Turn:
-        splitting = (parasplit.C_PS(made, split) - cr_W) * n
-        return Turn(n, 1, cr_W * n, cs * n, splitting, parasplit.C_PQ(made, p) * split.delivered * n, (0, 0))
+        splitting = (parasplit_model.C_PS(made, split) - cr_W) * n
+        return Turn(n, 1, cr_W * n, cs * n, splitting, parasplit_model.C_PQ(made, p) * split.delivered * n, (0, 0))
 
     found = split_profile.costs_of({p: [turn(p)] * 3 for p in (1, 4)}, split)
     for name in ("cr_W", "cs", "ce", "cr", "cm"):

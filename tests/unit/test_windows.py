@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position

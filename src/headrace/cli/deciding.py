@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.control.record import ControlState
+from headrace.control.control_state import ControlState
 from headrace.engine import stored
 from headrace.state.store import StateStore
 from headrace.support.terminal_text import printable

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.control import parasplit
-from headrace.control.splitting import EACH
+from headrace.control import parasplit_model
+from headrace.control.splitter_count import EACH
 from headrace.engine.split_profile import TOLERANCE, Profile, cheapest
 from headrace.support.terminal_text import printable
 
@@ -45,7 +45,7 @@ def _reached(found: Profile) -> str:
     p, rate = found.p, found.rate(found.p)
     shown = "any rate" if rate == float("inf") else f"{rate:,.0f} tuples/s"
     model = f"p = {p} reaches {shown} by the model, with as many slots on as many cores"
-    efficiency = f"efficiency {parasplit.efficiency(found.costs, found.split, p):.0%}"
+    efficiency = f"efficiency {parasplit_model.efficiency(found.costs, found.split, p):.0%}"
     none = "" if rate >= found.wanted else "; no p reaches more"
     return f"for {found.wanted:,.0f} tuples/s: {model}, {efficiency}{none}"
 

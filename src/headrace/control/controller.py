@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import plan as p
-from headrace.control import diffusion, elastic, gain, splitting
-from headrace.control.degree import Degree
-from headrace.control.load import GroupLoad
+from headrace.control import gain, group_moves, join_shapes, splitter_count
+from headrace.control.autoscale import Degree
+from headrace.control.control_state import ControlState, Decision
+from headrace.control.group_load import GroupLoad
 from headrace.control.policy import Policy
-from headrace.control.record import ControlState, Decision
-from headrace.control.sketch import SpaceSaving
-from headrace.control.splitting import SplitLoad, Splitters
+from headrace.control.space_saving import SpaceSaving
+from headrace.control.splitter_count import SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.routing import Adapts, Diagonal, Layout, Rectangles, Split
@@ -90,7 +90,7 @@ class Controller:
         if not self._can_shape(operator):
             return operator.router.layout(groups, slots)
         left, right = (rows + 1.0 for rows in held or (0, 0))
-        found = diffusion.shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
+        found = join_shapes.shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
         self.layouts[operator.name] = found  # stays until something better is decided
         return found
 
@@ -113,7 +113,7 @@ class Controller:
         """
         if self.frozen or self.splitters is None or self.splitting is None:
             return self.splitters
-        return splitting.choose(self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth)
+        return splitter_count.choose(self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth)
 
     def can_place(self, operator: Operator) -> bool:
         """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
@@ -241,22 +241,22 @@ class Controller:
         load = self.splitting
         if load is None or not self.policy.splitters:  # no files, or not to be chosen
             return []
-        now = self.splitters or Splitters(load.tasks, splitting.USUAL)
-        chosen = splitting.choose(load, now, slots, self.policy.worth)
+        now = self.splitters or Splitters(load.tasks, splitter_count.USUAL)
+        chosen = splitter_count.choose(load, now, slots, self.policy.worth)
         if keep:
             self.splitters = chosen
         if chosen == now:
             return []
         why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} s of a processor"
-        expected = splitting.seconds(load, chosen.p) / load.seconds
+        expected = splitter_count.seconds(load, chosen.p) / load.seconds
         return [Decision(epoch, "all", "splitters", f"{now.words} to {chosen.words}", why, load.seconds, expected)]
 
     def _shape(
         self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: OperatorLoad
     ) -> tuple[Layout, list[Decision]]:
         new, held = found.totals(), (found.held[0], found.held[1])
-        wanted = diffusion.shape(self.policy.diffusion, groups, slots, new, held)
-        before, after = (diffusion.read_by_busiest(each, new, held) for each in (layout, wanted))
+        wanted = join_shapes.shape(self.policy.diffusion, groups, slots, new, held)
+        before, after = (join_shapes.read_by_busiest(each, new, held) for each in (layout, wanted))
         same = (wanted.rows, wanted.transposed) == (layout.rows, layout.transposed)
         must = sum(layout.rows) != sum(wanted.rows)
         if same or not before or not (must or self._better(layout, wanted, new, held)):
@@ -273,8 +273,8 @@ class Controller:
             return max(new) > (1 + self.policy.worth) * min(new)
         if self.policy.diffusion in ("ssp", "grid"):
             return True
-        before, after = (diffusion.read_by_busiest(each, new, held) for each in (layout, wanted))
-        noise = gain.NOISE * diffusion.spread(layout, wanted, (new[0] / SEEN + held[0], new[1] / SEEN + held[1]))
+        before, after = (join_shapes.read_by_busiest(each, new, held) for each in (layout, wanted))
+        noise = gain.NOISE * join_shapes.spread(layout, wanted, (new[0] / SEEN + held[0], new[1] / SEEN + held[1]))
         return gain.is_measurable(before, after, self.policy.worth, noise)
 
     def _place(
@@ -301,7 +301,7 @@ class Controller:
         if not (self.policy.hot and operator.can_split and operator.name not in self._followed):
             return layout.splits
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
-        splits = elastic.splits_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
+        splits = group_moves.splits_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
         return tuple(split for split in splits if split.group not in pins)
 
     def _moves(
@@ -313,20 +313,20 @@ class Controller:
         load: Counts,
         epoch: int,
         pins: Mapping[int, int],
-    ) -> list[elastic.Move]:
+    ) -> list[group_moves.Move]:
         policy, slots = self.policy, layout.slots
         if policy.elastic == "paper":
             busy = self.occupancy if len(self.occupancy) == slots else [0.0] * slots
             seed = f"{operator.name} {epoch}"
-            return elastic.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
+            return group_moves.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
         state = (found.new[0] + found.new[1]).tolist()
-        return elastic.moves_by_gain(
+        return group_moves.moves_by_gain(
             layout.owner, splits, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
         )
 
     def _pays(self, before: Diagonal, after: Diagonal, load: Counts) -> bool:
         """Whether the busiest slot has measurably less to do, or slots would have nothing at all."""
-        busiest = [max(elastic.slot_loads(x.owner, x.splits, load.tolist(), x.slots)) for x in (before, after)]
+        busiest = [max(group_moves.slot_loads(x.owner, x.splits, load.tolist(), x.slots)) for x in (before, after)]
         noise = float(load.sum()) / after.slots * gain.of_busiest(SEEN * float(load.sum()), after.slots)
         idle = len(set(before.owner)) < min(before.slots, len(before.owner))
         return idle or gain.is_measurable(busiest[0], busiest[1], self.policy.worth, noise)
@@ -337,13 +337,15 @@ class Controller:
         operator: Operator,
         before: Diagonal,
         after: Diagonal,
-        moves: Sequence[elastic.Move],
+        moves: Sequence[group_moves.Move],
         found: OperatorLoad,
         load: Counts,
     ) -> list[Decision]:
-        loads = [elastic.slot_loads(each.owner, each.splits, load.tolist(), after.slots) for each in (before, after)]
+        loads = [
+            group_moves.slot_loads(each.owner, each.splits, load.tolist(), after.slots) for each in (before, after)
+        ]
         gain = max(loads[1]) / max(loads[0]) if max(loads[0]) else 1.0
-        had, will = (elastic.imbalance(each) for each in loads)
+        had, will = (group_moves.imbalance(each) for each in loads)
         why = f"the busiest slot had {had:.2f} x the mean, will have {will:.2f} x"
         decisions = []
         if moves:
@@ -386,10 +388,10 @@ class Controller:
         if found is None:
             return None
         if isinstance(layout, Diagonal):
-            loads = elastic.slot_loads(layout.owner, layout.splits, group_load(found).tolist(), layout.slots)
-            return elastic.imbalance(loads)
+            loads = group_moves.slot_loads(layout.owner, layout.splits, group_load(found).tolist(), layout.slots)
+            return group_moves.imbalance(loads)
         if isinstance(layout, Rectangles):
-            return diffusion.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
+            return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
 
     # --- what an operator of the system may ask for --------------------------------------------------------------------
@@ -424,7 +426,7 @@ def group_load(found: OperatorLoad) -> Counts:
     return load
 
 
-def _moved(owner: Sequence[int], moves: Sequence[elastic.Move]) -> tuple[int, ...]:
+def _moved(owner: Sequence[int], moves: Sequence[group_moves.Move]) -> tuple[int, ...]:
     targets = {move.group: move.target for move in moves}
     return tuple(targets.get(group, slot) for group, slot in enumerate(owner))
 

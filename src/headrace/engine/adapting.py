@@ -11,10 +11,10 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.compile.uncoalesce import together
+from headrace.control.control_state import Decision
 from headrace.control.controller import Controller
-from headrace.control.load import GroupLoad
-from headrace.control.record import Decision
-from headrace.control.splitting import Given, SplitLoad, Splitters
+from headrace.control.group_load import GroupLoad
+from headrace.control.splitter_count import Given, SplitLoad, Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.reports import Report
 from headrace.errors import QueryError

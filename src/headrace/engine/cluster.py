@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
 from headrace.query.nodes import Source

@@ -25,10 +25,10 @@ import duckdb
 import pyarrow as pa
 
 from headrace import plan as p
+from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
-from headrace.control.record import ControlState
-from headrace.control.splitting import Given
+from headrace.control.splitter_count import Given
 from headrace.engine import identity, incomplete, stored, watermarks
 from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.columnar.types import shown
-from headrace.control.load import HeavyKey
+from headrace.control.group_load import HeavyKey
 from headrace.engine.aside import FULL, Aside, Walk
 from headrace.engine.inbox import Inputs
 from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack

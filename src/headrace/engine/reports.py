@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from headrace.control.load import GroupLoad, HeavyKey
+from headrace.control.group_load import GroupLoad, HeavyKey
 from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work

@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 
 from headrace import errors
 from headrace.columnar import duck
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.engine import jvm, memory, privacy, sparks, witness
 from headrace.engine.epoch import Epoch, Window, process, split
 from headrace.engine.messages import Message, decode, encode, pack, unpack

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.engine import spark as engine
 from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch

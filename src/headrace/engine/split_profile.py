@@ -24,8 +24,8 @@ from headrace import plan as p
 from headrace.columnar import arrow, scratch
 from headrace.columnar.types import TS, TS_TYPE
 from headrace.compile import compile_query
-from headrace.control import parasplit, splitting
-from headrace.control.parasplit import Costs, Split
+from headrace.control import parasplit_model, splitter_count
+from headrace.control.parasplit_model import Costs, Split
 from headrace.engine.aside import Aside, Walk
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.epoch import Epoch, Window
@@ -47,7 +47,12 @@ from headrace.state.store import StateStore
 
 TUPLES = 1_000_000  # of the sample, at least one window
 ROUNDS = 5
-SIZES = (splitting.SMALLEST, 4 << 20, splitting.USUAL, splitting.LARGEST)  # bytes of the windows that are compared
+SIZES = (
+    splitter_count.SMALLEST,
+    4 << 20,
+    splitter_count.USUAL,
+    splitter_count.LARGEST,
+)  # bytes of the windows that are compared
 MANY = 4  # splitters that a slot's costs are measured with, besides one
 TOLERANCE = 0.05  # share of a splitter's cost by which a smaller window may be dearer than the cheapest
 READING = "reading"
@@ -130,7 +135,7 @@ class Turn:
     bytes: int  # of files
     reading: float
     stepping: float  # map, filter, broadcast and route alone; they are part of `splitting` as well
-    splitting: float  # all that splitters do, except reading
+    splitter_count: float  # all that splitters do, except reading
     merging: float  # all that the one slot does
     divided: tuple[int, int]  # tuples for one substream, and for all
 
@@ -229,16 +234,18 @@ class Profile:
     @property
     def p(self) -> int:
         """The fewest splitters that reach the rate, with as many slots, which take turns on the same processors."""
-        return parasplit.p_model(self.rate, self.wanted)
+        return parasplit_model.p_model(self.rate, self.wanted)
 
     @property
     def W(self) -> int:
         """The cheapest size, unless a splitter would get too few windows of an epoch of one second."""
-        return min(cheapest(self.sizes), splitting.window(self.wanted * self.row_bytes / (splitting.EACH * self.p)))
+        return min(
+            cheapest(self.sizes), splitter_count.window(self.wanted * self.row_bytes / (splitter_count.EACH * self.p))
+        )
 
     def rate(self, p: int) -> float:
         """Return the tuples per second of p splitters and then p slots on p processors, by the model."""
-        return parasplit.rates(self.costs, replace(self.split, processors=p), p).in_turn
+        return parasplit_model.rates(self.costs, replace(self.split, processors=p), p).in_turn
 
 
 def cheapest(sizes: Mapping[int, float]) -> int:

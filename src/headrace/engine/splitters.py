@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.control.splitting import Splitters
+from headrace.control.splitter_count import Splitters
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
 from headrace.sources import check_schema, fitting

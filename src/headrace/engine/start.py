@@ -25,7 +25,7 @@ from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
-from headrace.control.splitting import Given, Splitters
+from headrace.control.splitter_count import Given, Splitters
 from headrace.engine import changing, identity, places, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance

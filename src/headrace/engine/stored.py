@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from headrace import plan as p
 from headrace.columnar.types import describe
-from headrace.control.record import ControlState, Decision
+from headrace.control.control_state import ControlState, Decision
 from headrace.engine import meaning
 from headrace.engine.lying import Lying
 from headrace.engine.position import Position

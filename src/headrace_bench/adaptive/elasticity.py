@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.control import elastic
+from headrace.control import group_moves
 from headrace.control.policy import Policy
 from headrace.routing import Diagonal, Split, layout_from_json
 from headrace.routing.hashing import groups_of
@@ -85,7 +85,7 @@ def by_tuples(name: str, rate: int, owner: Sequence[int] | None = None) -> Cours
 
 def _ratio(layout: object, load: Counts) -> float:
     assert isinstance(layout, Diagonal)
-    return elastic.imbalance(elastic.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
+    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
 
 
 # --- by pairs: the functions ---------------------------------------------------------------------------------------
@@ -119,12 +119,12 @@ def reorganised(pairs: Pairs, *, split: bool) -> list[float]:
     load, state = pairs.load.tolist(), (pairs.left + pairs.right).tolist()
     sides = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
     owner, splits = list(Diagonal.even(GROUPS, SLOTS).owner), tuple[Split, ...]()
-    ratios = [elastic.imbalance(elastic.slot_loads(owner, splits, load, SLOTS))]
+    ratios = [group_moves.imbalance(group_moves.slot_loads(owner, splits, load, SLOTS))]
     for _ in range(TURNS):
-        splits = elastic.splits_for(splits, sides, load, owner, SLOTS) if split else ()
-        for move in elastic.moves_by_gain(owner, splits, load, state, SLOTS, Policy().moves, ENOUGH):
+        splits = group_moves.splits_for(splits, sides, load, owner, SLOTS) if split else ()
+        for move in group_moves.moves_by_gain(owner, splits, load, state, SLOTS, Policy().moves, ENOUGH):
             owner[move.group] = move.target
-        ratios.append(elastic.imbalance(elastic.slot_loads(owner, splits, load, SLOTS)))
+        ratios.append(group_moves.imbalance(group_moves.slot_loads(owner, splits, load, SLOTS)))
     return ratios
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headrace.control import elastic
+from headrace.control import group_moves
 from headrace.routing import Diagonal, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import Manifest
@@ -133,7 +133,7 @@ def _counts(table: pa.Table) -> np.ndarray:
 
 
 def _ratio(layout: Diagonal, load: np.ndarray) -> float:
-    return elastic.imbalance(elastic.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
+    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
 
 
 # --- showing -------------------------------------------------------------------------------------------------------

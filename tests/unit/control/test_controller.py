@@ -13,12 +13,12 @@ import pytest
 
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
+from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller, OperatorLoad, group_load
-from headrace.control.elastic import imbalance, slot_loads
+from headrace.control.group_moves import imbalance, slot_loads
 from headrace.control.policy import Policy
-from headrace.control.record import ControlState
-from headrace.control.sketch import SpaceSaving
-from headrace.control.splitting import MORE, SplitLoad
+from headrace.control.space_saving import SpaceSaving
+from headrace.control.splitter_count import MORE, SplitLoad
 from headrace.difference import difference
 from headrace.engine.work import WorkSoFar
 from headrace.reference import reference

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.control.degree import Degree
+from headrace.control.autoscale import Degree
 
 
 def follow(loads: list[float], limit: int = 16, noise: float = 0.0) -> list[int]:

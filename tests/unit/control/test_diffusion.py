@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.diffusion import read_by_busiest, shape
+from headrace.control.join_shapes import read_by_busiest, shape
 
 RATES = st.tuples(st.floats(1, 1e6), st.floats(1, 1e6))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.elastic import (
+from headrace.control.group_moves import (
     ENTER,
     LEAVE,
     best_grid,

@@ -11,9 +11,9 @@ import pytest
 from headrace.compile import compile_query
 from headrace.control import gain
 from headrace.control.controller import Controller
-from headrace.control.load import GroupLoad, HeavyKey
+from headrace.control.group_load import GroupLoad, HeavyKey
 from headrace.control.policy import Policy
-from headrace.control.splitting import SplitLoad
+from headrace.control.splitter_count import SplitLoad
 from headrace.routing import Diagonal, Layout, Rectangles
 from headrace.stream import node_of
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control import parasplit as ps
-from headrace.control.parasplit import Costs, Rates, Split
+from headrace.control import parasplit_model as ps
+from headrace.control.parasplit_model import Costs, Rates, Split
 from headrace.support.limits import MOST_SPLITTERS
 
 PHI_PS_1, GBIT = 123.7, 1000.0  # Mbit/s, section 4.2

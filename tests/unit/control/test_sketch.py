@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.sketch import SpaceSaving
+from headrace.control.space_saving import SpaceSaving
 
 
 @given(st.lists(st.integers(0, 30), max_size=400), st.integers(2, 12))

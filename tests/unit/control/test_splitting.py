@@ -17,7 +17,7 @@ from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.control.gain import SECONDS
 from headrace.control.policy import Policy
-from headrace.control.splitting import (
+from headrace.control.splitter_count import (
     LARGEST,
     MORE,
     SMALLEST,
