@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.compile import compile_query
-from headrace.kernels import doubts, lookup, native
+from headrace.kernels.joins import pair_loop, table_join, undecided_pairs
 from headrace.plan import TableStep
 from headrace.stream import node_of
 from headrace.testing import arrow_table, table_stream
@@ -42,8 +42,8 @@ def looked_up(on: str, left: pa.Table, right: pa.Table) -> Callable[[], int]:
     times = pa.array(np.zeros(left.num_rows, np.int64)).cast(pa.timestamp("us", "UTC"))
     query = table_stream(left.add_column(0, "ts", times), name="a").join(arrow_table(right, name="t"), on=on)
     (step,) = {s for edge in compile_query([node_of(query)]).edges for s in edge.steps if isinstance(s, TableStep)}
-    tuples, kept = left.add_column(0, "ts", times), lookup.kept(step, right, f"{id(right)}")
-    return lambda: sum(len(l) for l, _ in lookup._true_pairs(tuples, kept))
+    tuples, kept = left.add_column(0, "ts", times), table_join.kept(step, right, f"{id(right)}")
+    return lambda: sum(len(l) for l, _ in table_join._true_pairs(tuples, kept))
 
 
 def seconds(work: Callable[[], int], rounds: int) -> tuple[float, int]:
@@ -66,10 +66,10 @@ def main() -> int:
     for name, on in ONS.items():
         for values in VALUES:
             work = looked_up(on, table(asked.rows, values, 1), table(asked.rows, values, 0))
-            with mock.patch.object(native, "WORTH_COMPILING", np.inf):
+            with mock.patch.object(pair_loop, "WORTH_COMPILING", np.inf):
                 alone, wanted = seconds(work, asked.rounds)
             ours, found = seconds(work, asked.rounds)
-            with mock.patch.object(doubts, "too_many", lambda *_: False):
+            with mock.patch.object(undecided_pairs, "too_many", lambda *_: False):
                 patient, same = seconds(work, asked.rounds)
             assert wanted == found == same
             worst = max(worst, ours / alone)

@@ -46,9 +46,9 @@ def pairs(events):
 
 def origins(_):
     import headrace
-    import headrace.kernels.native
+    import headrace.kernels.joins.pair_loop
     import os
-    kernel = headrace.kernels.native._compiled("def kernel(a): return a + 1")
+    kernel = headrace.kernels.joins.pair_loop._compiled("def kernel(a): return a + 1")
     return [os.getcwd(), *map(os.path.abspath, (headrace.__file__, __file__)), kernel(41)]
 """
 

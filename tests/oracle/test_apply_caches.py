@@ -24,8 +24,8 @@ from headrace.engine.keeping import Keeping
 from headrace.engine.reports import TableUse
 from headrace.engine.writing import Task
 from headrace.errors import DamagedCache, HeadraceError, StateError
-from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import Damaged
+from headrace.kernels.keyed.buffer_allocator import Damaged
+from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.reference import reference
 from headrace.state import caches
 from headrace.state.blocks import BlockReader

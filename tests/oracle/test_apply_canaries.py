@@ -19,8 +19,8 @@ from headrace.engine import keeping, lying, outcome, slots
 from headrace.engine.keeping import Keeping
 from headrace.engine.slots import EpochSlot
 from headrace.errors import HeadraceError
-from headrace.kernels import handover, substreams
-from headrace.kernels.handover import Sequences
+from headrace.kernels.keyed import processor_calls, substream_tuples
+from headrace.kernels.keyed.substream_tuples import Sequences
 from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
@@ -133,13 +133,13 @@ def _aged(rows: pa.Table) -> pa.Table:
 
 def tables_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
     """The second attempt of a task finds what the first made of the tables: every change is applied twice."""
-    real = substreams.run
+    real = processor_calls.run
 
     def twice(*given: Any) -> Iterator[Any]:
         list(real(*given))
         yield from real(*given)
 
-    patch.setattr(substreams, "run", twice)
+    patch.setattr(processor_calls, "run", twice)
 
 
 def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
@@ -154,19 +154,21 @@ def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
 
 def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
     """Not the last of the substreams that a slot has."""
-    real = handover._by_owner
+    real = substream_tuples._by_owner
 
     def some(numbers: Any, members: Any) -> Any:
         keys, for_all = real(numbers, members)
-        lost = (keys >> handover.ROW == max(members, default=0)) & (numbers[keys & handover.PLACE] == EVERYWHERE)
+        lost = (keys >> substream_tuples.ROW == max(members, default=0)) & (
+            numbers[keys & substream_tuples.PLACE] == EVERYWHERE
+        )
         return keys[~lost], for_all
 
-    patch.setattr(handover, "_by_owner", some)
+    patch.setattr(substream_tuples, "_by_owner", some)
 
 
 def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
     """Chunks are cut wherever it suits."""
-    real = substreams._called
+    real = processor_calls._called
 
     def cut_up(call: Any, method: Any, given: Any, state: Any) -> Iterator[Any]:
         if call.method != "process" or given.num_rows < 2:
@@ -176,7 +178,7 @@ def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
         yield from real(call, method, given.slice(0, half), state)
         yield from real(call, method, given.slice(half), state)
 
-    patch.setattr(substreams, "_called", cut_up)
+    patch.setattr(processor_calls, "_called", cut_up)
 
 
 def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -190,7 +192,7 @@ def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:
-    real = substreams.run
+    real = processor_calls.run
 
     def ending(*given: Any) -> Iterator[Any]:
         yield from real(*given)
@@ -198,18 +200,18 @@ def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:
         if end is not None:
             yield from real(processor, declared, substream, tuples.slice(0, 0), state, (), end)
 
-    patch.setattr(substreams, "run", ending)
+    patch.setattr(processor_calls, "run", ending)
 
 
 def copies_are_shared(patch: pytest.MonkeyPatch) -> None:
     """One opened processor for all substreams of a process."""
     kept: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-    real = substreams.copy_of
+    real = processor_calls.copy_of
 
     def shared(processor: Any, owner: str, substream: int, substreams: int) -> Any:
         return kept.setdefault(owner, kept.get(owner) or real(processor, owner, substream, substreams))
 
-    patch.setattr(substreams, "copy_of", shared)
+    patch.setattr(processor_calls, "copy_of", shared)
 
 
 def always_renewed(patch: pytest.MonkeyPatch) -> None:

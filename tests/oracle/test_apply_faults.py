@@ -23,7 +23,7 @@ from headrace.engine.keeping import Keeping
 from headrace.engine.messages import Message, decode, encode
 from headrace.engine.writing import Task
 from headrace.errors import HeadraceError
-from headrace.kernels.keyed import KeyedTable
+from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.reference import interpreter, processors, reference
 from headrace.state.blocks import BlockReader
 from tests.crash import killing, watching

@@ -16,7 +16,7 @@ from headrace import sinks
 from headrace.columnar import duck, numba_loops
 from headrace.difference import difference
 from headrace.errors import QueryError, QueryTypeError
-from headrace.kernels import asof
+from headrace.kernels.windows import asof
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.stream import Stream

@@ -12,7 +12,8 @@ import pytest
 from headrace.difference import difference
 from headrace.engine import epoch, outcome, outlet, slots, watermarks
 from headrace.errors import HeadraceError
-from headrace.kernels import aggregate, equijoin, join, order, pairs
+from headrace.kernels.joins import equijoin, pairs, window_join
+from headrace.kernels.windows import aggregate, order
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
@@ -63,9 +64,9 @@ def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
-    real = join.Strip.sql.fget
+    real = window_join.Strip.sql.fget
     assert real is not None
-    patch.setattr(join.Strip, "sql", property(lambda strip: real(strip).replace("<=", "<")))
+    patch.setattr(window_join.Strip, "sql", property(lambda strip: real(strip).replace("<=", "<")))
 
 
 def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
@@ -153,9 +154,11 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
-    real = join._cuts
-    patch.setattr(join, "FEW_PAIRS", 20)
-    patch.setattr(join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given)))
+    real = window_join._cuts
+    patch.setattr(window_join, "FEW_PAIRS", 20)
+    patch.setattr(
+        window_join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given))
+    )
 
 
 def null_keys_are_lost(patch: pytest.MonkeyPatch) -> None:

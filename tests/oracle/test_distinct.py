@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import QueryError, QueryTypeError
-from headrace.kernels import distinct
+from headrace.kernels.windows import distinct
 from headrace.reference import reference
 from headrace.testing import table_stream
 from tests.helpers import count_rows

@@ -22,7 +22,8 @@ from headrace.compile import substreams
 from headrace.difference import difference
 from headrace.engine import aside
 from headrace.errors import DataError
-from headrace.kernels import order, split
+from headrace.kernels.stateless import split
+from headrace.kernels.windows import order
 from headrace.operators import count_join
 from headrace.reference import failed_tuples, reference
 from headrace.routing.base import EVERYWHERE

@@ -16,7 +16,7 @@ from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.engine import outlet
 from headrace.errors import QueryError
-from headrace.kernels import join, pairs
+from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins, outer_join
 from headrace.reference import reference
 from headrace.state import runs
@@ -109,7 +109,7 @@ SMALL: list[tuple[Any, str, int]] = [
     (outlet, "FULL", 5),
     (outlet, "LARGEST_BODY", 300),
     (joins, "FEW_ROWS", 0),
-    (join, "FEW_PAIRS", 20),
+    (window_join, "FEW_PAIRS", 20),
     (pairs, "MOST_PAIRS", 7),
 ]
 

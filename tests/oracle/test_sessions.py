@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.columnar import duck, numba_loops
 from headrace.errors import QueryError, QueryTypeError
-from headrace.kernels import sessions
+from headrace.kernels.windows import sessions
 from headrace.operators import session_aggregate
 from headrace.reference import reference
 from headrace.state.blocks import BlockReader

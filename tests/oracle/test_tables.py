@@ -24,7 +24,7 @@ from headrace.difference import difference
 from headrace.engine import versions
 from headrace.engine.local import execute_locally
 from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
-from headrace.kernels import lookup, native, near
+from headrace.kernels.joins import band, pair_loop, table_join
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.tables import mounted_table
@@ -85,13 +85,13 @@ def sides(seed: int) -> tuple[pa.Table, pa.Table]:
 
 
 def in_small_pieces(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("headrace.kernels.pairs.MOST_PAIRS", 7)
+    patch.setattr("headrace.kernels.joins.pairs.MOST_PAIRS", 7)
     patch.setattr("headrace.engine.aside.FULL", 5)
-    patch.setattr(lookup, "MANY", 60)
+    patch.setattr(table_join, "MANY", 60)
 
 
 def compiled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(native, "WORTH_COMPILING", 0)
+    patch.setattr(pair_loop, "WORTH_COMPILING", 0)
 
 
 WAYS = {"inner": (None,), "left": (None, in_small_pieces, compiled)}
@@ -703,38 +703,40 @@ def test_a_predicate_that_fails_stops_the_run_and_is_named(tmp_path: Path) -> No
 
 
 def forgets_the_last_of_a_range(patch: pytest.MonkeyPatch) -> None:
-    real = near.ranges
-    patch.setattr(near, "ranges", lambda *given: (real(*given)[0], np.maximum(real(*given)[1] - 1, real(*given)[0])))
+    real = band.ranges
+    patch.setattr(band, "ranges", lambda *given: (real(*given)[0], np.maximum(real(*given)[1] - 1, real(*given)[0])))
 
 
 def looks_up_other_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        lookup.Kept,
+        table_join.Kept,
         "by_hash",
         property(lambda self: (np.arange(self.rows.num_rows), np.zeros(self.rows.num_rows, np.uint64))),
     )
 
 
 def forgets_tuples_without_a_row(patch: pytest.MonkeyPatch) -> None:
-    real = lookup.joined
+    real = table_join.joined
     patch.setattr(
-        lookup, "joined", lambda step, left, right: real(step, left if right is not None else left.slice(0, 0), right)
+        table_join,
+        "joined",
+        lambda step, left, right: real(step, left if right is not None else left.slice(0, 0), right),
     )
 
 
 def keeps_tuples_that_have_a_row(patch: pytest.MonkeyPatch) -> None:
-    real = lookup.look_up
+    real = table_join.look_up
 
     def twice(tuples: pa.Table, table: Any) -> Any:
         yield from real(tuples, table)
         if table.step.keep:
-            yield lookup.joined(table.step, tuples, None)
+            yield table_join.joined(table.step, tuples, None)
 
     patch.setattr("headrace.engine.aside.look_up", twice)
 
 
 def null_is_near_to_something(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lookup, "_true", lambda tuples, table, l, r: np.arange(len(l)))
+    patch.setattr(table_join, "_true", lambda tuples, table, l, r: np.arange(len(l)))
 
 
 IN_ONE_VERSION = [
@@ -760,7 +762,7 @@ def test_a_broken_one_is_seen(canary: Callable[..., None], monkeypatch: pytest.M
 
 
 def goes_on_with_the_first(patch: pytest.MonkeyPatch) -> None:
-    real = lookup.kept
+    real = table_join.kept
     patch.setattr("headrace.engine.aside.kept", lambda step, rows, checksum: real(step, rows, "the same"))
 
 

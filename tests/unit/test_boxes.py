@@ -14,7 +14,7 @@ from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.expressions.predicates import join_predicate
-from headrace.kernels import lookup, native
+from headrace.kernels.joins import pair_loop, table_join
 from headrace.plan import TableStep
 from headrace.stream import node_of
 from headrace.testing import arrow_table, table_stream
@@ -57,15 +57,15 @@ def test_beside_a_table_it_is_what_duckdb_says(
     points, boxes = rows(kind, values, "p", "q"), rows(kind, values, "a", "b")
     number = iter(range(1 << 30))
     if signs == (">=", "<"):  # in a loop over what is near
-        monkeypatch.setattr(native, "WORTH_COMPILING", 0)
+        monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 0)
 
     @settings(max_examples=15, derandomize=True, deadline=None)
     @given(boxes if turned else points, points if turned else boxes)
     def check(left: pa.Table, right: pa.Table) -> None:
         step, tuples = step_of(left, right, on)
-        assert lookup.near_part(step.on) == lookup.Near((point[0], "p"), side, ("a", "b"), 0.0)
-        kept = lookup.kept(step, right, f"{next(number)}")
-        found = pa.concat_tables([step.schema.empty_table(), *lookup.look_up(tuples, kept)])
+        assert table_join.near_part(step.on) == table_join.Near((point[0], "p"), side, ("a", "b"), 0.0)
+        kept = table_join.kept(step, right, f"{next(number)}")
+        found = pa.concat_tables([step.schema.empty_table(), *table_join.look_up(tuples, kept)])
         expected = duck.run(f"SELECT l.*, r.* FROM l JOIN r ON {on}", {"l": left, "r": right})
         assert difference(expected, found.drop_columns(["ts", *[n for n in found.column_names if n == "l_ts"]])) is None
 

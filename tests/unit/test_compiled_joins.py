@@ -14,8 +14,8 @@ from headrace.difference import difference
 from headrace.errors import DataError
 from headrace.expressions.pair_codegen import constant
 from headrace.expressions.syntax_tree import parse
-from headrace.kernels import equijoin, native, near
-from headrace.kernels import join as joins
+from headrace.kernels.joins import band, equijoin, pair_loop
+from headrace.kernels.joins import window_join as joins
 from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows
 from headrace.stream import node_of
@@ -114,7 +114,7 @@ def _check(left: pa.Table, right: pa.Table, on: str) -> None:
 
 @pytest.fixture
 def compile_always(monkeypatch):
-    monkeypatch.setattr(native, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 0)
     monkeypatch.setattr(joins, "FEW_PAIRS", 40)  # slices as well
 
 
@@ -140,7 +140,7 @@ def test_oracle_near(compile_always, monkeypatch, on, share):
     def check(left, right):
         _, operator = _join(left, right, on, within="5 seconds")
         assert operator.on.near is not None
-        assert near.usable(operator.on.near, left, right)
+        assert band.usable(operator.on.near, left, right)
         _check(left, right, on)
 
     check()
@@ -186,7 +186,7 @@ def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
 @pytest.mark.parametrize("values", [numbers, pytest.param(awkward, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("on", some(RESIDUAL))
 def test_oracle_residual(compile_always, monkeypatch, on, values):
-    monkeypatch.setattr(native, "ROOM", 7)
+    monkeypatch.setattr(pair_loop, "ROOM", 7)
 
     @settings(max_examples=40, derandomize=True, deadline=None)
     @given(streams(values), streams(values))
@@ -231,7 +231,7 @@ def test_a_hot_key_is_looped_over(compile_always, monkeypatch):
 def test_pairs_that_are_compared_are_counted(monkeypatch, on, equal, compiles):
     """With an equality those of one key, looked up those near each other, else all that may be within the window."""
     if compiles:
-        monkeypatch.setattr(native, "WORTH_COMPILING", 1)
+        monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 1)
     rng = np.random.default_rng(3)
     rows = [(int(t), float(x), 0.0, int(t % 2)) for t, x in zip(range(60), rng.normal(size=60), strict=True)]
     left, right = _table(rows), _table(rows[:40])
@@ -274,7 +274,7 @@ def test_compiled_loop_over_count_windows(compile_always):
     from headrace.testing import run_locally
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "WORTH_COMPILING", 0)
+        patch.setattr(pair_loop, "WORTH_COMPILING", 0)
         import tempfile
         from pathlib import Path
 
@@ -283,7 +283,7 @@ def test_compiled_loop_over_count_windows(compile_always):
 
 
 def test_results_beyond_the_room_are_all_written(compile_always, monkeypatch):
-    monkeypatch.setattr(native, "ROOM", 30)
+    monkeypatch.setattr(pair_loop, "ROOM", 30)
     rows = [(1, float(i % 3), 0.0, 1) for i in range(25)]
     _check(_table(rows), _table(rows), NATIVE[0])
 
@@ -296,7 +296,7 @@ def test_one_loop_is_compiled_for_arrays_of_one_chunk_and_of_several(compile_alw
     for left, right in ((whole, whole), (parts, whole), (whole, parts), (parts, parts)):
         _check(left, right, on)
     _, operator = _join(whole, whole, on, within="1 second")
-    kernel = native._compiled(native._generate(operator.on.native.source(plain=True), 0))
+    kernel = pair_loop._compiled(pair_loop._generate(operator.on.native.source(plain=True), 0))
     assert len(kernel.signatures) == 1
 
 

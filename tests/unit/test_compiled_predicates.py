@@ -24,8 +24,8 @@ from headrace.expressions.loop_values import HELD
 from headrace.expressions.pair_codegen import _FUNCTIONS, Native, Obstacle, native
 from headrace.expressions.predicates import join_predicate
 from headrace.expressions.syntax_tree import parse
-from headrace.kernels import arithmetic
-from headrace.kernels import native as kernel
+from headrace.kernels.joins import pair_arithmetic
+from headrace.kernels.joins import pair_loop as kernel
 from tests import catalogue
 from tests.predicates import COLUMNS, Predicates, table
 
@@ -38,7 +38,7 @@ def said(found: Native, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np
     fitted = kernel.fit(found, left, right)
     if fitted is None:
         return None
-    names = dict(arithmetic.ON_ARRAYS)
+    names = dict(pair_arithmetic.ON_ARRAYS)
     for variable, value in zip(fitted.source.variables, fitted.values, strict=True):
         side = variable.column[0] if variable.column else ""
         names[variable.name] = value[:, None] if side == "l" else value[None, :] if side == "r" else value

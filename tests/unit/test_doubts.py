@@ -13,7 +13,7 @@ import pytest
 from headrace.columnar import duck
 from headrace.difference import difference
 from headrace.engine.progress import IN_DOUBT
-from headrace.kernels import doubts, native
+from headrace.kernels.joins import pair_loop, undecided_pairs
 from headrace.query import nodes
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, arrow_table, table_stream
@@ -71,10 +71,10 @@ def joined(left: pa.Table, right: pa.Table) -> Stream:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops for few pairs, that hand on few at a time."""
-    monkeypatch.setattr(native, "WORTH_COMPILING", 0)
-    monkeypatch.setattr(native, "FIRST_ROOM", 600)
-    monkeypatch.setattr(native, "ROOM", 2400)
-    doubts.told()
+    monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(pair_loop, "FIRST_ROOM", 600)
+    monkeypatch.setattr(pair_loop, "ROOM", 2400)
+    undecided_pairs.told()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -98,16 +98,16 @@ def test_a_loop_gives_up_where_many_are_in_doubt_and_nothing_is_lost(kind: Any, 
 
 
 def test_who_asks_hears_it_once() -> None:
-    doubts.note("b")
-    doubts.note("a")
-    doubts.note("b")
-    assert doubts.told() == ["a", "b"]
-    assert doubts.told() == []
+    undecided_pairs.note("b")
+    undecided_pairs.note("a")
+    undecided_pairs.note("b")
+    assert undecided_pairs.told() == ["a", "b"]
+    assert undecided_pairs.told() == []
 
 
 def test_a_few_are_borne_and_many_are_not() -> None:
-    assert not doubts.too_many(0, 0, 1000)
-    assert not doubts.too_many(1000 // 128, 0, 1000)
-    assert doubts.too_many(1 + 1000 // 128, 0, 1000)
-    assert not doubts.too_many(1000 // 16, 1000, 1000)
-    assert doubts.too_many(1000 // 8, 1000, 1000)
+    assert not undecided_pairs.too_many(0, 0, 1000)
+    assert not undecided_pairs.too_many(1000 // 128, 0, 1000)
+    assert undecided_pairs.too_many(1 + 1000 // 128, 0, 1000)
+    assert not undecided_pairs.too_many(1000 // 16, 1000, 1000)
+    assert undecided_pairs.too_many(1000 // 8, 1000, 1000)

@@ -17,7 +17,8 @@ from headrace.engine.local import execute_locally
 from headrace.engine.spark import _cause
 from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
-from headrace.kernels import aggregate, evaluate
+from headrace.kernels.stateless import evaluate
+from headrace.kernels.windows import aggregate
 from headrace.reference import reference
 from headrace.sources.files import read_file
 from headrace.state.blocks import Block

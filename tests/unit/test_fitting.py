@@ -13,7 +13,7 @@ import pytest
 
 from headrace.columnar.types import plain_type
 from headrace.errors import DataError
-from headrace.kernels.fitting import fit
+from headrace.kernels.stateless.coerce_rows import fit
 from headrace.reference import tuples
 from headrace.reference.tables import fitting
 from headrace.sources import same_kind

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
-from headrace.kernels.handover import Sequences
+from headrace.kernels.keyed.substream_tuples import Sequences
 from headrace.routing import EVERYWHERE
 
 COLUMNS = {

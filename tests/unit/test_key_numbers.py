@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar import duck
-from headrace.kernels import keys
-from headrace.kernels.keys import key_numbers
+from headrace.kernels.windows import numbered_keys
+from headrace.kernels.windows.numbered_keys import key_numbers
 
 NAN = float("nan")
 COLUMNS: dict[str, Any] = {
@@ -42,7 +42,7 @@ def same_groups(one: list[int], other: list[int]) -> bool:
 def test_keys_are_equal_where_groups_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     r = random.Random(seed)
     if seed % 2:
-        monkeypatch.setattr(keys, "_MOST", 30)  # codes are made small on the way
+        monkeypatch.setattr(numbered_keys, "_MOST", 30)  # codes are made small on the way
     rows = np.array([r.randrange(9) for _ in range(60)])
     table = pa.table({name: column.take(pa.array(r.sample(rows.tolist(), 60))) for name, column in COLUMNS.items()})
     chunked = pa.concat_tables([table.slice(0, 7), table.slice(7)])

@@ -17,9 +17,9 @@ import pytest
 from headrace.columnar.buffers import Area
 from headrace.columnar.values import comparable, key_of
 from headrace.errors import DataError
-from headrace.kernels import columns, keyed, records
-from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import Damaged, Memory
+from headrace.kernels.keyed import keyed_table, row_layout, row_store
+from headrace.kernels.keyed.buffer_allocator import Damaged, Memory
+from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.processor import StateTable
 from headrace.support.event_time import as_datetime
 
@@ -242,7 +242,7 @@ def walk(kind: str, seed: int, steps: int = 60) -> None:
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_table_is_a_dict(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # as if tables were large
-        monkeypatch.setattr(keyed, "SMALLEST", 1)  # no room but what is needed
+        monkeypatch.setattr(keyed_table, "SMALLEST", 1)  # no room but what is needed
     walk(kind, seed)
 
 
@@ -279,7 +279,7 @@ def damaged_walk(kind: str, seed: int) -> bool:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_bit_that_is_flipped_is_met_or_does_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    monkeypatch.setattr(keyed_table, "SMALLEST", 1)
     met = [damaged_walk(kind, seed) for seed in range(10 * MORE)]
     assert any(met)
 
@@ -287,7 +287,7 @@ def test_a_bit_that_is_flipped_is_met_or_does_not_matter(kind: str, monkeypatch:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_bit_that_is_flipped_is_met_for_long(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    monkeypatch.setattr(keyed_table, "SMALLEST", 1)
     met = [damaged_walk(kind, seed) for seed in range(100, 100 + 150 * MORE)]
     assert sum(met) > len(met) // 4
 
@@ -322,7 +322,7 @@ def reopened(room: Kept) -> KeyedTable:
     "step", [151, pytest.param(7, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.long)]
 )
 def test_every_bit_is_looked_at_or_does_not_matter(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    monkeypatch.setattr(keyed_table, "SMALLEST", 1)
     before, met = some_cars(), 0
     expected, size = answers(reopened(before.found())), 8 * sum(map(len, before.last.values()))
     bits = [(name, bit) for name, area in before.last.items() for bit in range(8 * len(area))]
@@ -338,7 +338,7 @@ def test_every_bit_is_looked_at_or_does_not_matter(step: int, monkeypatch: pytes
 
 def test_a_part_that_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had never been written."""
-    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    monkeypatch.setattr(keyed_table, "SMALLEST", 1)
     before, met = some_cars(), 0
     expected = answers(reopened(before.found()))
     for name, area in before.last.items():
@@ -518,7 +518,7 @@ def test_who_holds_no_earlier_column_is_not_refused(keep: Callable[[Keeper, Any]
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = KeyedTable(CARS, "cars", cars(*range(50)))
     found = table.rows()
-    monkeypatch.setattr(columns, "CHUNK", 40)
+    monkeypatch.setattr(row_layout, "CHUNK", 40)
     assert table.rows()["name"].num_chunks > 8
     assert table.rows().equals(found)
 
@@ -530,12 +530,12 @@ def test_entries_of_rows_that_went_make_room() -> None:
         table.put(car(round_ % 5, closes=as_datetime(10_000 - round_)))  # earlier, each time
         if round_ % 2:
             table.delete(cars(1))
-    assert len(room.last["heap"]) == 16 * 2 * keyed.SMALLEST
+    assert len(room.last["heap"]) == 16 * 2 * keyed_table.SMALLEST
     assert table.due(as_datetime(9503))["vid"].to_pylist() == [4, 3, 2]
 
 
 def test_a_list_of_much_work_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "MOST_WORK", 100)
+    monkeypatch.setattr(keyed_table, "MOST_WORK", 100)
     table = KeyedTable(CARS, "cars", cars(*range(300)))
     assert len(table._areas.work) == len(table._areas.sums) == 0
     for vids in (range(300), range(20)):
@@ -554,10 +554,10 @@ def test_a_new_key_that_is_asked_for_often_takes_one_row() -> None:
 
 def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room was made for fewer keys than there are."""
-    monkeypatch.setattr(keyed, "SMALLEST", 1)
+    monkeypatch.setattr(keyed_table, "SMALLEST", 1)
     table = KeyedTable(CARS, "cars")
-    monkeypatch.setattr(keyed, "_first", lambda hashes: np.array([0]))
-    monkeypatch.setattr(keyed, "_has_twins", lambda hashes: True)
+    monkeypatch.setattr(keyed_table, "_first", lambda hashes: np.array([0]))
+    monkeypatch.setattr(keyed_table, "_has_twins", lambda hashes: True)
     assert len(set(table.numbers(np.arange(100)).tolist())) == 100
     table.put(cars(*range(90, 120)))
     assert len(table) == 120
@@ -568,7 +568,7 @@ def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
     names: dict[str, Any] = {}
     exec("def twice(number):\n    return 2 * number", names)  # of no file, so there is no place beside it
-    assert records.compiled(names["twice"])(4) == 8
+    assert row_store.compiled(names["twice"])(4) == 8
 
 
 def test_many_columns() -> None:

@@ -19,7 +19,7 @@ from headrace.engine.watermarks import Clock
 from headrace.engine.work import Work, WorkSoFar, total
 from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError
-from headrace.kernels.split import Counts
+from headrace.kernels.stateless.split import Counts
 from headrace.routing import Diagonal
 from headrace.state import Block, BlockReader, Manifest, block_name
 from headrace.state.bases import Told

@@ -246,7 +246,7 @@ def test_what_raised_is_told_with_its_own_lines(tmp_path: Path) -> None:
     found = both(applied(lambda t, s: helper(t)), tmp_path)["engine"]
     assert "in process" in found and "return do(tuples, state)" in found
     assert 'raise KeyError("nobody has it")' in found and "in helper" in found
-    assert "kernels/substreams.py" not in found, "what is ours is left out"
+    assert "kernels/keyed/processor_calls.py" not in found, "what is ours is left out"
 
 
 def test_one_time_is_named_once_and_several_as_a_span(tmp_path: Path) -> None:

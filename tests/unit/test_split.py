@@ -17,8 +17,8 @@ from headrace.difference import difference
 from headrace.engine.figures import SplitFigures
 from headrace.errors import DataError
 from headrace.expressions import condition, scalar
-from headrace.kernels import split as kernel
-from headrace.kernels.split import Counts, Divided, split
+from headrace.kernels.stateless import split as kernel
+from headrace.kernels.stateless.split import Counts, Divided, split
 from headrace.operators import CountAggregateOperator
 from headrace.operators.count_join import among_last
 from headrace.plan import MapStep, SplitStep
@@ -213,7 +213,7 @@ def test_a_function_that_fails_says_where() -> None:
     with pytest.raises(DataError) as error:
         split(table((1, 1, "a")), step(route=broken), keep=False)
     assert "in broken" in str(error.value) and "KeyError" in str(error.value)
-    assert "kernels/split.py" not in str(error.value), "what is ours is left out"
+    assert "kernels/stateless/split.py" not in str(error.value), "what is ours is left out"
 
 
 def test_tuples_on_which_an_expression_fails_are_kept() -> None:

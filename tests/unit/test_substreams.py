@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataError
-from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.substreams import COPIES, Copies, copy_of, run, ticks_due
+from headrace.kernels.keyed.keyed_table import KeyedTable
+from headrace.kernels.keyed.processor_calls import COPIES, Copies, copy_of, run, ticks_due
 from headrace.processor import Processor, StateTable, declared
 from headrace.support.event_time import FOREVER, NEVER, as_datetime
 
@@ -392,7 +392,7 @@ def test_local_classes_are_copied() -> None:
 FORKED = """
 import os
 import pyarrow as pa
-from headrace.kernels.substreams import copy_of
+from headrace.kernels.keyed.processor_calls import copy_of
 from headrace.processor import Processor
 
 class Opens(Processor):

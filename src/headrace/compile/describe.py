@@ -9,7 +9,7 @@ from headrace import plan as p
 from headrace.columnar.types import for_people
 from headrace.compile.draft import Draft
 from headrace.compile.subqueries import Input, Option, Plan, Subquery
-from headrace.kernels.lookup import way
+from headrace.kernels.joins.table_join import way
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
 from headrace.routing import Numbers, WindowsRouter

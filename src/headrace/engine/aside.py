@@ -18,9 +18,9 @@ from headrace.engine.places import LATE, Place, key_of
 from headrace.engine.reports import TaskReport
 from headrace.engine.writing import Task, write_out
 from headrace.errors import CorruptState
-from headrace.kernels.lookup import kept, look_up, wanted
-from headrace.kernels.split import split
-from headrace.kernels.stateless import Failed, run_step
+from headrace.kernels.joins.table_join import kept, look_up, wanted
+from headrace.kernels.stateless.split import split
+from headrace.kernels.stateless.steps import Failed, run_step
 from headrace.plan.columns_read import names_of
 from headrace.sources.driven import Unread
 from headrace.state.blocks import REPAIR

@@ -30,8 +30,8 @@ from headrace.engine.lying import Lying, known
 from headrace.engine.reports import TableUse, TaskReport
 from headrace.engine.writing import AnyNumbers, Task, write_keyed
 from headrace.errors import DamagedCache, EngineError, StateError
-from headrace.kernels.keyed import KeyedTable
-from headrace.kernels.rooms import MEMORY, Damaged
+from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged
+from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
 from headrace.state import caches, tables

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.engine import plan_file, stored
 from headrace.engine.sizes import shown
 from headrace.errors import CorruptState, QueryError, StateError
-from headrace.kernels.stateless import ordered
+from headrace.kernels.stateless.steps import ordered
 from headrace.state import tables
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, TableState

@@ -32,8 +32,8 @@ from headrace.engine.writing import (
     write_grouped,
     write_out,
 )
-from headrace.kernels import doubts
-from headrace.kernels.split import going_somewhere
+from headrace.kernels.joins import undecided_pairs
+from headrace.kernels.stateless.split import going_somewhere
 from headrace.operators.base import Appended, Arranged, Operator
 from headrace.routing import NUMBER, Adapts
 from headrace.routing.hashing import hashes
@@ -108,7 +108,7 @@ class Outlet:
 
     def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
-        self.report.doubted(doubts.told())
+        self.report.doubted(undecided_pairs.told())
         report = self.report.finished(seen, heard, *began.passed())
         yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:

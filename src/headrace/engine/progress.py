@@ -16,7 +16,7 @@ from headrace.engine.incomplete import results_in, shown
 from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.engine.work import split_counts
-from headrace.kernels.lookup import way
+from headrace.kernels.joins.table_join import way
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest

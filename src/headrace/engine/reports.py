@@ -15,7 +15,7 @@ from headrace.control.group_load import GroupLoad, HeavyKey
 from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
-from headrace.kernels.split import Counts
+from headrace.kernels.stateless.split import Counts
 from headrace.sources.driven import Amount
 from headrace.state.bases import Told
 from headrace.state.blocks import Block

@@ -16,7 +16,7 @@ from headrace.engine.places import in_operators
 from headrace.engine.trimming import trimmed
 from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.errors import EngineError
-from headrace.kernels.keyed import KeyedTable
+from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock

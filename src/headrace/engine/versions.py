@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.columnar import arrow
 from headrace.engine.progress import VersionFigures
 from headrace.errors import QueryError, SourceError
-from headrace.kernels.stateless import row_order
+from headrace.kernels.stateless.steps import row_order
 from headrace.query import nodes
 from headrace.sources.tables import rows
 from headrace.state.blocks import Block, block_name, content_checksum, write_block

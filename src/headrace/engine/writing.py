@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
-from headrace.kernels.marks import LOW_BITS
+from headrace.kernels.joins.match_marks import LOW_BITS
 from headrace.operators.base import Appended, Arranged, Operator, Replaced
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hashes

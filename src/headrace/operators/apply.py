@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
-from headrace.kernels import substreams
-from headrace.kernels.aggregate import times
-from headrace.kernels.handover import Sequences
+from headrace.kernels.keyed import processor_calls
+from headrace.kernels.keyed.substream_tuples import Sequences
+from headrace.kernels.windows.aggregate import times
 from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.plan.columns_read import Names, names_of
@@ -182,8 +182,8 @@ class _Turns:
     def _called(self, turn: _Turn, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:
         processor, substream = self.operator.processor, turn.substream
         with Sealed(vars(processor)).hiding():
-            copy = substreams.copy_of(processor, self._owner, substream, self.operator.rule.substreams)
-            yield from substreams.run(copy, self.declared, substream, turn.tuples, own, turn.ticks, turn.end)
+            copy = processor_calls.copy_of(processor, self._owner, substream, self.operator.rule.substreams)
+            yield from processor_calls.run(copy, self.declared, substream, turn.tuples, own, turn.ticks, turn.end)
 
     @property
     def _owner(self) -> str:
@@ -204,7 +204,9 @@ class _Turns:
             first = known.get(number, now)
             if first is None:
                 continue  # it never had a tuple
-            ticks = substreams.ticks_due(self.declared.every, first, self.before, self.after, self.last, self.reached)
+            ticks = processor_calls.ticks_due(
+                self.declared.every, first, self.before, self.after, self.last, self.reached
+            )
             if now is not None or ticks or self.end is not None:
                 found.append(_Turn(number, first, handed, ticks, self.end))
         return found

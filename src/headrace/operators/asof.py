@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.expressions import Key
-from headrace.kernels.asof import look_up
+from headrace.kernels.windows.asof import look_up
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import Paired, by_keys, keys_in_place, without_null

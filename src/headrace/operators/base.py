@@ -29,7 +29,7 @@ from headrace.support.event_time import NEVER
 if TYPE_CHECKING:
     from headrace.columnar.arrow import Numbers
     from headrace.expressions.predicates import Near
-    from headrace.kernels.keyed import KeyedTable
+    from headrace.kernels.keyed.keyed_table import KeyedTable
     from headrace.operators.placement import Placement
     from headrace.plan.figures import Counted, Figures, Load, Pace
     from headrace.state.blocks import Block

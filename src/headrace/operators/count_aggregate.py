@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.kernels import aggregate
+from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import GroupedOperator
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.flow import Flow, PlanSoFar, stage_after

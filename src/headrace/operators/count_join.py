@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM
-from headrace.kernels import order
-from headrace.kernels.join import Strip
-from headrace.kernels.pairs import numbers
+from headrace.kernels.joins.pairs import numbers
+from headrace.kernels.joins.window_join import Strip
+from headrace.kernels.windows import order
 from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of_waiting
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.kernels.distinct import KEPT, keep_first
+from headrace.kernels.windows.distinct import KEPT, keep_first
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.keyed_operator import Keyed

@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace.columnar.arrow import Numbers
 from headrace.expressions import Key, Predicate
 from headrace.expressions.predicates import Near
-from headrace.kernels.equijoin import equijoin, one_run
-from headrace.kernels.join import Strip, join, way
+from headrace.kernels.joins.equijoin import equijoin, one_run
+from headrace.kernels.joins.window_join import Strip, join, way
 from headrace.operators.base import Appended, Arranged, Operator, Results, Slot
 from headrace.operators.placement import Placement, holds
 from headrace.plan.columns_read import Names, names_of, narrow, side_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.kernels import order
+from headrace.kernels.windows import order
 from headrace.operators.base import Results, Sequential, Slot
 
 

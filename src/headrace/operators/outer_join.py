@@ -25,8 +25,8 @@ import pyarrow as pa
 from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
-from headrace.kernels.aggregate import times
-from headrace.kernels.marks import is_marked
+from headrace.kernels.joins.match_marks import is_marked
+from headrace.kernels.windows.aggregate import times
 from headrace.operators.base import Appended, Arranged, Results, Slot
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, Paired, by_hash, join_groupings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels import sessions
+from headrace.kernels.windows import sessions
 from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
 from headrace.operators.base import Replaced, Results, Slot
 from headrace.operators.flow import Flow, PlanSoFar

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.kernels.aggregate import times
-from headrace.kernels.join import TIME, Strip
-from headrace.kernels.pairs import numbers
+from headrace.kernels.joins.pairs import numbers
+from headrace.kernels.joins.window_join import TIME, Strip
+from headrace.kernels.windows.aggregate import times
 from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.plan.figures import Counted, Figures, Load, Pace

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.kernels import aggregate
+from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import OverTuples, WindowAggregate
 
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.sorting import order
-from headrace.kernels.aggregate import times
-from headrace.kernels.keys import key_numbers
-from headrace.kernels.pairs import side_by_side
-from headrace.kernels.stateless import ordered
+from headrace.kernels.joins.pairs import side_by_side
+from headrace.kernels.stateless.steps import ordered
+from headrace.kernels.windows.aggregate import times
+from headrace.kernels.windows.numbered_keys import key_numbers
 from headrace.support.event_time import FOREVER
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Joins of two windows of tuples on any predicate (those with an equality: `headrace.kernels.equijoin`).
+"""Joins of two windows of tuples on any predicate (those with an equality: `headrace.kernels.joins.equijoin`).
 
 Invariant: of the pairs (l, r) of the two tables, exactly those are returned that the window admits and for which the
 predicate is true; the predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from headrace.columnar import arrow, duck
 from headrace.columnar.arrow import Numbers
-from headrace.kernels import doubts, native, near
-from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import Count, decided, results, satisfying, uncounted
-from headrace.kernels.stateless import in_schema
+from headrace.kernels.joins import band, pair_loop, undecided_pairs
+from headrace.kernels.joins.pairs import Count, decided, results, satisfying, uncounted
+from headrace.kernels.stateless.evaluate import evaluate
+from headrace.kernels.stateless.steps import in_schema
 
 if TYPE_CHECKING:
     from headrace.expressions import Predicate
@@ -58,7 +58,7 @@ def join(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count =
     if left.num_rows == 0 or right.num_rows == 0:
         return
     sides = (_with_time(left), _with_time(right))
-    look_up = operator.on.near is not None and near.usable(operator.on.near, left, right)
+    look_up = operator.on.near is not None and band.usable(operator.on.near, left, right)
     kernel = _look_up if look_up and operator.time_window is not None else _compare
     for strip in operator.strips:
         for l, r in slices(strip, *sides):
@@ -88,9 +88,9 @@ def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     Where so many are near that a loop over all of them is faster, it is taken.
     """
     assert operator.on.near is not None
-    found = near.Candidates.of(operator.on.near, left, right)
+    found = band.Candidates.of(operator.on.near, left, right)
     pairs = left.num_rows * right.num_rows
-    if operator.on.native is not None and pairs >= native.WORTH_COMPILING and found.count > WORTH_LOOKING_UP * pairs:
+    if operator.on.native is not None and pairs >= pair_loop.WORTH_COMPILING and found.count > WORTH_LOOKING_UP * pairs:
         return _compare(operator, strip, left, right, count)
     count(found.count)
     return satisfying(operator, left, right, iter(found))
@@ -101,19 +101,19 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     count(pairs)
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
-    worth = compiled is not None and native.WORTH_COMPILING <= pairs < most
-    fitted = native.fit(compiled, left, right) if compiled and worth else None
+    worth = compiled is not None and pair_loop.WORTH_COMPILING <= pairs < most
+    fitted = pair_loop.fit(compiled, left, right) if compiled and worth else None
     if fitted and fitted.compiles(strip.moving):
         sides = (left, right)
         places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
-        reach = native.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
-        looped = native.Loop(fitted, reach)
+        reach = pair_loop.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
+        looped = pair_loop.Loop(fitted, reach)
         for moving, still, unsure in looped:
             l, r = (moving, still) if strip.moving == 0 else (still, moving)
             yield from results(operator, left, right, *decided(operator, left, right, l, r, unsure))
         if not looped.gave_up:
             return
-        doubts.note(operator.on.text)
+        undecided_pairs.note(operator.on.text)
         rest = sides[strip.moving].slice(looped.done)
         left, right = (rest, right) if strip.moving == 0 else (left, rest)
     yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)

@@ -20,9 +20,9 @@ import pyarrow as pa
 from headrace.columnar import numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.sorting import order
-from headrace.kernels.aggregate import PANE, computed, evaluated, grouping, keys_sql, numbered, times
-from headrace.kernels.keys import key_numbers
-from headrace.kernels.stateless import in_schema
+from headrace.kernels.stateless.steps import in_schema
+from headrace.kernels.windows.aggregate import PANE, computed, evaluated, grouping, keys_sql, numbered, times
+from headrace.kernels.windows.numbered_keys import key_numbers
 from headrace.support.event_time import minus
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Joins with an equality, over runs that are sorted by the hash of their key.
 
-Invariant: the same pairs as `headrace.kernels.join`. A run holds the tuples of some groups, sorted by `__h`, the hash of
+Invariant: the same pairs as `headrace.kernels.joins.window_join`. A run holds the tuples of some groups, sorted by `__h`, the hash of
 the key (groups are ranges of hashes, so a run sorted by hash is sorted by group). Equal keys have equal hashes, so the
 candidates of a tuple are one range of the other run, found by binary search; of the candidates, those outside the window
 are dropped first, and only then is the predicate, which includes the equality, evaluated. The cost of a run is that of
@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
-from headrace.kernels import native
-from headrace.kernels.aggregate import times
-from headrace.kernels.pairs import Count, expand_ranges, satisfying, uncounted
+from headrace.kernels.joins import pair_loop
+from headrace.kernels.joins.pairs import Count, expand_ranges, satisfying, uncounted
+from headrace.kernels.windows.aggregate import times
 from headrace.routing.hashing import Hashes, hashes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def candidates(
     equal = int((last - first).sum())
     count(equal)
     pairs = None
-    if equal >= native.WORTH_COMPILING and operator.compares_in_loops:
+    if equal >= pair_loop.WORTH_COMPILING and operator.compares_in_loops:
         few = arrow.take(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
         pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
     for i, still in pairs or expand_ranges(first, last):
@@ -76,8 +76,8 @@ def _loop(
     assert operator.time_window is not None and operator.on.residual is not None
     w1, w2 = operator.time_window
     back, ahead = (w1, w2) if moving else (w2, w1)
-    reach = native.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
-    fitted = native.fit(operator.on.residual, *sides)
+    reach = pair_loop.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
+    fitted = pair_loop.fit(operator.on.residual, *sides)
     if fitted is None or not fitted.compiles(moving):
         return None
-    return ((i, still) for i, still, _ in native.Loop(fitted, reach, patient=True))
+    return ((i, still) for i, still, _ in pair_loop.Loop(fitted, reach, patient=True))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
 from headrace.expressions.predicates import Near
-from headrace.kernels.pairs import expand_ranges
+from headrace.kernels.joins.pairs import expand_ranges
 
 Doubles = npt.NDArray[np.float64]
 

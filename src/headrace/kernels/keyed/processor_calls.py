@@ -24,8 +24,8 @@ import pyarrow as pa
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS, TS_TYPE, shown
 from headrace.errors import DataError, HeadraceError, MissingSecret
-from headrace.kernels.aggregate import times
-from headrace.kernels.fitting import fit
+from headrace.kernels.stateless.coerce_rows import fit
+from headrace.kernels.windows.aggregate import times
 from headrace.processor import ONLY, Declaration, Processor, State, Table
 from headrace.support import user_code
 from headrace.support.argument_errors import named

@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.expressions.predicates import Near, Predicate
-from headrace.kernels import doubts, join, native, near
-from headrace.kernels.equijoin import equal_ranges
-from headrace.kernels.evaluate import evaluate
-from headrace.kernels.pairs import expand_ranges, pieces, side_by_side
+from headrace.kernels.joins import band, pair_loop, undecided_pairs, window_join
+from headrace.kernels.joins.equijoin import equal_ranges
+from headrace.kernels.joins.pairs import expand_ranges, pieces, side_by_side
+from headrace.kernels.stateless.evaluate import evaluate
 from headrace.plan import TableStep
 from headrace.plan.columns_read import Names, names_of, side_of
 from headrace.routing.by_range import as_numbers
@@ -73,7 +73,7 @@ class Along:
     """
 
     rows: Numbers
-    values: tuple[near.Doubles, ...]
+    values: tuple[band.Doubles, ...]
 
 
 _kept: OrderedDict[TableStep, Kept] = OrderedDict()
@@ -102,7 +102,7 @@ def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
 def way(step: TableStep) -> str:
     """How the pairs of tuples and rows are found."""
     part = None if step.on.keys else near_part(step.on)
-    return f"index, looked up along {'.'.join(part.point)}" if part else join.way(step.on, in_time=False)
+    return f"index, looked up along {'.'.join(part.point)}" if part else window_join.way(step.on, in_time=False)
 
 
 def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
@@ -219,9 +219,9 @@ def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along
     """Every interval looks at one range of the points."""
     moving = "lr".index(part.moving)
     asking, still = (left, right) if moving == 0 else (right, left)
-    first, last = near.ranges(part, *still.values, *asking.values)
+    first, last = band.ranges(part, *still.values, *asking.values)
     on, looked_at = table.step.on, int((last - first).sum())
-    if on.native is not None and looked_at >= native.WORTH_COMPILING:
+    if on.native is not None and looked_at >= pair_loop.WORTH_COMPILING:
         l = arrow.take(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take(_used(table.rows, on.sql, "r"), right.rows)
         looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)  # else they are all asked for
@@ -231,14 +231,14 @@ def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along
 
 
 def _loop(
-    on: Predicate, left: pa.Table, right: pa.Table, reach: native.Reach, *, patient: bool = False
-) -> native.Loop | None:
+    on: Predicate, left: pa.Table, right: pa.Table, reach: pair_loop.Reach, *, patient: bool = False
+) -> pair_loop.Loop | None:
     """A compiled loop over pairs; None: it cannot be done."""
-    fitted = native.fit(on.native, left, right) if on.native else None
-    return native.Loop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
+    fitted = pair_loop.fit(on.native, left, right) if on.native else None
+    return pair_loop.Loop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
 
 
-def _decided(on: Predicate, left: pa.Table, right: pa.Table, looped: native.Loop) -> Pairs:
+def _decided(on: Predicate, left: pa.Table, right: pa.Table, looped: pair_loop.Loop) -> Pairs:
     """Pairs (moving, still); DuckDB says what the loop is not sure of."""
     for moving, still, unsure in looped:
         true, asked = ~unsure, np.flatnonzero(unsure)
@@ -254,10 +254,10 @@ def _as_rows(moving: int, asking: Numbers, still: Numbers, pairs: Pairs) -> Pair
         yield (asking[i], still[j]) if moving == 0 else (still[j], asking[i])
 
 
-def _without_window(moving: int, first: Numbers, last: Numbers) -> native.Reach:
+def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.Reach:
     """A table has no time: all places are one."""
     positions = np.zeros(int(last.max(initial=0)), np.int64)
-    return native.Reach(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
+    return pair_loop.Reach(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
 
 
 # --- anything else -------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def _every(tuples: pa.Table, table: Kept) -> Pairs:
     on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
     left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
     done = [0, 0]  # rows of each side that are dealt with
-    if on.native is not None and pairs >= native.WORTH_COMPILING:
+    if on.native is not None and pairs >= pair_loop.WORTH_COMPILING:
         moving = int(left.num_rows > right.num_rows)  # the long side is what the loop runs along
         count, along = sorted((left.num_rows, right.num_rows))
         reach = _without_window(moving, np.zeros(count, np.int64), np.full(count, along))
@@ -277,7 +277,7 @@ def _every(tuples: pa.Table, table: Kept) -> Pairs:
             yield from _as_rows(moving, np.arange(count), np.arange(along), _decided(on, left, right, looped))
             if not looped.gave_up:
                 return
-            doubts.note(on.text)
+            undecided_pairs.note(on.text)
             done[moving] = looped.done
     yield from _by_duckdb(on, left, right, *done)
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, duck
-from headrace.kernels.aggregate import times
-from headrace.kernels.stateless import in_schema, sequence
+from headrace.kernels.stateless.steps import in_schema, sequence
+from headrace.kernels.windows.aggregate import times
 
 KEPT = "__kept"  # of a row of the state: it was put out; else it still waits
 _KEY, _SEQ = "__key", "__seq"

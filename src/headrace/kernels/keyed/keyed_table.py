@@ -32,15 +32,15 @@ from headrace.columnar.buffers import Area
 from headrace.columnar.sorting import order
 from headrace.columnar.types import shown
 from headrace.errors import DataError
-from headrace.kernels.columns import Column, Layout, Words
-from headrace.kernels.fitting import fit
-from headrace.kernels.rooms import MEMORY, Damaged, Room
+from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged, Room
+from headrace.kernels.keyed.row_layout import Column, Layout, Words
+from headrace.kernels.stateless.coerce_rows import fit
 from headrace.processor import StateTable
 from headrace.support.argument_errors import named
 from headrace.support.event_time import micros
 
 if TYPE_CHECKING:
-    from headrace.kernels import records
+    from headrace.kernels.keyed import row_store
 
 MAGIC = 0x65636172_64616568
 FORMAT = 2
@@ -111,11 +111,11 @@ class KeyedTable:
         return table
 
     def _declare(self, declared: StateTable, name: str, room: Room) -> None:
-        from headrace.kernels import records  # loads the compiler, which takes a while
+        from headrace.kernels.keyed import row_store  # loads the compiler, which takes a while
 
         self.declared, self.name = declared, name
         self.damaged: Damaged | None = None  # the first that was met
-        self._do, self._room = records, room
+        self._do, self._room = row_store, room
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
         self._layout, self._shape, self._fingerprint = _layout(declared)
 
@@ -298,7 +298,7 @@ class KeyedTable:
     # --- rows by number ----------------------------------------------------------------------------------------------
 
     @property
-    def _at(self) -> records.Areas:
+    def _at(self) -> row_store.Areas:
         """The areas, unless they are known to be damaged."""
         if self.damaged is not None:
             raise self.damaged
@@ -512,12 +512,12 @@ class _Faces(Mapping[str, npt.NDArray[Any]]):
 @functools.lru_cache(maxsize=256)
 def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
     """Where the columns stand, in the compiler's words too, and a number that says so."""
-    from headrace.kernels import records
+    from headrace.kernels.keyed import row_store
 
     layout = Layout(declared)
     key, plain, slots = layout.masks()
     texts = layout.texts()
-    shape = records.Shape(
+    shape = row_store.Shape(
         key[: layout.key_words].copy(),
         plain,
         slots,

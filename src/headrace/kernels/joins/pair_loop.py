@@ -26,8 +26,8 @@ from headrace.columnar.numba_cache import from_text
 from headrace.expressions.bound_expression import Kind
 from headrace.expressions.loop_values import form
 from headrace.expressions.pair_codegen import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
-from headrace.kernels import arithmetic, doubts
-from headrace.kernels.evaluate import attempt
+from headrace.kernels.joins import pair_arithmetic, undecided_pairs
+from headrace.kernels.stateless.evaluate import attempt
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class Loop:
             stop, found = kernel(self.done, *where, *self.fitted.values, mask, *out)
             looked_at += int(counts[self.done : stop].sum())
             unsure += int(np.count_nonzero(out[2][:found]))
-            if not self.patient and doubts.too_many(unsure, looked_at, pairs):
+            if not self.patient and undecided_pairs.too_many(unsure, looked_at, pairs):
                 return
             self.done, room = stop, min(2 * room, ROOM)
             if found:
@@ -290,4 +290,4 @@ def _generate(source: Source, moving: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _compiled(source: str) -> Any:
-    return from_text(source, "kernel", arithmetic.TEXT, arithmetic.NAMES)
+    return from_text(source, "kernel", pair_arithmetic.TEXT, pair_arithmetic.NAMES)

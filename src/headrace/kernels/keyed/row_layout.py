@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
-from headrace.kernels import packing
-from headrace.kernels.packing import Packed
+from headrace.kernels.keyed import packed_values
+from headrace.kernels.keyed.packed_values import Packed
 from headrace.processor import StateTable
 
 Values = npt.NDArray[Any]
@@ -266,11 +266,11 @@ def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _raw(column: Column, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
     """(values of fixed width, which of them are not null, or None: all)."""
     assert column.dtype is not None
-    pieces = [packing.raw(chunk, column.dtype) for chunk in values.chunks]
+    pieces = [packed_values.raw(chunk, column.dtype) for chunk in values.chunks]
     found = pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, column.dtype), *pieces])
     if not values.null_count:
         return found, None
-    valid = packing.valid(values)
+    valid = packed_values.valid(values)
     found = found.copy()
     found[~valid] = column.nothing
     return found, valid
@@ -278,16 +278,16 @@ def _raw(column: Column, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
 
 def _packed(values: pa.ChunkedArray) -> Packed:
     if pa.types.is_nested(values.type):
-        return packing.packed(values)
+        return packed_values.packed(values)
     chunks = values.chunks
     if len(chunks) != 1:
         wide = pa.large_binary()
         chunks = [pa.concat_arrays([pa.array([], wide), *values.cast(wide).chunks])]
-    ends = packing.offsets(chunks[0])
-    lengths, valid = np.diff(ends), packing.valid(values) if values.null_count else None
+    ends = packed_values.offsets(chunks[0])
+    lengths, valid = np.diff(ends), packed_values.valid(values) if values.null_count else None
     if valid is not None:
         lengths[~valid] = 0
-    return Packed(packing.bytes_of(chunks[0].buffers()[2]), ends[:-1], lengths, valid)
+    return Packed(packed_values.bytes_of(chunks[0].buffers()[2]), ends[:-1], lengths, valid)
 
 
 def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
@@ -298,7 +298,7 @@ def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
     for (column, found), size in zip(packed, sizes, strict=True):
         starts = end + np.cumsum(size) - size
         end += int(size.sum())
-        packing.copy(found.data, found.starts, found.lengths, text.view(np.uint8), starts * WORD)
+        packed_values.copy(found.data, found.starts, found.lengths, text.view(np.uint8), starts * WORD)
         images[:, column.word] = (starts << LENGTH_BITS) | found.lengths
     return text
 
@@ -309,7 +309,7 @@ def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.A
         valid &= there
     if column.dtype is None:
         return _read_text(column, found[:, column.word], text, valid)
-    return packing.from_raw(column.kind, np.ascontiguousarray(column.face(found)), valid)
+    return packed_values.from_raw(column.kind, np.ascontiguousarray(column.face(found)), valid)
 
 
 def _read_text(column: Column, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
@@ -328,8 +328,8 @@ def _pieces(kind: pa.DataType, text: Values, starts: Numbers, lengths: Numbers, 
         halves = (slice(0, half), slice(half, None))
         return [p for h in halves for p in _pieces(kind, text, starts[h], lengths[h], valid[h])]
     if pa.types.is_nested(kind):
-        return [packing.unpacked(kind, Packed(text, starts, lengths, valid))]
+        return [packed_values.unpacked(kind, Packed(text, starts, lengths, valid))]
     data = np.empty(int(ends[-1]), np.uint8)
-    packing.copy(text, starts, lengths, data, ends[:-1])
-    buffers = [packing.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    packed_values.copy(text, starts, lengths, data, ends[:-1])
+    buffers = [packed_values.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return [pa.Array.from_buffers(kind, len(starts), buffers)]

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
-from headrace.kernels.aggregate import times
-from headrace.kernels.evaluate import evaluate
-from headrace.kernels.stateless import in_schema
+from headrace.kernels.stateless.evaluate import evaluate
+from headrace.kernels.stateless.steps import in_schema
+from headrace.kernels.windows.aggregate import times
 
 if TYPE_CHECKING:
     from headrace.operators.asof import AsOfOperator

@@ -1,5 +1,5 @@
 """Stateless steps: maps and filters over one window of tuples, one after the other as the user wrote them
-(the third kind, a split: `headrace.kernels.split`).
+(the third kind, a split: `headrace.kernels.stateless.split`).
 
 Which tuples fail in a step is decided for each by itself: a tuple fails iff the step fails on a table of that tuple alone.
 So it does not depend on what came together with it.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.columnar import arrow, duck
 from headrace.columnar.sorting import order
 from headrace.columnar.types import TS
-from headrace.kernels.evaluate import attempt, evaluate
+from headrace.kernels.stateless.evaluate import attempt, evaluate
 from headrace.plan import FilterStep, MapStep, Named
 from headrace.plan.columns_read import column_of
 

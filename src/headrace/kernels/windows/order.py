@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.kernels.aggregate import times
-from headrace.kernels.stateless import sequence
+from headrace.kernels.stateless.steps import sequence
+from headrace.kernels.windows.aggregate import times
 
 
 def release(held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:

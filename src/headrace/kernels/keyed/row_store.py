@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from headrace.columnar.numba_cache import compiled, inner
 from headrace.columnar.numba_loops import copy_piece
-from headrace.kernels import columns
-from headrace.kernels.columns import FLOATS, NEVER, TIMES
+from headrace.kernels.keyed import row_layout
+from headrace.kernels.keyed.row_layout import FLOATS, NEVER, TIMES
 
 U = np.uint64
 Words = npt.NDArray[np.uint64]
@@ -38,7 +38,7 @@ LIVE, WORKING, CHANGED, NEW, FREE = U(1), U(2), U(4), U(8), U(16)
 FLAGS, CONTENT, HALF, NO_SUM = U(0xFF), U(0xFFFFFFFF), U(32), U(1 << 32)
 
 # where a value of variable width is: its first word in the text, and its length in bytes
-LENGTH, LENGTH_BITS = U(columns.LENGTH), U(columns.LENGTH_BITS)
+LENGTH, LENGTH_BITS = U(row_layout.LENGTH), U(row_layout.LENGTH_BITS)
 
 ROW_BITS, TAG_BITS = 30, 26
 MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33

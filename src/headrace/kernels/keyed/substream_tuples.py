@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.types import SUBSTREAM, TS
-from headrace.kernels.aggregate import times
-from headrace.kernels.stateless import row_order
+from headrace.kernels.stateless.steps import row_order
+from headrace.kernels.windows.aggregate import times
 from headrace.routing.base import EVERYWHERE
 
 ROW = 32  # bits: a table has fewer rows

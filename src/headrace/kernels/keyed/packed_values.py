@@ -66,9 +66,9 @@ def unpacked(kind: pa.DataType, found: Packed) -> pa.Array:
 
 
 def copy(source: Bytes, starts: Numbers, lengths: Numbers, target: Bytes, places: Numbers) -> None:
-    from headrace.kernels import records  # loads the compiler, which takes a while
+    from headrace.kernels.keyed import row_store  # loads the compiler, which takes a while
 
-    records.copy(fixed(source), starts, lengths, target, places)
+    row_store.copy(fixed(source), starts, lengths, target, places)
 
 
 # --- arrays of Arrow and their bytes ---------------------------------------------------------------------------------

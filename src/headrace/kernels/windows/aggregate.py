@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace.columnar import arrow, duck
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
-from headrace.kernels.evaluate import evaluate
-from headrace.kernels.stateless import in_schema, sequence
+from headrace.kernels.stateless.evaluate import evaluate
+from headrace.kernels.stateless.steps import in_schema, sequence
 
 if TYPE_CHECKING:
     from headrace.operators.aggregates import GroupedOperator, WindowAggregate

@@ -22,9 +22,9 @@ from headrace.columnar import arrow, duck
 from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.errors import DataError
 from headrace.expressions import Expression
-from headrace.kernels.aggregate import times
-from headrace.kernels.evaluate import attempt, show
-from headrace.kernels.stateless import Failed, evaluated
+from headrace.kernels.stateless.evaluate import attempt, show
+from headrace.kernels.stateless.steps import Failed, evaluated
+from headrace.kernels.windows.aggregate import times
 from headrace.plan import MapStep, SplitStep
 from headrace.processor import Function
 from headrace.routing.base import EVERYWHERE, NOWHERE
