@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import QueryError, WriterConflict
-from headrace.state.folder import WriterLock
+from headrace.state.checkpoint_folder import WriterLock
 
 NOTE = "_run.json"
 LOCK, OUT_LOCK = "run.lock", "_run.lock"  # no reader of Parquet files looks at names that begin with _

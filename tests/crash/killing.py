@@ -53,7 +53,7 @@ from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.ledger import Ledger
-from headrace.state import BlockReader, LocalStorage, StateStore, tables
+from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
@@ -429,17 +429,17 @@ def _never_sweep() -> None:
 
 def _let_older_rows_win() -> None:
     """Of a table in which no row goes: of others the rows would no longer be as many as the manifest says."""
-    newest = tables.newest
+    newest = state_tables.newest
 
     def oldest(declared: Any, parts: Any) -> pa.Table:
         if "closes" in declared.columns.names:
             return newest(declared, parts)
-        place = parts[0].schema.get_field_index(tables.AT)
+        place = parts[0].schema.get_field_index(state_tables.AT)
         turned = [p.set_column(place, p.schema.field(place), pc.negate(p.column(place))) for p in parts]
         found = newest(declared, turned)
         return found.set_column(place, found.schema.field(place), pc.negate(found.column(place)))
 
-    tables.newest = oldest
+    state_tables.newest = oldest
 
 
 def _read_no_table_again() -> None:

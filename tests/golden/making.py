@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.sources.files import FilesOrigin
-from headrace.state.folder import LOCK
+from headrace.state.checkpoint_folder import LOCK
 from headrace.state.store import StateStore
 from tests.golden.longest import Longest
 from tests.helpers import write_whole

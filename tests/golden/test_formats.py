@@ -25,7 +25,7 @@ from headrace.cli import app, explaining
 from headrace.errors import CorruptState, StateError
 from headrace.reference import references
 from headrace.state import BlockReader
-from headrace.state.folder import LOCK
+from headrace.state.checkpoint_folder import LOCK
 from headrace.state.manifest import FORMAT
 from headrace.state.store import StateStore
 

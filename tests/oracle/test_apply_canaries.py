@@ -24,7 +24,7 @@ from headrace.kernels.keyed.substream_tuples import Sequences
 from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
-from headrace.state import bases, runs, tables
+from headrace.state import bases, sorted_runs, state_tables
 
 from .driving import drive
 from .strategies import Case, cut, make_case
@@ -117,17 +117,17 @@ def first_times_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def older_rows_win(patch: pytest.MonkeyPatch) -> None:
-    real = tables.newest
+    real = state_tables.newest
 
     def oldest(declared: Any, parts: Any) -> pa.Table:
         return _aged(real(declared, [_aged(part) for part in parts]))
 
-    patch.setattr(tables, "newest", oldest)
+    patch.setattr(state_tables, "newest", oldest)
 
 
 def _aged(rows: pa.Table) -> pa.Table:
     """The younger a row was, the older it is now."""
-    place = rows.schema.get_field_index(tables.AT)
+    place = rows.schema.get_field_index(state_tables.AT)
     return rows.set_column(place, rows.schema.field(place), pc.negate(rows.column(place)))
 
 
@@ -238,14 +238,14 @@ def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lying, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
-        found = tables.newest
+        found = state_tables.newest
 
         def no_tombs(declared: Any, parts: Any) -> pa.Table:
             rows = found(declared, parts)
-            return rows.filter(pc.invert(rows.column(tables.GONE)))
+            return rows.filter(pc.invert(rows.column(state_tables.GONE)))
 
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(tables, "newest", no_tombs)
+            inner.setattr(state_tables, "newest", no_tombs)
             return real(*given)
 
     patch.setattr(keeping, "write_merged", without)
@@ -269,7 +269,7 @@ def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:
 def merged_blocks_are_trimmed(patch: pytest.MonkeyPatch) -> None:
     """By the slots and by the driver alike: what waits stands in the merged block as well."""
     always_trimmed(patch)
-    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(sorted_runs, "FAN_IN", 2)
     for module in (slots, outcome):
         real = module.trimmed
         patch.setattr(module, "trimmed", lambda epoch, *given, real=real: real(replace(epoch, merges=()), *given))

@@ -22,7 +22,7 @@ from headrace.kernels.windows import aggregate
 from headrace.reference import reference
 from headrace.sources.files import read_file
 from headrace.state.blocks import Block
-from headrace.state.runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
+from headrace.state.sorted_runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
 from headrace.stream import node_of
 from headrace.testing import LocalRun, run_locally, table_stream
 from tests.helpers import keyed

@@ -24,7 +24,7 @@ from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_
 from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, LocalStorage
 from headrace.state.manifest import LedgerState, SourceState
-from headrace.state.runs import FAN_IN
+from headrace.state.sorted_runs import FAN_IN
 from headrace.stream import node_of
 from tests.helpers import numbered
 

@@ -26,7 +26,7 @@ from headrace.operators.flow import Flow, PlanSoFar, stage_after
 from headrace.processor import StateTable
 from headrace.query import nodes
 from headrace.routing import Diagonal, Grouping
-from headrace.state import bases, tables
+from headrace.state import bases, state_tables
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
@@ -61,7 +61,7 @@ class BySubstream(Grouping):
 class Summing(DistinctOperator):
     """The sum of `v` for every (s, k); a tuple whose `v` is 0 deletes it. And the first time of every substream."""
 
-    tables: ClassVar[Mapping[str, StateTable]] = {"sums": SUMS, "last": LAST}
+    state_tables: ClassVar[Mapping[str, StateTable]] = {"sums": SUMS, "last": LAST}
     placement: ClassVar[None] = None
 
     def run(self, slot: Slot) -> Results:
@@ -214,7 +214,7 @@ def test_what_was_not_committed_is_not_there(summed: Summed, monkeypatch: pytest
 def test_a_run_that_deletes_blocks_meanwhile_is_read_again(summed: Summed, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
         summed.epoch(rows=50)
-    real, went_on = tables.opened, []
+    real, went_on = state_tables.opened, []
 
     def opened(*given: Any) -> Any:
         if not went_on:
@@ -223,7 +223,7 @@ def test_a_run_that_deletes_blocks_meanwhile_is_read_again(summed: Summed, monke
                 summed.epoch(rows=50)
         return real(*given)
 
-    monkeypatch.setattr(tables, "opened", opened)
+    monkeypatch.setattr(state_tables, "opened", opened)
     assert found(summed.folder) == summed.rows()
 
 

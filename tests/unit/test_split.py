@@ -28,7 +28,7 @@ from headrace.query import nodes
 from headrace.reference import reference
 from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
-from headrace.state import runs
+from headrace.state import sorted_runs
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, table_stream
 
@@ -370,7 +370,7 @@ def test_a_count_window_of_substreams_is_trimmed_however_much_it_holds(
     slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks that are too large to be merged in one piece are merged in several, each of some groups."""
-    monkeypatch.setattr(runs, "MOST_ROWS", 100)
+    monkeypatch.setattr(sorted_runs, "MOST_ROWS", 100)
     r = random.Random(2)
     rows = [table(*((n * 30 + i, r.randrange(40), "a") for i in range(30))) for n in range(25)]
     stream = table_stream(rows[0], name="a").split(40, by=["k"])

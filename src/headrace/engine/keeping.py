@@ -6,7 +6,7 @@ Invariant: for every table the slot writes one block at most, with rows of its o
 their `__at`. Of a group it has either what changed, tombstones included, or all rows that the group holds now, and then
 the report says that it was renewed. That is so of groups whose base is due, of those that had no row before (what was put
 is all that they have) and of those that have none now (there is nothing to write). Why that keeps every row, and none
-twice, stands in `headrace.state.tables`.
+twice, stands in `headrace.state.state_tables`.
 
 A table that is opened is found in place, or built from blocks (`headrace.state.caches`). When its changes were written, and
 not before, its cache gets the stamp of this task; that it was opened stands in the report.
@@ -34,7 +34,7 @@ from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
-from headrace.state import caches, tables
+from headrace.state import caches, state_tables
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
@@ -122,8 +122,8 @@ class Keeping:
         return {substream: opened[substream].table for substream in substreams}
 
     def _built(self, table: str, rows: pa.Table | None, cache: caches.Cache | None) -> _Opened:
-        at = None if rows is None else np.asarray(rows.column(tables.AT))
-        own = None if rows is None else rows.drop_columns([tables.AT])
+        at = None if rows is None else np.asarray(rows.column(state_tables.AT))
+        own = None if rows is None else rows.drop_columns([state_tables.AT])
         return _Opened(KeyedTable(self._declared(table), table, own, MEMORY if cache is None else cache, at), cache)
 
     def _caches(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, caches.Cache | None]]:
@@ -169,7 +169,7 @@ class Keeping:
         if table in self._changes:
             raise EngineError(f"{self._words(table)} was changed twice in one epoch")
         try:
-            delta = tables.delta(self._declared(table), put, gone, self.epoch.number)
+            delta = state_tables.delta(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
         self._changes[table] = self._checked(table, delta, put.num_rows, old)
@@ -237,7 +237,7 @@ class Keeping:
         block = write_keyed(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
         replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
-        marks = int(np.count_nonzero(np.asarray(rest.column(tables.GONE))))
+        marks = int(np.count_nonzero(np.asarray(rest.column(state_tables.GONE))))
         told = Told(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
         self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), told)
 
@@ -245,15 +245,15 @@ class Keeping:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the
         former)."""
         declared, number = self._declared(table), self.epoch.number
-        dated = tables.read_dated(self.task.reader, self._before(table), groups, self._words(table))
-        old = dated.drop_columns([tables.AT])
-        rows = tables.stamped(tables.live(declared, [tables.stamped(old, number - 1), delta]), number)
-        return rows, np.asarray(dated.column(tables.AT))
+        dated = state_tables.read_dated(self.task.reader, self._before(table), groups, self._words(table))
+        old = dated.drop_columns([state_tables.AT])
+        rows = state_tables.stamped(state_tables.live(declared, [state_tables.stamped(old, number - 1), delta]), number)
+        return rows, np.asarray(dated.column(state_tables.AT))
 
     def _nothing(self, table: str) -> Change:
         rows = np.asarray(self._before(table).rows, np.int64)
         nothing = np.zeros(0, np.int64)
-        return Change(tables.stored_schema(self._declared(table)).empty_table(), nothing, rows, nothing)
+        return Change(state_tables.stored_schema(self._declared(table)).empty_table(), nothing, rows, nothing)
 
     # --- what they are -----------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Keeping:
     def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
         """All rows of some units before the epoch, with `__at`."""
         fine = self._lying(table).fine(units)
-        found = tables.read_dated(self.task.reader, self._before(table), fine, self._words(table))
+        found = state_tables.read_dated(self.task.reader, self._before(table), fine, self._words(table))
         self.report.work.opened[self.operator.name] += found.nbytes
         return found
 
@@ -313,7 +313,7 @@ def write_merged(epoch: Epoch, task: Task, operator: Operator, table: str, block
     """One block with the rows of several that still count."""
     state = known(epoch.state.get(operator.name), table, operator, epoch.groups)
     what, fine = f"table {table!r} of {operator.name}", len(state.rows)
-    found = [tables.opened(task.reader, state, block, fine, what) for block in blocks]
-    rows = tables.newest(state, [tables.counting(block, np.arange(fine), state.renewed) for block in found])
-    groups = np.asarray(rows.column(tables.GROUP))
-    return write_keyed(epoch, task, rows.drop_columns([tables.GROUP]), groups, fine)
+    found = [state_tables.opened(task.reader, state, block, fine, what) for block in blocks]
+    rows = state_tables.newest(state, [state_tables.counting(block, np.arange(fine), state.renewed) for block in found])
+    groups = np.asarray(rows.column(state_tables.GROUP))
+    return write_keyed(epoch, task, rows.drop_columns([state_tables.GROUP]), groups, fine)

@@ -15,7 +15,7 @@ from headrace.engine import plan_file, stored
 from headrace.engine.sizes import shown
 from headrace.errors import CorruptState, QueryError, StateError
 from headrace.kernels.stateless.steps import ordered
-from headrace.state import tables
+from headrace.state import state_tables
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, TableState
 from headrace.state.store import StateStore
@@ -40,7 +40,7 @@ def _patiently(folder: Path, operator: str, table: str, attempts: int, seen: int
     stored.check(last)
     found = _table(last, operator, table)
     try:
-        return _in_order(found, tables.read(reader, found, None, f"table {table!r} of {operator}"))
+        return _in_order(found, state_tables.read(reader, found, None, f"table {table!r} of {operator}"))
     except CorruptState:
         if attempts == 1 or last.number == seen:  # nothing was committed since: it is not clean-up that took a block
             raise
@@ -58,7 +58,7 @@ def _table(last: Manifest, operator: str, table: str) -> TableState:
 
 
 def _in_order(state: TableState, rows: pa.Table) -> pa.Table:
-    last = tables.SUBSTREAM if SUBSTREAM in state.columns.names else SUBSTREAM
+    last = state_tables.SUBSTREAM if SUBSTREAM in state.columns.names else SUBSTREAM
     schema = state.columns.append(pa.field(last, pa.int64()))
-    rows = rows.select([*state.columns.names, tables.SUBSTREAM]).rename_columns(schema.names).cast(schema)
+    rows = rows.select([*state.columns.names, state_tables.SUBSTREAM]).rename_columns(schema.names).cast(schema)
     return ordered(rows, (last, *state.key))

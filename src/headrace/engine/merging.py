@@ -12,7 +12,7 @@ from headrace.operators.base import Appended, Operator, State
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
-from headrace.state.runs import large_run, mergeable_runs, pieces_of
+from headrace.state.sorted_runs import large_run, mergeable_runs, pieces_of
 
 
 def merges_of(

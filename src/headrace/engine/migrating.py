@@ -31,11 +31,11 @@ from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.query import nodes
 from headrace.sources.driven import driven_by_us, is_driven
-from headrace.state.folder import WriterLock
+from headrace.state.checkpoint_folder import WriterLock
+from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
 from headrace.state.store import StateStore
-from headrace.state.syncing import sync_path
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.terminal_text import printable
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import StateMismatch
+from headrace.state.fsync import sync_path
 from headrace.state.manifest import Manifest
-from headrace.state.syncing import sync_path
 from headrace.support import validators
 from headrace.support.json_toml import read_json
 

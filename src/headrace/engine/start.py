@@ -41,7 +41,7 @@ from headrace.routing import Router, router_from_json
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.driven import Ledger, driven_by_us
 from headrace.state import caches
-from headrace.state.folder import keep_to_ourselves
+from headrace.state.checkpoint_folder import keep_to_ourselves
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of

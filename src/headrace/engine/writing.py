@@ -28,8 +28,8 @@ from headrace.routing.hashing import hashes
 from headrace.sinks import Part, PartSink, discard
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
+from headrace.state.state_tables import AT, SUBSTREAM, narrowed
 from headrace.state.storage import Storage
-from headrace.state.tables import AT, SUBSTREAM, narrowed
 from headrace.support import user_code
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from headrace.sources.driven import NO_MESSAGES, Amount
 from headrace.sources.files import FilesOrigin, Spent
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
-from headrace.state.runs import mergeable_runs
+from headrace.state.sorted_runs import mergeable_runs
 from headrace.state.storage import Storage
 
 SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])

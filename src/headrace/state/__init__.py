@@ -9,10 +9,10 @@ Layers, each knowing only the one before: storage (files), blocks (Arrow data), 
 from __future__ import annotations
 
 from headrace.state.blocks import Block, BlockReader, OpenBlock, block_name, epoch_of, write_block
+from headrace.state.fsync import SyncFailed
 from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals, digest
 from headrace.state.storage import Lease, LocalStorage, Storage, open_storage
 from headrace.state.store import StateStore
-from headrace.state.syncing import SyncFailed
 
 __all__ = [
     "Block",

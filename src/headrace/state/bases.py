@@ -1,4 +1,4 @@
-"""When the bases of a keyed table are written anew, and what that lets go of. Which rows count: `headrace.state.tables`.
+"""When the bases of a keyed table are written anew, and what that lets go of. Which rows count: `headrace.state.state_tables`.
 
 An epoch adds the rows that it changed, so blocks hold ever more rows than the table. A group whose whole table is written
 once more, its base, needs nothing older. Bases are renewed a few groups at a time, oldest first; once every group has one
@@ -29,7 +29,7 @@ from itertools import accumulate
 from headrace.errors import StateError
 from headrace.state.blocks import Block
 from headrace.state.manifest import Age, TableState
-from headrace.state.runs import FAN_IN, MOST_BYTES, MOST_ROWS, by_size
+from headrace.state.sorted_runs import FAN_IN, MOST_BYTES, MOST_ROWS, by_size
 
 WASTE = 1.5  # stored rows for a live one from which on bases are renewed
 SMALL = 10_000  # rows that may be stored besides: not worth to look at

@@ -53,7 +53,7 @@ class Age:
 
 @dataclass(frozen=True)
 class TableState:
-    """A keyed table of an operator: what it is, and its rows (`headrace.state.tables` says which of them count)."""
+    """A keyed table of an operator: what it is, and its rows (`headrace.state.state_tables` says which of them count)."""
 
     key: tuple[str, ...]
     columns: pa.Schema

@@ -24,8 +24,8 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import StateError
-from headrace.state.folder import FOLDERS, WriterLock, prepare, require
-from headrace.state.syncing import sync_open, sync_path
+from headrace.state.checkpoint_folder import FOLDERS, WriterLock, prepare, require
+from headrace.state.fsync import sync_open, sync_path
 from headrace.support.paths import filesystem_of, given_path
 
 UNSUPPORTED = frozenset(

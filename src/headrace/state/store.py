@@ -19,11 +19,11 @@ from typing import Any, NoReturn, Self
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
-from headrace.state.folder import ENDED, FOLDERS
+from headrace.state.checkpoint_folder import ENDED, FOLDERS
+from headrace.state.fsync import SyncFailed
 from headrace.state.head import head_name, head_number, newest_head
 from headrace.state.manifest import Manifest, digest, manifest_name, number_of
 from headrace.state.storage import Lease, Storage, is_temporary, open_storage
-from headrace.state.syncing import SyncFailed
 
 _READ_ATTEMPTS = 5
 _NAMED = re.compile(r"blocks/_state-([0-9a-f]{32})")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.state.fsync import SyncFailed
 from headrace.state.storage import Data
-from headrace.state.syncing import SyncFailed
 from tests.memory import MemoryStorage
 
 KINDS = ("before", "after", "short", "flip", "ghost")

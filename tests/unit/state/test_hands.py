@@ -18,7 +18,7 @@ from headrace.engine.position import Batch, Position, check_alignment
 from headrace.engine.start import _checkpoint
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
 from headrace.state import StateStore
-from headrace.state import folder as folder_module
+from headrace.state import checkpoint_folder as folder_module
 from headrace.state import storage as storage_module
 from headrace.state.manifest import manifest_name
 from headrace.stream import node_of

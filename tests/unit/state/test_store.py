@@ -14,7 +14,7 @@ import pytest
 
 from headrace.errors import CorruptState, StateError, StateMismatch, WriterConflict
 from headrace.state import Block, BlockReader, OperatorState, StateStore, Totals
-from headrace.state import folder as folder_module
+from headrace.state import checkpoint_folder as folder_module
 from headrace.state.head import head_name
 from headrace.state.manifest import LedgerState, Manifest, manifest_name
 from tests.memory import MemoryStorage

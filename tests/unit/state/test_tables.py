@@ -25,10 +25,10 @@ from headrace.engine.reports import Report, TaskReport
 from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
-from headrace.state import BlockReader, OperatorState, bases, block_name, tables
+from headrace.state import BlockReader, OperatorState, bases, block_name, state_tables
 from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
-from headrace.state.runs import FAN_IN
+from headrace.state.sorted_runs import FAN_IN
 from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]
@@ -136,7 +136,7 @@ class World:
         kept = Keeping(epoch, self.operator, task, mine, report)
         if self.random.random() < 0.8:  # what it looks at is what there was
             looked = sorted(self.random.sample(mine, self.random.randint(0, len(mine))))
-            found = by_key(self.declared, kept.keyed("t", looked).drop_columns([tables.AT]))
+            found = by_key(self.declared, kept.keyed("t", looked).drop_columns([state_tables.AT]))
             assert found == {key: row for key, row in self.rows.items() if self.group(key[0]) in looked}
         owned = {key: row for key, row in put.items() if self.group(key[0]) in mine}
         lost = [key for key in gone if self.group(key[0]) in mine and key in self.rows]
@@ -148,19 +148,19 @@ class World:
         return report.finished({}, [], 0.0, 0.0)
 
     def as_table(self, rows: Any) -> pa.Table:
-        schema = tables.handed_schema(self.declared)
+        schema = state_tables.handed_schema(self.declared)
         return pa.Table.from_pylist([dict(zip(schema.names, map(value_of, row), strict=True)) for row in rows], schema)
 
     def as_keys(self, keys: list[Key]) -> pa.Table:
         names = ["__substream", *self.declared.key]
-        whole = tables.handed_schema(self.declared)
+        whole = state_tables.handed_schema(self.declared)
         schema = pa.schema([whole.field(name) for name in names])
         return pa.Table.from_pylist([dict(zip(names, map(value_of, key), strict=True)) for key in keys], schema)
 
     def check(self) -> None:
         """The table is the dict; and nothing is there for long that is not needed."""
         reader = BlockReader(self.storage)
-        assert by_key(self.declared, tables.read(reader, self.table, None, "the table")) == self.rows
+        assert by_key(self.declared, state_tables.read(reader, self.table, None, "the table")) == self.rows
         assert sum(self.table.rows) == len(self.rows)
         self.check_ages()
         stored = sum(block.rows for block in self.table.blocks)
@@ -169,7 +169,7 @@ class World:
 
     def check_ages(self) -> None:
         """What is known of epochs is what there is."""
-        found = tables.read_dated(BlockReader(self.storage), self.table, None, "the table")
+        found = state_tables.read_dated(BlockReader(self.storage), self.table, None, "the table")
         at = np.asarray(found.column("__at"))
         assert [age.live for age in self.table.ages] == [
             int(np.count_nonzero((at >= age.first) & (at <= age.last))) for age in self.table.ages
@@ -300,23 +300,25 @@ def test_that_is_seen_of_every_kind() -> None:
 
 def broken_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge drops tombstones, though what they hide may lie elsewhere."""
-    real = tables.newest
-    monkeypatch.setattr(tables, "newest", lambda declared, parts: not_gone(real(declared, parts)))
+    real = state_tables.newest
+    monkeypatch.setattr(state_tables, "newest", lambda declared, parts: not_gone(real(declared, parts)))
 
 
 def not_gone(rows: pa.Table) -> pa.Table:
-    return rows.filter(pa.array(~np.asarray(rows.column(tables.GONE))))
+    return rows.filter(pa.array(~np.asarray(rows.column(state_tables.GONE))))
 
 
 def broken_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest row of a key counts."""
-    real = tables.newest
+    real = state_tables.newest
 
     def turned(rows: pa.Table) -> pa.Table:
-        at = pa.array(-np.asarray(rows.column(tables.AT)))
-        return rows.set_column(rows.column_names.index(tables.AT), tables.AT, at)
+        at = pa.array(-np.asarray(rows.column(state_tables.AT)))
+        return rows.set_column(rows.column_names.index(state_tables.AT), state_tables.AT, at)
 
-    monkeypatch.setattr(tables, "newest", lambda declared, parts: turned(real(declared, [turned(p) for p in parts])))
+    monkeypatch.setattr(
+        state_tables, "newest", lambda declared, parts: turned(real(declared, [turned(p) for p in parts]))
+    )
 
 
 def broken_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,9 +421,9 @@ def test_numbers_alone_are_not_what_sees_them(
 
 
 def part(declared: StateTable, epoch: int, *rows: Key) -> pa.Table:
-    schema = tables.handed_schema(declared)
+    schema = state_tables.handed_schema(declared)
     given = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    return tables.stamped(pa.Table.from_pylist(given, schema), epoch)
+    return state_tables.stamped(pa.Table.from_pylist(given, schema), epoch)
 
 
 @pytest.mark.parametrize(
@@ -439,14 +441,16 @@ def test_rows_take_no_more_bytes_than_they_need(
     epochs: list[int], substreams: list[int], stored: dict[str, pa.DataType]
 ) -> None:
     values = zip(epochs, substreams, strict=True)
-    whole = tables.stored_schema(PLAIN).empty_table()
+    whole = state_tables.stored_schema(PLAIN).empty_table()
     rows = pa.concat_tables([whole, *(part(PLAIN, epoch, (s, n, n)) for n, (epoch, s) in enumerate(values))])
-    narrow = tables.narrowed(rows)
-    assert {name: narrow.schema.field(name).type for name in narrow.column_names if name in tables.NARROW} == stored
+    narrow = state_tables.narrowed(rows)
+    assert {
+        name: narrow.schema.field(name).type for name in narrow.column_names if name in state_tables.NARROW
+    } == stored
     low = min(epochs, default=0)
-    assert tables.widened(narrow, low).equals(rows)
-    assert tables.widened(narrow.slice(1), low).equals(rows.slice(1))
-    assert tables.widened(rows, low) is rows, "rows of full width"
+    assert state_tables.widened(narrow, low).equals(rows)
+    assert state_tables.widened(narrow.slice(1), low).equals(rows.slice(1))
+    assert state_tables.widened(rows, low) is rows, "rows of full width"
 
 
 @pytest.mark.parametrize(
@@ -469,27 +473,31 @@ def test_a_block_that_is_no_part_of_a_table_is_refused(change: Callable[[pa.Tabl
     storage, name = MemoryStorage(), block_name(8, 1, 0, 0)
     block = write_block(storage, name, change(rows), np.array([0, 1, 2]), 5, 8)
     if change(rows) is rows:  # in full
-        found = tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
-        assert tables.counting(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
+        found = state_tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
+        assert state_tables.counting(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
     else:
         with pytest.raises(CorruptState, match=f"block {name} (is no part of t|should have rows of the epochs 5 to 8)"):
-            tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
+            state_tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
 
 
 def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:
     parts = [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 5, (1, 7, 50), (2, 7, 51)), part(PLAIN, 4, (1, 7, 40), (1, 8, 41))]
     for order in itertools.permutations(parts):
-        assert by_key(PLAIN, tables.live(PLAIN, order)) == {(1, 7): (1, 7, 50), (2, 7): (2, 7, 51), (1, 8): (1, 8, 41)}
+        assert by_key(PLAIN, state_tables.live(PLAIN, order)) == {
+            (1, 7): (1, 7, 50),
+            (2, 7): (2, 7, 51),
+            (1, 8): (1, 8, 41),
+        }
 
 
 def test_a_key_has_one_row_in_an_epoch() -> None:
     with pytest.raises(CorruptState, match="a key of k stands twice in the rows of one epoch"):
-        tables.live(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
+        state_tables.live(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
     put, gone = pa.table({"__substream": [1], "k": [7], "v": [1]}), pa.table({"__substream": [1], "k": [7]})
     with pytest.raises(StateError, match="names a key twice"):
-        tables.delta(PLAIN, put, gone, 3)
+        state_tables.delta(PLAIN, put, gone, 3)
     with pytest.raises(StateError, match=r"what is gone must have the columns \['__substream', 'k'\]; found"):
-        tables.delta(PLAIN, put, put, 3)
+        state_tables.delta(PLAIN, put, put, 3)
 
 
 @pytest.mark.parametrize(
@@ -525,14 +533,14 @@ def test_keys_of_every_type(kind: pa.DataType, values: list[Any]) -> None:
                 "z": pa.array([far] * len(values)),
             }
         )
-        twice = [tables.stamped(rows, 1), tables.stamped(rows.take(pa.array(range(len(values))[::-1])), 2)]
-        assert tables.newest(declared, twice).column(tables.AT).to_pylist() == [2] * len(values)
+        twice = [state_tables.stamped(rows, 1), state_tables.stamped(rows.take(pa.array(range(len(values))[::-1])), 2)]
+        assert state_tables.newest(declared, twice).column(state_tables.AT).to_pylist() == [2] * len(values)
 
 
 def test_a_key_may_be_the_substream_alone() -> None:
     declared: Any = SimpleNamespace(key=(), columns=pa.schema([("first", pa.int64())]))
     parts = [part(declared, 1, (1, 10), (2, 20)), part(declared, 2, (1, 11))]
-    assert tables.live(declared, parts).sort_by("__substream").to_pylist() == [
+    assert state_tables.live(declared, parts).sort_by("__substream").to_pylist() == [
         {"__substream": 1, "first": 11},
         {"__substream": 2, "first": 20},
     ]
@@ -540,7 +548,7 @@ def test_a_key_may_be_the_substream_alone() -> None:
 
 def test_minus_zero_and_nan_are_one_key() -> None:
     rows = [(1, 1, None, None, x) for x in (0.0, math.nan)], [(1, 2, None, None, x) for x in (-0.0, -math.nan)]
-    found = tables.live(KINDS, [part(KINDS, 1, *rows[0]), part(KINDS, 2, *rows[1])])
+    found = state_tables.live(KINDS, [part(KINDS, 1, *rows[0]), part(KINDS, 2, *rows[1])])
     assert found.column("v").to_pylist() == [2, 2]
 
 
@@ -550,9 +558,9 @@ def test_a_million_rows_take_less_than_a_second() -> None:
     for epoch in range(5):
         keys = np.concatenate([np.arange(100_000), r.permutation(100_000) * 9_999_991 + epoch * 10**13 + 10**6])
         rows = {"__substream": pa.array(keys % 64, pa.int32()), "k": keys, "v": keys}
-        parts.append(tables.stamped(pa.table(rows), epoch))
+        parts.append(state_tables.stamped(pa.table(rows), epoch))
     begun = time.process_time()
-    found = tables.live(PLAIN, parts)
+    found = state_tables.live(PLAIN, parts)
     assert time.process_time() - begun < 1.0
     assert found.num_rows == 600_000
 

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 from headrace.errors import StateError, WriterConflict
-from headrace.state.syncing import sync_path
+from headrace.state.fsync import sync_path
 
 _log = logging.getLogger(__name__)
 
