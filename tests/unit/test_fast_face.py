@@ -15,7 +15,7 @@ from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.processor import StateTable
-from headrace.reference.tables import DictTable
+from headrace.reference.state_tables import DictTable
 from headrace.testing import check_processor, table_stream
 
 COLUMNS = pa.schema(

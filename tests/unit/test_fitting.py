@@ -15,7 +15,7 @@ from headrace.columnar.types import plain_type
 from headrace.errors import DataError
 from headrace.kernels.stateless.coerce_rows import fit
 from headrace.reference import tuples
-from headrace.reference.tables import fitting
+from headrace.reference.state_tables import fitting
 from headrace.sources import same_kind
 
 WHOLE = [0, 1, -1, 127, 128, -129, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1]

@@ -15,7 +15,7 @@ import pytest
 from headrace import Processor, StateTable
 from headrace.errors import DataError, HeadraceError
 from headrace.reference import failed_tuples, reference, references
-from headrace.reference.tables import DictTable
+from headrace.reference.state_tables import DictTable
 from headrace.stream import Stream
 from headrace.support.limits import MOST_TICKS
 from headrace.testing import table_stream

@@ -22,11 +22,11 @@ from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
 from headrace.query.named_columns import read_by
 from headrace.reference.admission import Admission, admitted
-from headrace.reference.asking import Failure, is_true, surviving, value_of
+from headrace.reference.evaluate import Failure, is_true, surviving, value_of
 from headrace.reference.processors import Rows, run_processor
-from headrace.reference.splitting import EVERYWHERE, split
+from headrace.reference.splits import EVERYWHERE, split
+from headrace.reference.table_versions import Version, Versions, versions_of
 from headrace.reference.tuples import before, in_sequence, one, same_kind, times_of
-from headrace.reference.versions import Version, Versions, versions_of
 from headrace.reference.windows import (
     as_of,
     count_aggregate,

@@ -21,7 +21,7 @@ from headrace.columnar.types import TS
 from headrace.errors import DataError
 from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
-from headrace.reference.tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
+from headrace.reference.state_tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
 from headrace.reference.tuples import times_of
 from headrace.support import user_code
 from headrace.support.argument_errors import named

@@ -17,7 +17,7 @@ from headrace.columnar.values import Key
 from headrace.errors import DataError
 from headrace.expressions import Predicate
 from headrace.query import nodes
-from headrace.reference.asking import ask, run, truth
+from headrace.reference.evaluate import ask, run, truth
 from headrace.reference.tuples import Numbers, before, in_sequence, keys_of, one, row_numbers, times_of, timestamps
 
 CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together

@@ -25,8 +25,8 @@ from headrace.errors import DataError, ProcessorError, QueryError, QueryTypeErro
 from headrace.processor import ONLY, Processor
 from headrace.query import nodes
 from headrace.reference.processors import PROCESS, Call, Copy, Rows, TooEarly, calls_of, shown
-from headrace.reference.splitting import EVERYWHERE, split
-from headrace.reference.tables import DictTable, Tables, tables_of
+from headrace.reference.splits import EVERYWHERE, split
+from headrace.reference.state_tables import DictTable, Tables, tables_of
 from headrace.reference.tuples import in_sequence, one, times_of
 from headrace.stream import Route, Stream, node_of
 from headrace.support.argument_errors import named

@@ -25,7 +25,7 @@ import numpy as np
 
 from headrace.processor import DECLARED, Processor, Put
 from headrace.reference.processors import Copy
-from headrace.reference.tables import DictTable
+from headrace.reference.state_tables import DictTable
 
 CLOCK, RANDOM = "the clock", "random numbers"
 Seen = dict[str, str]  # what was called -> CLOCK or RANDOM

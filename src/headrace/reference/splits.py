@@ -17,7 +17,7 @@ from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.processor import Function
 from headrace.query import nodes
-from headrace.reference.asking import surviving, value_of
+from headrace.reference.evaluate import surviving, value_of
 from headrace.reference.tuples import one, row_numbers
 from headrace.routing.hashing import groups_of
 from headrace.support import user_code
