@@ -169,7 +169,7 @@ def kafka(
         No text shows what hr.secret stands for, nor what is secret by its name (passwords, keys, tokens).
     """
     from headrace.sources.kafka.client import checked_servers
-    from headrace.sources.kafka.decoding import WRITTEN, decoder
+    from headrace.sources.kafka.decoders import WRITTEN, decoder
     from headrace.sources.kafka.origin import KafkaOrigin, checked_gaps, checked_limit, checked_start, checked_topics
 
     if time is None and format != "raw":

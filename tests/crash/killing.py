@@ -51,8 +51,8 @@ from headrace.engine.versions import Versions
 from headrace.errors import HeadraceError
 from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
+from headrace.sources.file_ledger import Ledger
 from headrace.sources.files import FilesOrigin, read_file
-from headrace.sources.ledger import Ledger
 from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest

@@ -21,8 +21,8 @@ from headrace.engine.delivery import Deliverer
 from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import dealt, read_windows
-from headrace.sources.kafka import reading as reading_messages
-from headrace.sources.kafka.reading import KafkaReader
+from headrace.sources.kafka import reader as reading_messages
+from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
 from headrace.stream import node_of

@@ -19,9 +19,9 @@ import headrace as hr
 from headrace.engine.run import Run
 from headrace.errors import QueryError, SourceError
 from headrace.query.nodes import Source
-from headrace.sources import ledger as ledger_module
+from headrace.sources import file_ledger as ledger_module
+from headrace.sources.file_ledger import File, Ledger
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
-from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, LocalStorage
 from headrace.state.manifest import LedgerState, SourceState
 from headrace.state.sorted_runs import FAN_IN

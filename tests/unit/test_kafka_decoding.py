@@ -18,10 +18,10 @@ import pytest
 import headrace as hr
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError
 from headrace.sinks.messages import form_of
-from headrace.sources.kafka import decoding
+from headrace.sources.kafka import decoders
 from headrace.sources.kafka.client import Servers
-from headrace.sources.kafka.decoding import MESSAGE, WRITTEN, decoder
-from headrace.sources.kafka.reading import Piece, _rounds
+from headrace.sources.kafka.decoders import MESSAGE, WRITTEN, decoder
+from headrace.sources.kafka.reader import Piece, _rounds
 
 TS = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("at", TS), ("k", pa.string()), ("n", pa.int64())])
@@ -236,8 +236,8 @@ def test_of_several_times_some_may_be_text_and_some_numbers():
 
 
 def test_where_all_messages_mix_them_none_is_read_by_itself(monkeypatch: pytest.MonkeyPatch):
-    reads, read = [], decoding._read
-    monkeypatch.setattr(decoding, "_read", lambda lines, *given: [reads.append(len(lines)), read(lines, *given)][1])
+    reads, read = [], decoders._read
+    monkeypatch.setattr(decoders, "_read", lambda lines, *given: [reads.append(len(lines)), read(lines, *given)][1])
     schema = pa.schema([("a", TS), ("b", TS)])
     found, wrong = rows("json", *[b'{"a": "2026-03-01T12:00:00Z", "b": 1772366400000000}'] * 100, schema=schema)
     assert len(found) == 100 and not wrong
@@ -514,4 +514,4 @@ def test_a_library_that_is_missing_is_named(module: str, given: dict[str, Any], 
 def test_pieces_are_read_side_by_side_one_of_each_partition():
     pieces = [Piece("t", 0, 0, 5, 1), Piece("t", 1, 0, 5, 1), Piece("t", 0, 5, 9, 1)]
     assert list(_rounds(pieces)) == [pieces[:2], pieces[2:]]
-    assert decoding.FORMATS == ("json", "avro", "arrow", "raw")
+    assert decoders.FORMATS == ("json", "avro", "arrow", "raw")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.driven import NO_MESSAGES, Amount
 from headrace.sources.kafka import ledger as module
 from headrace.sources.kafka.client import Place, Servers, Topic
 from headrace.sources.kafka.ledger import Ledger, Range
+from headrace.sources.protocol import NO_MESSAGES, Amount
 from headrace.state.manifest import Offsets, Reached
 
 

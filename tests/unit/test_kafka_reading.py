@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.kafka import reading
+from headrace.sources.kafka import reader
 from headrace.sources.kafka.client import Place, Servers
-from headrace.sources.kafka.decoding import decoder
-from headrace.sources.kafka.reading import KafkaReader, Piece
+from headrace.sources.kafka.decoders import decoder
+from headrace.sources.kafka.reader import KafkaReader, Piece
 from tests.unit import test_kafka_decoding as decoding
 
 
@@ -111,8 +111,8 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
     held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Ranges with gaps, of which the last messages may be missing, and what lies around them."""
-    monkeypatch.setattr(reading, "HELD", held)
-    monkeypatch.setattr(reading, "AT_ONCE", at_once)
+    monkeypatch.setattr(reader, "HELD", held)
+    monkeypatch.setattr(reader, "AT_ONCE", at_once)
     p, q = range(60), [offset for offset in range(90) if offset % 3]
     consumer = Consumer([*numbered(P, p), *numbered(Q, q)], {P: 60, Q: 99})
     pieces = [Piece("t", 0, 10, 40, 1), Piece("t", 1, 30, 95, 1), Piece("t", 0, 40, 50, 1)]
@@ -130,8 +130,8 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
 def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(
     held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reading, "HELD", held)
-    monkeypatch.setattr(reading, "AT_ONCE", at_once)
+    monkeypatch.setattr(reader, "HELD", held)
+    monkeypatch.setattr(reader, "AT_ONCE", at_once)
     messages = numbered(P, range(50))
     messages[33], messages[41] = Message(P, 33, b"no"), Message(P, 41, b"neither")
     with pytest.raises(SourceError, match="the message at offset 33 of partition t/0"):
@@ -183,7 +183,7 @@ def test_what_the_client_passes_over_is_read_again_and_not_missed_in_silence(cod
 
 def test_much_in_small_messages_is_handed_on_too(monkeypatch: pytest.MonkeyPatch):
     """What lies in memory counts, not what was sent: here nothing."""
-    monkeypatch.setattr(reading, "HELD", 20 * reading.ENVELOPE)
+    monkeypatch.setattr(reader, "HELD", 20 * reader.ENVELOPE)
     messages = [Message(P, offset, b"") for offset in range(100)]
     reads = read(Consumer(messages, {P: 100}), Piece("t", 0, 0, 100, 1), keep=True)
     assert len(reads) > 3 and sum(each.unread.tuples.num_rows for each in reads if each.unread) == 100
@@ -208,7 +208,7 @@ def test_an_offset_that_comes_twice_at_once_is_seen():
 
 
 def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "HELD", 0)
+    monkeypatch.setattr(reader, "HELD", 0)
 
     class Stuttering(Consumer):
         def consume(self, count: int, seconds: float) -> list[Message]:
@@ -221,8 +221,8 @@ def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(mo
 @pytest.mark.parametrize("at_once", [1, 10_000])
 def test_a_task_stops_if_its_pieces_are_more_than_they_may_be(at_once: int, monkeypatch: pytest.MonkeyPatch):
     """Of all its pieces together, by what came; whether it does depends on nothing else."""
-    monkeypatch.setattr(reading, "AT_ONCE", at_once)
-    monkeypatch.setattr(reading, "HELD", 30)
+    monkeypatch.setattr(reader, "AT_ONCE", at_once)
+    monkeypatch.setattr(reader, "HELD", 30)
     values = [*numbered(P, range(20)), *numbered(Q, range(20))]
     size = sum(len(message) + len(message.key()) for message in values)
     for most in (size, size - 1):

@@ -28,8 +28,8 @@ from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
 from headrace.sinks import Memory, memory
+from headrace.sources.file_ledger import File, Ledger
 from headrace.sources.files import FilesOrigin, read_file
-from headrace.sources.ledger import File, Ledger
 from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState

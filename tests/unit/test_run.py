@@ -19,7 +19,7 @@ from headrace.engine.reports import SourceCounts
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import EngineError, SinkError, SourceAway
-from headrace.sources.ledger import File
+from headrace.sources.file_ledger import File
 from headrace.state.manifest import SourceState
 from headrace.testing import LocalRun, table_stream
 

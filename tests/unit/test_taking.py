@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.engine import watermarks
 from headrace.engine.run import Run
-from headrace.sources.driven import NO_MESSAGES
+from headrace.sources.protocol import NO_MESSAGES
 from headrace.state.manifest import PartState, SourceState
 from headrace.support.event_time import NEVER
 from tests.unit.test_kafka_ledger import Brokers, ledger, take

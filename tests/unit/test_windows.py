@@ -23,9 +23,9 @@ from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.splitters import deal, dealt, read_windows
 from headrace.errors import SourceError
-from headrace.sources import cutting, formats
-from headrace.sources.cutting import Piece, Taken, cut, read_pieces
+from headrace.sources import file_formats, physical_windows
 from headrace.sources.files import read_head
+from headrace.sources.physical_windows import Piece, Taken, cut, read_pieces
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 
@@ -150,7 +150,7 @@ def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, m
     r = np.random.default_rng(17)
     for _ in range(300):
         sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
-        monkeypatch.setattr(cutting, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
+        monkeypatch.setattr(physical_windows, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
         found = cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000)))
         assert [0, *(piece.stop for piece in found)] == [*(piece.first for piece in found), len(sizes)], sizes
         assert all(piece.size >= 0 for piece in found), sizes
@@ -168,7 +168,7 @@ def test_a_record_batch_that_is_too_large_is_refused_with_what_to_do(
     """Compressed, the file itself is smaller than the limit."""
     numbers = pa.table({f"c{place}": pa.array([place] * 1_000) for place in range(10)})
     path = write(tmp_path / "a.arrow", numbers, **options)
-    monkeypatch.setattr(formats, "MOST_BATCH", 3 * 8_000 - 1)
+    monkeypatch.setattr(file_formats, "MOST_BATCH", 3 * 8_000 - 1)
     assert read(path, 1, ["c1", "c2"])[0].num_rows == 1_000
     words = r"a\.arrow': its record batch 0 takes at least 24,000 bytes .* at most 23,999 at once; .*chunksize=100_000"
     with pytest.raises(SourceError, match=words):
@@ -182,7 +182,7 @@ def test_a_large_file_is_read_column_by_column(tmp_path: Path, ending: str, monk
     r = np.random.default_rng(2)
     table = rows(2_000, r)
     path = write(tmp_path / f"a{ending}", table, r)
-    monkeypatch.setattr(formats, "MOST_BATCH", path.stat().st_size - 1)
+    monkeypatch.setattr(file_formats, "MOST_BATCH", path.stat().st_size - 1)
     assert pa.concat_tables(read(path, 1)).equals(table)
     assert pa.concat_tables(read(path, 1, ["word", "n"])).equals(table.select(["word", "n"]))
     assert read_head(path, 9).equals(table.slice(0, 9))
@@ -203,7 +203,7 @@ def test_a_file_for_which_there_is_no_memory_is_named(tmp_path: Path, monkeypatc
     def none_left(*_: Any) -> None:
         raise MemoryError("Unable to allocate 9 GiB")
 
-    monkeypatch.setattr(formats.ArrowColumns, "read", none_left)
+    monkeypatch.setattr(file_formats.ArrowColumns, "read", none_left)
     with pytest.raises(SourceError, match=r"a\.arrow'.*too much memory: Unable to allocate 9 GiB; .*smaller"):
         read(path, 500)
 
@@ -412,13 +412,13 @@ def wide(count: int, r: np.random.Generator) -> pa.Table:
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The columns of every table that is read from now on."""
-    columns, checked = list[list[str]](), cutting.checked
+    columns, checked = list[list[str]](), physical_windows.checked
 
     def checking(table: pa.Table) -> pa.Table:
         columns.append(table.column_names)
         return checked(table)
 
-    monkeypatch.setattr(cutting, "checked", checking)
+    monkeypatch.setattr(physical_windows, "checked", checking)
     return columns
 
 

@@ -22,7 +22,7 @@ from headrace.kernels.joins.table_join import kept, look_up, wanted
 from headrace.kernels.stateless.split import split
 from headrace.kernels.stateless.steps import Failed, run_step
 from headrace.plan.columns_read import names_of
-from headrace.sources.driven import Unread
+from headrace.sources.protocol import Unread
 from headrace.state.blocks import REPAIR
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from headrace.control.splitter_count import Splitters
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
 from headrace.query.nodes import Source
-from headrace.sources.driven import Cut
+from headrace.sources.protocol import Cut
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
 

@@ -50,7 +50,7 @@ from headrace.errors import StateMismatch
 from headrace.query import nodes
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
-from headrace.sources.driven import Amount, Driven, Item, Ledger
+from headrace.sources.protocol import Amount, Driven, Item, Ledger
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, SourceState, TakenState
 from headrace.state.store import StateStore

@@ -33,7 +33,7 @@ from headrace.operators.base import Appended
 from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
-from headrace.sources.driven import NO_MESSAGES, Amount, Reader, Unread
+from headrace.sources.protocol import NO_MESSAGES, Amount, Reader, Unread
 from headrace.state.blocks import Block
 from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState, TableVersion

@@ -14,7 +14,7 @@ from headrace import plan as p
 from headrace.engine.meaning import without_loader
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
-from headrace.sources.driven import Driven
+from headrace.sources.protocol import Driven
 from headrace.state.manifest import Manifest
 from headrace.support.terminal_text import printable
 

@@ -30,7 +30,7 @@ from headrace.engine.position import Position
 from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.query import nodes
-from headrace.sources.driven import driven_by_us, is_driven
+from headrace.sources.protocol import driven_by_us, is_driven
 from headrace.state.checkpoint_folder import WriterLock
 from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name

@@ -16,7 +16,7 @@ from headrace.engine.messages import Attempt, Head
 from headrace.engine.watermarks import Largest, Seen, further
 from headrace.engine.work import Work
 from headrace.kernels.stateless.split import Counts
-from headrace.sources.driven import Amount
+from headrace.sources.protocol import Amount
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.caches import REASONS

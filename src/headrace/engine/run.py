@@ -1,7 +1,7 @@
 """A run in progress: epochs as input comes, one at a time, until it is stopped or something ends it.
 
 Sources that headrace drives (folders, topics) are asked here what waits: what was taken of them stands in the manifest
-(`headrace.sources.driven`). Batches of streaming DataFrames come from Spark's own query, which calls back
+(`headrace.sources.protocol`). Batches of streaming DataFrames come from Spark's own query, which calls back
 (`headrace.engine.position` says what a batch is). All epochs run under one lock.
 
 A run that takes what is there (`once`) ends its input when all of its list is taken and Spark has found nothing more: one
@@ -31,7 +31,7 @@ from headrace.engine.position import Position, admit, check_alignment, make_dura
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
-from headrace.sources.driven import Item, is_driven
+from headrace.sources.protocol import Item, is_driven
 from headrace.state.manifest import Manifest, PartState, SourceState
 from headrace.support import shutdown
 from headrace.support.terminal_text import printable

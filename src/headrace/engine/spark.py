@@ -44,7 +44,7 @@ from headrace.engine.writing import Task
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.sources.driven import Cut
+from headrace.sources.protocol import Cut
 from headrace.sources.tables import Part
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage

@@ -13,7 +13,7 @@ from headrace.engine.cluster import Look, OnBatch
 from headrace.engine.epoch import Epoch
 from headrace.engine.messages import Message
 from headrace.query.nodes import Source
-from headrace.sources.driven import Cut
+from headrace.sources.protocol import Cut
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
 

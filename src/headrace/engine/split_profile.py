@@ -40,8 +40,8 @@ from headrace.errors import QueryError
 from headrace.processor import Processor, declared
 from headrace.query import nodes
 from headrace.sources import as_tuples
-from headrace.sources.cutting import Taken
 from headrace.sources.files import FilesOrigin
+from headrace.sources.physical_windows import Taken
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
 

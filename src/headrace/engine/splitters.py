@@ -20,8 +20,8 @@ from headrace.control.splitter_count import Splitters
 from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
 from headrace.sources import check_schema, fitting
-from headrace.sources.cutting import FILES
-from headrace.sources.driven import Cut, Piece, Reader
+from headrace.sources.physical_windows import FILES
+from headrace.sources.protocol import Cut, Piece, Reader
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 

@@ -39,7 +39,7 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
-from headrace.sources.driven import Ledger, driven_by_us
+from headrace.sources.protocol import Ledger, driven_by_us
 from headrace.state import caches
 from headrace.state.checkpoint_folder import keep_to_ourselves
 from headrace.state.manifest import Manifest

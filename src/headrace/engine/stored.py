@@ -24,7 +24,7 @@ from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
 from headrace.operators.base import Operator, State
 from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json
-from headrace.sources.driven import Driven
+from headrace.sources.protocol import Driven
 from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
 from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER

@@ -1,6 +1,6 @@
 """Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
 
-A task is handed pieces of files by name (`headrace.sources.cutting`) and reads the columns itself. A file is taken once,
+A task is handed pieces of files by name (`headrace.sources.physical_windows`) and reads the columns itself. A file is taken once,
 in the order of (modification time, name), or of names alone, and must be complete when its name appears: write it under a
 name that begins with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.columnar.types import refuse_finer
 from headrace.errors import QueryError, QueryTypeError, SourceError
-from headrace.sources.formats import DAMAGE, opened
+from headrace.sources.file_formats import DAMAGE, opened
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import LedgerState
 from headrace.support.paths import given_path
@@ -46,7 +46,7 @@ class FilesOrigin:
     bounded = True  # as it is now; a run by `start` follows it as it grows
 
     def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
-        from headrace.sources.ledger import Ledger
+        from headrace.sources.file_ledger import Ledger
 
         return Ledger(self, state, reader)
 

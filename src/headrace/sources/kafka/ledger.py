@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.driven import Amount
 from headrace.sources.kafka.client import Client, Place, Start, Topic
-from headrace.sources.kafka.reading import KafkaReader, Piece
+from headrace.sources.kafka.reader import KafkaReader, Piece
+from headrace.sources.protocol import Amount
 from headrace.state.manifest import Offsets, Reached
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, QueryTypeError
 from headrace.sources.kafka.client import Client, Servers, Start
-from headrace.sources.kafka.decoding import MESSAGE, Decoder
+from headrace.sources.kafka.decoders import MESSAGE, Decoder
 from headrace.sources.kafka.ledger import Ledger
-from headrace.sources.kafka.reading import KafkaReader
+from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
 from headrace.support.argument_errors import named

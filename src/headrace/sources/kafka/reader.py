@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.driven import Amount, Read, Unread, Wanted
 from headrace.sources.kafka.client import Place, Servers, confluent
-from headrace.sources.kafka.decoding import MESSAGE, NO_MEMORY, Decoder, as_messages
+from headrace.sources.kafka.decoders import MESSAGE, NO_MEMORY, Decoder, as_messages
+from headrace.sources.protocol import Amount, Read, Unread, Wanted
 
 AT_ONCE = 10_000  # messages asked for at a time
 HELD = 32 << 20  # bytes that are gathered before some are handed on

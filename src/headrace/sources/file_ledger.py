@@ -19,9 +19,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.errors import CorruptState
-from headrace.sources.cutting import FILES, FilesReader, Taken
-from headrace.sources.driven import NO_MESSAGES, Amount
 from headrace.sources.files import FilesOrigin, Spent
+from headrace.sources.physical_windows import FILES, FilesReader, Taken
+from headrace.sources.protocol import NO_MESSAGES, Amount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
 from headrace.state.sorted_runs import mergeable_runs

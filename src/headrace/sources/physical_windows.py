@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.sources import driven
+from headrace.sources import protocol
+from headrace.sources.file_formats import DAMAGE, Columnar, opened
 from headrace.sources.files import check_unchanged, checked, unreadable
-from headrace.sources.formats import DAMAGE, Columnar, opened
 
 Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file that has this schema, which it checks
 
@@ -65,11 +65,11 @@ class FilesReader:
     def piece(self, data: Mapping[str, Any]) -> Piece:
         return Piece(**data)
 
-    def read(self, pieces: Sequence[Piece], wanted: driven.Wanted, *, keep: bool) -> Iterator[driven.Read]:
+    def read(self, pieces: Sequence[Piece], wanted: protocol.Wanted, *, keep: bool) -> Iterator[protocol.Read]:
         for path, together in itertools.groupby(pieces, lambda piece: piece.path):
             those = list(together)
             for piece, table in zip(those, read_pieces(Path(path), those, partial(wanted, path)), strict=True):
-                yield driven.Read(table, piece.modified / 1e9, path)
+                yield protocol.Read(table, piece.modified / 1e9, path)
 
 
 FILES = FilesReader()
