@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
-from headrace.sinks.messages import form_of
+from headrace.sinks.kafka_messages import form_of
 from headrace.support.extras import library
 from headrace.testing import broker as brokers
 from headrace.testing import postgres

@@ -24,8 +24,8 @@ from confluent_kafka import Producer
 
 from headrace import sinks
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError, SinkError
-from headrace.sinks import Delivery, messages
-from headrace.sinks.messages import form_of
+from headrace.sinks import Delivery, kafka_messages
+from headrace.sinks.kafka_messages import form_of
 from headrace.testing import LocalRun, table_stream
 from headrace.testing.broker import PASSWORD
 from tests.kafka import reading
@@ -118,7 +118,7 @@ def test_the_note_of_an_epoch_waits_for_room_as_its_messages_do():
     writer: Any = object.__new__(the_sink._Writer)
     writer.cluster, writer.topic, writer.name, writer.longest = SimpleNamespace(in_words=nullcontext), "t", "n", 60.0
     writer.producer = Full()
-    writer.write([messages.Messages([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
+    writer.write([kafka_messages.Messages([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
     assert writer.producer.sent == ["begin", "t", "t", EPOCHS, "commit"] and writer.mark == "epoch 0: 2 rows"
 
 
@@ -340,7 +340,7 @@ def test_numbers_that_json_does_not_have(value: Any):
 
 def test_a_row_that_has_no_form_leaves_nothing(broker: Broker, a_topic: TOPIC):
     """Those before it are on their way already."""
-    topic, most = a_topic(), messages.AT_ONCE
+    topic, most = a_topic(), kafka_messages.AT_ONCE
     good = rows(*range(most)).append_column("x", pa.array([0.5] * most))
     bad = rows(most).append_column("x", pa.array([float("nan")]))
     sink = begun(broker, topic, good.schema)

@@ -15,7 +15,7 @@ import pytest
 
 from headrace import sinks
 from headrace.errors import QueryError
-from headrace.sinks.databases.addresses import Address, address
+from headrace.sinks.databases.postgres_url import Address, address
 from headrace.support.secrets import spelled, without
 
 RESERVED = "@:/?#[]&=,;+$!*'()%\" \\^`{|}<>~-._\u00e9"

@@ -17,7 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError
-from headrace.sinks.messages import form_of
+from headrace.sinks.kafka_messages import form_of
 from headrace.sources.kafka import decoders
 from headrace.sources.kafka.client import Servers
 from headrace.sources.kafka.decoders import MESSAGE, WRITTEN, decoder

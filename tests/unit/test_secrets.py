@@ -18,7 +18,7 @@ import pytest
 import headrace as hr
 from headrace.engine.identity import check_places
 from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.sources.kafka.client import checked_servers
 from headrace.state.manifest import Manifest, SourceState
 from headrace.support.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.databases.base import TABLE, Column, Database, Session, Table, listed, quoted, wanted_types
-from headrace.sinks.databases.duck import Duck
+from headrace.sinks.databases.duckdb_file import Duck
 from headrace.sinks.databases.postgres import Postgres
 from headrace.sinks.databases.sqlite import Sqlite
-from headrace.sinks.marks import Noting, other_results, times_of
-from headrace.sinks.waiting import Away, Patience
+from headrace.sinks.epoch_marks import Noting, other_results, times_of
+from headrace.sinks.patience import Away, Patience
 from headrace.support.paths import given_path
 from headrace.support.secrets import Secret
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
+from headrace.sinks.epoch_marks import mark_of, other_results
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
-from headrace.sinks.marks import mark_of, other_results
-from headrace.sinks.naming import label
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
+from headrace.sinks.result_folders import label
 from headrace.support.secrets import Sealed, masked
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Delivery
+from headrace.sinks.epoch_marks import epoch_in, mark_of, other_results
 from headrace.sinks.extras import library
 from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
-from headrace.sinks.marks import epoch_in, mark_of, other_results
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.support.secrets import Sealed
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}

@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.brokers import ANSWER, Cluster, Fenced
-from headrace.sinks.marks import Noting, epoch_in, mark_of, other_results
-from headrace.sinks.messages import Form, Messages, form_of
-from headrace.sinks.waiting import Away, Patience
+from headrace.sinks.epoch_marks import Noting, epoch_in, mark_of, other_results
+from headrace.sinks.kafka_clients import ANSWER, Cluster, Fenced
+from headrace.sinks.kafka_messages import Form, Messages, form_of
+from headrace.sinks.patience import Away, Patience
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from headrace.columnar.types import plain_type
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.marks import Noting
-from headrace.sinks.waiting import Away, Patience
+from headrace.sinks.epoch_marks import Noting
+from headrace.sinks.patience import Away, Patience
 
 Held = Callable[[pa.DataType], pa.DataType | None]
 

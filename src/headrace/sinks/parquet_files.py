@@ -7,7 +7,15 @@ import uuid
 from pathlib import Path
 
 from headrace.sinks.base import Delivery
-from headrace.sinks.naming import demand_columns, demand_the_same, epoch_name, rows_in, sync, write_file, written_to
+from headrace.sinks.result_folders import (
+    demand_columns,
+    demand_the_same,
+    epoch_name,
+    rows_in,
+    sync,
+    write_file,
+    written_to,
+)
 
 
 class ParquetFiles:

@@ -28,7 +28,7 @@ import xxhash
 
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
-from headrace.sinks.naming import (
+from headrace.sinks.result_folders import (
     demand_columns,
     demand_the_same,
     epoch_name,

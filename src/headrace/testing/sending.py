@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import EngineError, WorkloadError
-from headrace.sinks.messages import form_of
+from headrace.sinks.kafka_messages import form_of
 from headrace.support.extras import library
 
 LARGEST = 900_000  # bytes of a message

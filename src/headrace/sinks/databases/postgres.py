@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headrace.sinks.databases.addresses import address
 from headrace.sinks.databases.base import (
     TABLE,
     Column,
@@ -29,8 +28,9 @@ from headrace.sinks.databases.base import (
     refused,
     upsert,
 )
+from headrace.sinks.databases.postgres_url import address
 from headrace.sinks.extras import library
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.support.secrets import Sealed, Secret
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import SinkError
 from headrace.sinks.databases.base import Column, Rows, Table, altered, as_text, insertion, quoted, refused, upsert
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.support.secrets import Sealed, Secret
 
 BUSY = 5.0  # seconds that SQLite itself waits for others

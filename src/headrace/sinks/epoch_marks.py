@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError
 from headrace.sinks.base import Delivery
-from headrace.sinks.waiting import Patience
+from headrace.sinks.patience import Patience
 
 
 class Noting(ABC):

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from headrace.sinks.databases.base import TABLE, Column, Rows, Table, as_text, insertion, listed, refused, upsert
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.support.secrets import Sealed, Secret
 
 GIVEN = "headrace_rows"  # rows on their way in

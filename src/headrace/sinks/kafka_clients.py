@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.extras import library
-from headrace.sinks.waiting import Away
+from headrace.sinks.patience import Away
 from headrace.support.secrets import SERVERS_ARE_SHOWN, Sealed, Secret, refuse_secret
 from headrace.support.terminal_text import printable
 
