@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.columnar.types import TS_TYPE
-from headrace.engine import local
+from headrace.task import in_process
 from headrace.testing import LocalRun, table_stream
 
 START = 1_700_000_000
@@ -75,14 +75,14 @@ class Phases:
         self.seconds = {"split": 0.0, "process": 0.0}
 
     def __enter__(self) -> Phases:
-        self._own = {name: getattr(local, name) for name in self.seconds}
+        self._own = {name: getattr(in_process, name) for name in self.seconds}
         for name, function in self._own.items():
-            setattr(local, name, self._timed(name, function))
+            setattr(in_process, name, self._timed(name, function))
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, function in self._own.items():
-            setattr(local, name, function)
+            setattr(in_process, name, function)
 
     def _timed(self, name: str, function: Any) -> Any:
         def timed(*given: Any) -> Iterator[Any]:

@@ -42,10 +42,7 @@ from numba.core.registry import cpu_target
 
 import headrace as hr
 from headrace import sinks
-from headrace.engine import aside
 from headrace.engine.driver import Driver
-from headrace.engine.epoch import Window
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.engine.versions import Versions
 from headrace.errors import HeadraceError
@@ -57,6 +54,9 @@ from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
+from headrace.task import steps
+from headrace.task.in_process import execute_locally
+from headrace.task.stages import Window
 from headrace.testing import LocalRun, table_stream
 from tests.crash import tabling, watching
 from tests.helpers import count_rows, rows_of, write_whole
@@ -450,8 +450,8 @@ def _read_no_table_again() -> None:
 
 def _mix_up_versions() -> None:
     """What a task has of a table is taken for every later version."""
-    kept = aside.kept
-    aside.kept = lambda step, rows, checksum: kept(step, rows, "the same")
+    kept = steps.kept
+    steps.kept = lambda step, rows, checksum: kept(step, rows, "the same")
 
 
 def _count_tables_as_garbage() -> None:

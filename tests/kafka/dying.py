@@ -18,14 +18,14 @@ from typing import Any
 import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.engine.delivery import Deliverer
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import dealt, read_windows
 from headrace.sources.kafka import reader as reading_messages
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
 from headrace.stream import node_of
+from headrace.task.in_process import execute_locally
+from headrace.task.splitters import dealt, read_windows
 from headrace.testing import LocalRun
 from tests.kafka import sending
 

@@ -45,7 +45,7 @@ def options(seed: int, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     patch.setattr(group_moves, "LEAST", 0.0)
     patch.setattr(gain, "NOISE", 0.0)
     patch.setattr(gain, "SECONDS", 0.0)
-    patch.setattr("headrace.engine.outlet.FEW", 3)
+    patch.setattr("headrace.task.outlet.FEW", 3)
     return {"policy": some_policy(r), "limit": 6, "auto": r.random() < 0.4, "check": count_kinds}
 
 

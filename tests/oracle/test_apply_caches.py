@@ -18,11 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import driver, inplace, keeping
-from headrace.engine.epoch import process, split
-from headrace.engine.keeping import Keeping
-from headrace.engine.reports import TableUse
-from headrace.engine.writing import Task
+from headrace.engine import driver, inplace
 from headrace.errors import DamagedCache, HeadraceError, StateError
 from headrace.kernels.keyed.buffer_allocator import Damaged
 from headrace.kernels.keyed.keyed_table import KeyedTable
@@ -31,6 +27,11 @@ from headrace.state import caches
 from headrace.state.blocks import BlockReader
 from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, OFF, STAMP, Cache, Use
 from headrace.state.store import StateStore
+from headrace.task import slot_state_tables
+from headrace.task.block_writer import Task
+from headrace.task.reports import TableUse
+from headrace.task.slot_state_tables import Keeping
+from headrace.task.stages import process, split
 from headrace.testing import table_stream
 
 from .driving import Driven, driven
@@ -363,7 +364,7 @@ class Attempts:
 
     def __init__(self, patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool, block: bool) -> None:
         self.dies, self.at_once, self.armed, self.middle = dies, at_once, False, None
-        put, write = KeyedTable.put, keeping.write_keyed
+        put, write = KeyedTable.put, slot_state_tables.write_keyed
 
         def interrupted(*given: Any) -> Any:
             if self.middle is not None:
@@ -377,7 +378,7 @@ class Attempts:
 
         let_die(patch)
         if block:
-            patch.setattr(keeping, "write_keyed", interrupted)
+            patch.setattr(slot_state_tables, "write_keyed", interrupted)
         else:
             patch.setattr(KeyedTable, "put", puts)
         patch.setattr("headrace.testing.execute_locally", self.execute)

@@ -15,9 +15,7 @@ import pytest
 
 from headrace.columnar.types import SUBSTREAM
 from headrace.difference import difference
-from headrace.engine import keeping, lying, outcome, slots
-from headrace.engine.keeping import Keeping
-from headrace.engine.slots import EpochSlot
+from headrace.engine import outcome
 from headrace.errors import HeadraceError
 from headrace.kernels.keyed import processor_calls, substream_tuples
 from headrace.kernels.keyed.substream_tuples import Sequences
@@ -25,6 +23,9 @@ from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
 from headrace.state import bases, sorted_runs, state_tables
+from headrace.task import slot_state_tables, slots, state_table_groups
+from headrace.task.slot_state_tables import Keeping
+from headrace.task.slots import EpochSlot
 
 from .driving import drive
 from .strategies import Case, cut, make_case
@@ -233,9 +234,9 @@ def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
 
 def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A tombstone goes, though what it hides lies in a block that is not merged."""
-    real = keeping.write_merged
+    real = slot_state_tables.write_merged
     patch.setattr(bases, "FAN_IN", 2)
-    patch.setattr(lying, "FINE", 1)  # groups in which a row stays when another goes
+    patch.setattr(state_table_groups, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
         found = state_tables.newest
@@ -248,7 +249,7 @@ def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
             inner.setattr(state_tables, "newest", no_tombs)
             return real(*given)
 
-    patch.setattr(keeping, "write_merged", without)
+    patch.setattr(slot_state_tables, "write_merged", without)
 
 
 def always_trimmed(patch: pytest.MonkeyPatch) -> None:

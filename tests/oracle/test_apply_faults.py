@@ -18,14 +18,14 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.epoch import process, split
-from headrace.engine.keeping import Keeping
-from headrace.engine.messages import Message, decode, encode
-from headrace.engine.writing import Task
 from headrace.errors import HeadraceError
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.reference import interpreter, processors, reference
 from headrace.state.blocks import BlockReader
+from headrace.task.block_writer import Task
+from headrace.task.messages import Message, decode, encode
+from headrace.task.slot_state_tables import Keeping
+from headrace.task.stages import process, split
 from tests.crash import killing, watching
 
 from .driving import SLOTS, Driven, driven

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import epoch, outcome, outlet, slots, watermarks
+from headrace.engine import outcome
 from headrace.errors import HeadraceError
 from headrace.kernels.joins import equijoin, pairs, window_join
 from headrace.kernels.windows import aggregate, order
@@ -20,6 +20,7 @@ from headrace.reference import reference
 from headrace.routing import Rectangles, hashing
 from headrace.state import sorted_runs
 from headrace.support.event_time import NEVER
+from headrace.task import outlet, slots, stages, watermarks
 
 from .driving import drive
 from .strategies import SECOND, cut, make_case
@@ -131,10 +132,10 @@ def releases_at_the_bound(patch: pytest.MonkeyPatch) -> None:
 
 
 def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
-    real = epoch.write_merged
+    real = stages.write_merged
     patch.setattr(sorted_runs, "FAN_IN", 2)
     patch.setattr(
-        epoch, "write_merged", lambda e, task, o, side, blocks, piece: real(e, task, o, side, blocks[1:], piece)
+        stages, "write_merged", lambda e, task, o, side, blocks, piece: real(e, task, o, side, blocks[1:], piece)
     )
 
 

@@ -20,7 +20,6 @@ import pytest
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.compile import substreams
 from headrace.difference import difference
-from headrace.engine import aside
 from headrace.errors import DataError
 from headrace.kernels.stateless import split
 from headrace.kernels.windows import order
@@ -30,6 +29,7 @@ from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
 from headrace.state import sorted_runs
 from headrace.stream import Stream
+from headrace.task import steps
 from headrace.testing import LocalRun, table_stream
 
 from .driving import drive, shrink
@@ -408,13 +408,13 @@ def sends_to_one_instead_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_in_every_edge(patch: pytest.MonkeyPatch) -> None:
-    real = aside.Walk.along
+    real = steps.Walk.along
 
     def along(self: Any, edge: Any) -> Any:
         self._done = {(): self._done[()]}
         return real(self, edge)
 
-    patch.setattr(aside.Walk, "along", along)
+    patch.setattr(steps.Walk, "along", along)
 
 
 def groups_across(patch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,11 @@ from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.control.policy import Policy
 from headrace.difference import difference
-from headrace.engine.epoch import Epoch
 from headrace.operators import Operator
 from headrace.reference import reference
 from headrace.routing import Diagonal, Layout
 from headrace.stream import Stream, node_of
+from headrace.task.stages import Epoch
 from headrace.testing import LocalRun, table_stream
 
 from .driving import Driven, drive, random_layouts

@@ -21,13 +21,13 @@ from headrace.columnar import duck
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference, leftover
-from headrace.engine import outlet
 from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
 from headrace.state import sorted_runs
 from headrace.stream import Stream, node_of
+from headrace.task import outlet
 from headrace.testing import table_stream
 
 from .driving import SLOTS, Driven, drive, driven, random_layouts, shrink

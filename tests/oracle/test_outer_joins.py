@@ -14,7 +14,6 @@ import pytest
 from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
-from headrace.engine import outlet
 from headrace.errors import QueryError
 from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins, outer_join
@@ -22,6 +21,7 @@ from headrace.reference import reference
 from headrace.state import sorted_runs
 from headrace.stream import Stream, node_of
 from headrace.support.event_time import FOREVER
+from headrace.task import outlet
 from headrace.testing import run_locally, table_stream
 
 from .driving import Driven, drive, driven, in_two_epochs, random_layouts

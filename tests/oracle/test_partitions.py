@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import watermarks
-from headrace.engine.epoch import Window
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.watermarks import Clock, Part
 from headrace.errors import EngineError
 from headrace.reference import reference
 from headrace.state.manifest import Offsets
 from headrace.stream import Stream
 from headrace.support.event_time import NEVER
+from headrace.task import watermarks
+from headrace.task.in_process import execute_locally
+from headrace.task.stages import Window
+from headrace.task.watermarks import Clock, Part
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000

@@ -1,7 +1,7 @@
 """Sources that fall silent and return: every clock is that of a plain sequential one, and the answer is the sequential
 answer on the tuples that it accepts.
 
-`Model` is the clock as docs/GUARANTEES.md has it, in plain Python; it shares nothing with `headrace.engine.watermarks`. Two
+`Model` is the clock as docs/GUARANTEES.md has it, in plain Python; it shares nothing with `headrace.task.watermarks`. Two
 things are asked beside it that it could get wrong in the same way: a source that speaks is not moved by the others, and
 one that is idle holds nothing back.
 """

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace import sinks
-from headrace.engine import outlet
 from headrace.sinks import Part, Publication
+from headrace.task import outlet
 
 from .strategies import make_case
 from .test_local import check, seeds

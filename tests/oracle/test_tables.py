@@ -22,7 +22,6 @@ from headrace.columnar import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.engine import versions
-from headrace.engine.local import execute_locally
 from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
 from headrace.kernels.joins import band, pair_loop, table_join
 from headrace.query import nodes
@@ -32,6 +31,7 @@ from headrace.sources.tables import rows as read_rows
 from headrace.state.blocks import block_name, write_block
 from headrace.state.head import head_name
 from headrace.stream import Stream, Table, node_of
+from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, arrow_table, run_locally, table_stream
 
 from .driving import SLOTS, drive, driven
@@ -86,7 +86,7 @@ def sides(seed: int) -> tuple[pa.Table, pa.Table]:
 
 def in_small_pieces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("headrace.kernels.joins.pairs.MOST_PAIRS", 7)
-    patch.setattr("headrace.engine.aside.FULL", 5)
+    patch.setattr("headrace.task.steps.FULL", 5)
     patch.setattr(table_join, "MANY", 60)
 
 
@@ -732,7 +732,7 @@ def keeps_tuples_that_have_a_row(patch: pytest.MonkeyPatch) -> None:
         if table.step.keep:
             yield table_join.joined(table.step, tuples, None)
 
-    patch.setattr("headrace.engine.aside.look_up", twice)
+    patch.setattr("headrace.task.steps.look_up", twice)
 
 
 def null_is_near_to_something(patch: pytest.MonkeyPatch) -> None:
@@ -763,7 +763,7 @@ def test_a_broken_one_is_seen(canary: Callable[..., None], monkeypatch: pytest.M
 
 def goes_on_with_the_first(patch: pytest.MonkeyPatch) -> None:
     real = table_join.kept
-    patch.setattr("headrace.engine.aside.kept", lambda step, rows, checksum: real(step, rows, "the same"))
+    patch.setattr("headrace.task.steps.kept", lambda step, rows, checksum: real(step, rows, "the same"))
 
 
 def reads_no_more(patch: pytest.MonkeyPatch) -> None:

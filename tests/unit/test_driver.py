@@ -13,7 +13,6 @@ import pytest
 from headrace import sinks
 from headrace.difference import difference
 from headrace.engine import position
-from headrace.engine.local import execute_locally
 from headrace.engine.spark import _cause
 from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
@@ -24,6 +23,7 @@ from headrace.sources.files import read_file
 from headrace.state.blocks import Block
 from headrace.state.sorted_runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
 from headrace.stream import node_of
+from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, run_locally, table_stream
 from tests.helpers import keyed
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import STRATEGIES, compile_query
-from headrace.engine import places
 from headrace.engine.start import _aside
 from headrace.state.blocks import Block, block_name
 from headrace.state.manifest import Manifest, Output
 from headrace.stream import node_of
+from headrace.task import places
 from headrace.testing import table_stream
 
 ROWS = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "s": ["1"]})

@@ -15,9 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import operators
-from headrace.engine import lying, plan_file, sizes
-from headrace.engine.epoch import Window
-from headrace.engine.local import execute_locally
+from headrace.engine import plan_file, sizes
 from headrace.engine.position import Position
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
@@ -30,6 +28,9 @@ from headrace.state import bases, state_tables
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
+from headrace.task import state_table_groups
+from headrace.task.in_process import execute_locally
+from headrace.task.stages import Window
 from headrace.testing import LocalRun, table_stream
 from tests.fuzz.mutating import changed
 
@@ -108,7 +109,7 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operators.PLANNERS, nodes.Distinct, planned)  # type: ignore[arg-type]
     for name, value in {"SMALL": 40, "LEAST": 10, "FEW": 150}.items():
         monkeypatch.setattr(bases, name, value)
-    monkeypatch.setattr(lying, "FINE", 3 * GROUPS)
+    monkeypatch.setattr(state_table_groups, "FINE", 3 * GROUPS)
 
 
 def query() -> hr.Stream:

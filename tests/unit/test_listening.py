@@ -18,10 +18,10 @@ from headrace.columnar.types import TS_TYPE
 from headrace.engine import listening
 from headrace.engine.figures import EpochRecord, from_manifests
 from headrace.engine.listening import Listeners
-from headrace.engine.work import WorkSoFar
 from headrace.errors import QueryChanged, QueryTypeError, SinkError
 from headrace.state.store import StateStore
 from headrace.stream import Stream
+from headrace.task.work import WorkSoFar
 from headrace.testing import LocalRun, table_stream
 from tests.patience import PATIENCE
 

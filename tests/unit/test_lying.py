@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.types import SUBSTREAM
-from headrace.engine import lying
-from headrace.engine.lying import Lying
 from headrace.processor import StateTable
 from headrace.routing import Diagonal, SubstreamGrouping
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import OperatorState
+from headrace.task import state_table_groups
+from headrace.task.state_table_groups import Lying
 
 DECLARED = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", pa.int64())]))
 
@@ -29,9 +29,11 @@ def operator(substreams: int) -> Any:
 @pytest.mark.parametrize("groups", [64, 100, 512, 1024])
 def test_every_group_is_of_one_slot_and_has_its_share(groups: int, substreams: int) -> None:
     made = operator(substreams)
-    state = lying.known(None, "t", made, groups)
+    state = state_table_groups.known(None, "t", made, groups)
     found = Lying.of(made, state, groups)
-    assert found.units * found.parts == len(state.rows) <= max(lying.FINE + min(groups, substreams), groups)
+    assert (
+        found.units * found.parts == len(state.rows) <= max(state_table_groups.FINE + min(groups, substreams), groups)
+    )
     keys = np.random.default_rng(0).permutation(40_000)
     number = groups_of(pa.table({"k": keys}), ["k"], substreams)  # as `by` does it, by the same hash
     rows = pa.table({SUBSTREAM: pa.array(number, pa.int32()), "k": keys})
@@ -55,9 +57,9 @@ def test_every_group_is_of_one_slot_and_has_its_share(groups: int, substreams: i
 
 def test_a_table_of_before_lies_in_the_groups_of_its_operator() -> None:
     made = operator(2)
-    own = lying.known(None, "__own", made, 64)
+    own = state_table_groups.known(None, "__own", made, 64)
     assert len(own.rows) == 64, "and so do those that an operator has for itself"
-    assert lying.known(OperatorState(tables={"t": own}), "t", made, 64) is own
+    assert state_table_groups.known(OperatorState(tables={"t": own}), "t", made, 64) is own
     found = Lying.of(made, own, 64)
     assert (found.units, found.parts) == (64, 1)
     rows = pa.table({SUBSTREAM: pa.array([0, 1, 1], pa.int32()), "k": [1, 2, 3]})
@@ -67,6 +69,6 @@ def test_a_table_of_before_lies_in_the_groups_of_its_operator() -> None:
 
 def test_where_rows_lie_is_part_of_the_format() -> None:
     made = operator(2)
-    found = Lying.of(made, lying.known(None, "t", made, 64), 64)
+    found = Lying.of(made, state_table_groups.known(None, "t", made, 64), 64)
     rows = pa.table({SUBSTREAM: pa.array([0, 1, 1, 0], pa.int32()), "k": pa.array([1, 2, None, 10**12], pa.int64())})
     assert found.rows(rows, ("k",)).tolist() == [27, 421, 325, 155]

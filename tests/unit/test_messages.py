@@ -12,12 +12,6 @@ import pytest
 from headrace.compile import compile_query
 from headrace.control.control_state import ControlState, Decision
 from headrace.control.group_load import GroupLoad, HeavyKey
-from headrace.engine.epoch import Epoch, process
-from headrace.engine.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
-from headrace.engine.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TableUse, TaskReport
-from headrace.engine.watermarks import Clock
-from headrace.engine.work import Work, WorkSoFar, total
-from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError
 from headrace.kernels.stateless.split import Counts
 from headrace.routing import Diagonal
@@ -25,6 +19,12 @@ from headrace.state import Block, BlockReader, Manifest, block_name
 from headrace.state.bases import Told
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
+from headrace.task.block_writer import Task
+from headrace.task.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
+from headrace.task.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TableUse, TaskReport
+from headrace.task.stages import Epoch, process
+from headrace.task.watermarks import Clock
+from headrace.task.work import Work, WorkSoFar, total
 from headrace.testing import table_stream
 from tests.memory import MemoryStorage
 

@@ -22,11 +22,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
-from headrace.engine import local
 from headrace.engine import spark as engine
-from headrace.engine.epoch import split
-from headrace.engine.reports import Report
-from headrace.engine.writing import LONGEST_RECEIPT, Task, write_part
 from headrace.errors import QueryError, QueryTypeError, SinkError, StateMismatch
 from headrace.sinks import Delivery, Part, PartSink, Publication
 from headrace.sinks.parquet_parts import ParquetParts
@@ -35,6 +31,10 @@ from headrace.sources.files import FilesOrigin
 from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
+from headrace.task import in_process
+from headrace.task.block_writer import LONGEST_RECEIPT, Task, write_part
+from headrace.task.reports import Report
+from headrace.task.stages import split
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import numbered
 
@@ -362,7 +362,7 @@ def test_two_attempts_of_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert any(message.kind == Report.kind for message in lost)
         return execute(epoch, windows, storage)
 
-    execute = local.execute_locally
+    execute = in_process.execute_locally
     monkeypatch.setattr("headrace.testing.execute_locally", twice)
     with running(tmp_path / "state", parts_sink(tmp_path / "out")) as run:
         run.epoch(numbered(1, 2, 3), splitters=2)

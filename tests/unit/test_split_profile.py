@@ -28,11 +28,11 @@ from headrace.control import parasplit_model
 from headrace.control.parasplit_model import Costs, Split
 from headrace.engine import split_profile
 from headrace.engine.split_profile import Nothing, Profile, Subject, Turn
-from headrace.engine.work import Work
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
 from headrace.stream import Stream, node_of
+from headrace.task.work import Work
 from headrace.testing import table_stream
 
 ROWS = 4_000

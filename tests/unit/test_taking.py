@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.engine import watermarks
 from headrace.engine.run import Run
 from headrace.sources.protocol import NO_MESSAGES
 from headrace.state.manifest import PartState, SourceState
 from headrace.support.event_time import NEVER
+from headrace.task import watermarks
 from tests.unit.test_kafka_ledger import Brokers, ledger, take
 
 SECOND = 1_000_000

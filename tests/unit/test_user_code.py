@@ -18,10 +18,10 @@ import pytest
 import headrace as hr
 from headrace.cli import loading
 from headrace.engine import spark as engine
-from headrace.engine import witness
 from headrace.reference import reference
 from headrace.showing.stopping import stoppable, terminable
 from headrace.support.user_code import call, noted_by
+from headrace.task import user_code_notes
 from headrace.testing import run_locally, table_stream
 
 TS = pa.timestamp("us", "UTC")
@@ -153,21 +153,21 @@ def test_the_note_of_a_process_that_dies_stays(tmp_path: Path) -> None:
     (tmp_path / "blocks").mkdir()
     child = os.fork()
     if not child:
-        with witness.watched(str(tmp_path), "run", 7):
+        with user_code_notes.watched(str(tmp_path), "run", 7):
             called(lambda: None)
             called(lambda: os._exit(0))
     os.waitpid(child, 0)
-    assert witness.last_call(str(tmp_path), "run", 7) == "some code"
-    assert witness.last_call(str(tmp_path), "run", 8) == ""
-    with pytest.raises(Failed), witness.watched(str(tmp_path), "run", 9):
+    assert user_code_notes.last_call(str(tmp_path), "run", 7) == "some code"
+    assert user_code_notes.last_call(str(tmp_path), "run", 8) == ""
+    with pytest.raises(Failed), user_code_notes.watched(str(tmp_path), "run", 9):
         called(raises(ValueError))
-    with witness.watched(str(tmp_path), "run", 10):
+    with user_code_notes.watched(str(tmp_path), "run", 10):
         pass
     assert [path.name for path in (tmp_path / "blocks").iterdir()] == ["_call-run-7"]
 
 
 def test_a_note_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
-    with witness.watched(str(tmp_path / "absent"), "run", 1):
+    with user_code_notes.watched(str(tmp_path / "absent"), "run", 1):
         assert called(lambda: 5) == 5
 
 

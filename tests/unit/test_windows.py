@@ -19,14 +19,14 @@ import pytest
 import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.splitters import deal, dealt, read_windows
 from headrace.errors import SourceError
 from headrace.sources import file_formats, physical_windows
 from headrace.sources.files import read_head
 from headrace.sources.physical_windows import Piece, Taken, cut, read_pieces
 from headrace.stream import Stream
+from headrace.task.in_process import execute_locally
+from headrace.task.splitters import deal, dealt, read_windows
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000

@@ -15,12 +15,12 @@ from headrace.control.control_state import Decision
 from headrace.control.controller import Controller
 from headrace.control.group_load import GroupLoad
 from headrace.control.splitter_count import Given, SplitLoad, Splitters
-from headrace.engine.epoch import Epoch
-from headrace.engine.reports import Report
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.routing import Layout, layout_from_json
 from headrace.state.manifest import Manifest, OperatorState
+from headrace.task.reports import Report
+from headrace.task.stages import Epoch
 
 Chosen = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16

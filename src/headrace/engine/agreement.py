@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headrace.engine.epoch import Epoch
-from headrace.engine.messages import Message
-from headrace.engine.reports import Report
 from headrace.errors import DamagedCache, EngineError
+from headrace.task.messages import Message
+from headrace.task.reports import Report
+from headrace.task.stages import Epoch
 
 _log = logging.getLogger(__name__)
 Execute = Callable[[Epoch], Sequence[Message]]

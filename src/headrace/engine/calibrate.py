@@ -17,10 +17,7 @@ from headrace import plan as p
 from headrace.columnar import scratch
 from headrace.compile import compile_query
 from headrace.engine.driver import Driver, Settings
-from headrace.engine.epoch import Window
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
-from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures
@@ -32,6 +29,9 @@ from headrace.sources.tables import ArrowTable, rows
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
+from headrace.task.in_process import execute_locally
+from headrace.task.stages import Window
+from headrace.task.work import Work, WorkSoFar
 
 TUPLES = 50_000  # of every source
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 50

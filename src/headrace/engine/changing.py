@@ -21,11 +21,9 @@ from headrace.engine import identity, incomplete
 from headrace.engine.begun import as_begun
 from headrace.engine.incomplete import Begun as Incomplete
 from headrace.engine.incomplete import begun_in
-from headrace.engine.lying import known
 from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
 from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
 from headrace.engine.twins import Pairs
-from headrace.engine.work import Work, WorkSoFar
 from headrace.errors import QueryChanged
 from headrace.operators.base import Operator
 from headrace.plan.columns_read import names_of
@@ -35,6 +33,8 @@ from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
 from headrace.support.event_time import NEVER
 from headrace.support.terminal_text import printable
+from headrace.task.state_table_groups import known
+from headrace.task.work import Work, WorkSoFar
 
 _log = logging.getLogger(__name__)
 

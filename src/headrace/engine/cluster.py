@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headrace.control.splitter_count import Splitters
-from headrace.engine.epoch import Epoch
-from headrace.engine.messages import Message
 from headrace.query.nodes import Source
 from headrace.sources.protocol import Cut
+from headrace.task.messages import Message
+from headrace.task.stages import Epoch
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
 

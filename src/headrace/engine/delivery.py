@@ -18,13 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.engine.writing import plain
 from headrace.errors import CorruptState, QueryError, SinkError, StateMismatch
 from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts, tell
 from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 from headrace.support.user_code import comes_from_signal
+from headrace.task.block_writer import plain
 
 Name = tuple[str, int, str]  # query, epoch, result
 OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"

@@ -29,23 +29,19 @@ from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
 from headrace.control.splitter_count import Given
-from headrace.engine import identity, incomplete, stored, watermarks
+from headrace.engine import identity, incomplete, stored
 from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
-from headrace.engine.epoch import Epoch
 from headrace.engine.figures import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.inplace import InPlace
 from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
-from headrace.engine.places import put_aside
 from headrace.engine.position import Position
 from headrace.engine.progress import Progress, Stopwatch, busy_now
-from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import substreams_of
 from headrace.engine.versions import Versions
-from headrace.engine.work import total
 from headrace.errors import StateMismatch
 from headrace.query import nodes
 from headrace.sinks import AnySink
@@ -57,6 +53,11 @@ from headrace.state.store import StateStore
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 from headrace.support.version import __version__
+from headrace.task import watermarks
+from headrace.task.places import put_aside
+from headrace.task.reports import Report, TableUse
+from headrace.task.stages import Epoch
+from headrace.task.work import total
 
 _log = logging.getLogger(__name__)
 

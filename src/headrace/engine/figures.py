@@ -19,10 +19,10 @@ from headrace.engine.progress import (
     split_figures,
     versions_of,
 )
-from headrace.engine.reports import Report, TableUse
 from headrace.engine.sizes import TableSize, sizes
-from headrace.engine.work import Work, WorkSoFar, between
 from headrace.state.manifest import Manifest, OperatorState, SourceState
+from headrace.task.reports import Report, TableUse
+from headrace.task.work import Work, WorkSoFar, between
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import Any
 
 from headrace import plan as p
-from headrace.engine.watermarks import Clock, input_watermarks, operator_watermarks
 from headrace.operators.base import Operator
 from headrace.state.manifest import Manifest
 from headrace.support.event_time import FOREVER, NEVER, as_datetime
+from headrace.task.watermarks import Clock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.compile.subqueries import Measured, Plan, Subquery
-from headrace.engine.work import WorkSoFar
 from headrace.state.manifest import Manifest
+from headrace.task.work import WorkSoFar
 
 
 def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:

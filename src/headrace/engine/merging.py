@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.engine.epoch import Merge
-from headrace.engine.lying import Lying
 from headrace.operators.base import Appended, Operator, State
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 from headrace.state.sorted_runs import large_run, mergeable_runs, pieces_of
+from headrace.task.stages import Merge
+from headrace.task.state_table_groups import Lying
 
 
 def merges_of(

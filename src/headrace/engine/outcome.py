@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace import plan as p
-from headrace.engine import watermarks
-from headrace.engine.epoch import Epoch
-from headrace.engine.lying import known
-from headrace.engine.reports import Report, SourceCounts
-from headrace.engine.trimming import trimmed
-from headrace.engine.work import Work, WorkSoFar, total
 from headrace.errors import EngineError
 from headrace.operators.base import Appended, Operator
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import Manifest, OperatorState, Output, PartState, SourceState, TableState, Totals
+from headrace.task import watermarks
+from headrace.task.reports import Report, SourceCounts
+from headrace.task.stages import Epoch
+from headrace.task.state_table_groups import known
+from headrace.task.trimming import trimmed
+from headrace.task.work import Work, WorkSoFar, total
 
 REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
 Clocks = Mapping[str, watermarks.Clock]

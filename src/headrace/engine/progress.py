@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine.incomplete import results_in, shown
-from headrace.engine.reports import Report, SourceCounts, TableUse
 from headrace.engine.sizes import Sizes, sizes, substreams_of
-from headrace.engine.work import split_counts
 from headrace.kernels.joins.table_join import way
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
 from headrace.support.event_time import NEVER
+from headrace.task.reports import Report, SourceCounts, TableUse
+from headrace.task.work import split_counts
 
 if TYPE_CHECKING:
     from headrace.engine.figures import EpochRecord

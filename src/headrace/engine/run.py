@@ -24,9 +24,7 @@ from typing import Any
 from headrace import plan as p
 from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
-from headrace.engine.epoch import Epoch
 from headrace.engine.listening import Listener
-from headrace.engine.messages import Message
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
@@ -35,6 +33,8 @@ from headrace.sources.protocol import Item, is_driven
 from headrace.state.manifest import Manifest, PartState, SourceState
 from headrace.support import shutdown
 from headrace.support.terminal_text import printable
+from headrace.task.messages import Message
+from headrace.task.stages import Epoch
 
 _log = logging.getLogger(__name__)
 

@@ -70,7 +70,7 @@ def sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int]
 
 
 def table_size(state: TableState, before: TableState | None, units: int, substreams: int | None) -> TableSize:
-    """units: of how many things of one slot its groups are the parts, if it has parts (`headrace.engine.lying`)."""
+    """units: of how many things of one slot its groups are the parts, if it has parts (`headrace.task.state_table_groups`)."""
     now, was = (_by_unit(each, units) for each in (state, before or replace(state, rows=(0,) * len(state.rows))))
     more = [after - then for after, then in zip(now, was, strict=True)]
     return TableSize(

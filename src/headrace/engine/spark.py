@@ -2,7 +2,7 @@
 module that imports pyspark.
 
 One epoch = one RDD chain: rows of the batch -> split -> exchange by slot -> process -> exchange -> ... -> reports.
-What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.engine.epoch`.
+What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.task.stages`.
 RDDs rather than DataFrames because a window is opaque to Spark anyway and planning would cost more than the job.
 """
 
@@ -36,11 +36,7 @@ from pyspark.sql.types import StructType
 from headrace import errors
 from headrace.columnar import duck
 from headrace.control.splitter_count import Splitters
-from headrace.engine import jvm, memory, privacy, sparks, witness
-from headrace.engine.epoch import Epoch, Window, process, split
-from headrace.engine.messages import Message, decode, encode, pack, unpack
-from headrace.engine.splitters import Portion, dealt, read_windows, reader_of
-from headrace.engine.writing import Task
+from headrace.engine import jvm, memory, privacy, sparks
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
@@ -52,6 +48,11 @@ from headrace.support import shutdown
 from headrace.support.argument_errors import instead_of_dataframe, named
 from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, is_secret_name, resolved, without_logins
+from headrace.task import user_code_notes
+from headrace.task.block_writer import Task
+from headrace.task.messages import Message, decode, encode, pack, unpack
+from headrace.task.splitters import Portion, dealt, read_windows, reader_of
+from headrace.task.stages import Epoch, Window, process, split
 
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
 NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
@@ -426,7 +427,7 @@ _LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID (\d+)\)")
 def _died(epoch: Epoch, text: str) -> EngineError | None:
     """The error of a task whose process died in user code, as the task's note has it; None: there is no such task."""
     attempts = dict.fromkeys(int(found) for found in _LOST.findall(text))
-    calls = dict.fromkeys(filter(None, (witness.last_call(epoch.folder, epoch.run, each) for each in attempts)))
+    calls = dict.fromkeys(filter(None, (user_code_notes.last_call(epoch.folder, epoch.run, each) for each in attempts)))
     if not calls:
         return None
     return EngineError(
@@ -463,7 +464,7 @@ def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -
 
 
 def _watched(epoch: Epoch, task: Task, messages: Iterator[Message]) -> Iterator[Message]:
-    with witness.watched(epoch.folder, epoch.run, task.attempt):
+    with user_code_notes.watched(epoch.folder, epoch.run, task.attempt):
         yield from messages
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from headrace.control.splitter_count import Splitters
 from headrace.engine import spark as engine
 from headrace.engine.cluster import Look, OnBatch
-from headrace.engine.epoch import Epoch
-from headrace.engine.messages import Message
 from headrace.query.nodes import Source
 from headrace.sources.protocol import Cut
+from headrace.task.messages import Message
+from headrace.task.stages import Epoch
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
 

@@ -26,16 +26,8 @@ from headrace.columnar.types import TS, TS_TYPE
 from headrace.compile import compile_query
 from headrace.control import parasplit_model, splitter_count
 from headrace.control.parasplit_model import Costs, Split
-from headrace.engine.aside import Aside, Walk
 from headrace.engine.driver import Driver, Settings
-from headrace.engine.epoch import Epoch, Window
-from headrace.engine.local import execute_locally
-from headrace.engine.messages import Message
 from headrace.engine.position import Position
-from headrace.engine.reports import Report, TaskReport
-from headrace.engine.splitters import Portion, read_windows
-from headrace.engine.work import Work, total
-from headrace.engine.writing import Task
 from headrace.errors import QueryError
 from headrace.processor import Processor, declared
 from headrace.query import nodes
@@ -44,6 +36,14 @@ from headrace.sources.files import FilesOrigin
 from headrace.sources.physical_windows import Taken
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
+from headrace.task.block_writer import Task
+from headrace.task.in_process import execute_locally
+from headrace.task.messages import Message
+from headrace.task.reports import Report, TaskReport
+from headrace.task.splitters import Portion, read_windows
+from headrace.task.stages import Epoch, Window
+from headrace.task.steps import Aside, Walk
+from headrace.task.work import Work, total
 
 TUPLES = 1_000_000  # of the sample, at least one window
 ROUNDS = 5

@@ -26,14 +26,13 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.control.splitter_count import Given, Splitters
-from headrace.engine import changing, identity, places, plan_file, stored
+from headrace.engine import changing, identity, plan_file, stored
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.driver import Driver, Settings
 from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
-from headrace.engine.watermarks import check_best_effort
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
@@ -51,6 +50,8 @@ from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
 from headrace.support.paths import given_path
 from headrace.support.terminal_text import printable
+from headrace.task import places
+from headrace.task.watermarks import check_best_effort
 
 _log = logging.getLogger(__name__)
 

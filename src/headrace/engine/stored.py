@@ -16,9 +16,7 @@ from headrace import plan as p
 from headrace.columnar.types import describe
 from headrace.control.control_state import ControlState, Decision
 from headrace.engine import meaning
-from headrace.engine.lying import Lying
 from headrace.engine.position import Position
-from headrace.engine.work import WorkSoFar
 from headrace.errors import CorruptState
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
@@ -30,6 +28,8 @@ from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
+from headrace.task.state_table_groups import Lying
+from headrace.task.work import WorkSoFar
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
 _EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state

@@ -28,11 +28,11 @@ from rich.text import Text
 
 from headrace.engine.figures import EpochRecord
 from headrace.engine.progress import Progress, SplitFigures, VersionFigures
-from headrace.engine.reports import TableUse
 from headrace.engine.run import Run
 from headrace.engine.sizes import TableSize
 from headrace.showing.streams import on_stderr
 from headrace.support.terminal_text import printable, seen
+from headrace.task.reports import TableUse
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table

@@ -19,14 +19,15 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.engine import changing, places, stored
+from headrace.engine import changing, stored
 from headrace.engine.driver import Driver, Settings
-from headrace.engine.epoch import Window
-from headrace.engine.local import execute_locally
 from headrace.engine.position import Position
 from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.task import places
+from headrace.task.in_process import execute_locally
+from headrace.task.stages import Window
 from headrace.testing.checking import check_processor
 from headrace.testing.tables import arrow_table, table_stream
 

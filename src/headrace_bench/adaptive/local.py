@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.control.policy import Policy
-from headrace.engine.work import WorkSoFar
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream
+from headrace.task.work import WorkSoFar
 from headrace.testing import LocalRun, table_stream
 from headrace.workloads import SCHEMA, Workload
 from headrace_bench.running import scratch

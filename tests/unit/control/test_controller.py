@@ -20,10 +20,10 @@ from headrace.control.policy import Policy
 from headrace.control.space_saving import SpaceSaving
 from headrace.control.splitter_count import MORE, SplitLoad
 from headrace.difference import difference
-from headrace.engine.work import WorkSoFar
 from headrace.reference import reference
 from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
+from headrace.task.work import WorkSoFar
 from headrace.testing import LocalRun, table_stream
 from headrace.workloads import BModel, Hot, Workload
 

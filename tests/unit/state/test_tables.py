@@ -16,19 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine import lying
-from headrace.engine.epoch import Epoch, _merge_runs
-from headrace.engine.keeping import Keeping
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import tables_after
-from headrace.engine.reports import Report, TaskReport
-from headrace.engine.writing import Task
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
 from headrace.state import BlockReader, OperatorState, bases, block_name, state_tables
 from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
 from headrace.state.sorted_runs import FAN_IN
+from headrace.task import state_table_groups
+from headrace.task.block_writer import Task
+from headrace.task.reports import Report, TaskReport
+from headrace.task.slot_state_tables import Keeping
+from headrace.task.stages import Epoch, _merge_runs
 from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]
@@ -259,7 +259,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large for tables of some hundred rows."""
     for name, value in {"SMALL": 60, "LEAST": 10, "FEW": 250, "MOST_AGES": 24}.items():
         monkeypatch.setattr(bases, name, value)
-    monkeypatch.setattr(lying, "FINE", 48)  # three parts of each group
+    monkeypatch.setattr(state_table_groups, "FINE", 48)  # three parts of each group
 
 
 def lived(kind: str, seed: int, epochs: int = 90, every: int = 3) -> World:

@@ -1,6 +1,6 @@
 """Tuples by their numbers: which of them were marked.
 
-Numbers of one task in one epoch follow each other (`headrace.engine.writing.tuple_numbers`), so where few tasks are spoken
+Numbers of one task in one epoch follow each other (`headrace.task.block_writer.tuple_numbers`), so where few tasks are spoken
 of, marks are looked up in a table of bits; anywhere else they are sorted.
 """
 

@@ -1,6 +1,6 @@
 """The keyed tables of one operator in one slot in one epoch: rows that count, what was changed of them, and bases.
 
-A table has groups of its own (`headrace.engine.lying`); a slot has those that lie in its groups of the operator.
+A table has groups of its own (`headrace.task.state_table_groups`); a slot has those that lie in its groups of the operator.
 
 Invariant: for every table the slot writes one block at most, with rows of its own groups only, all with this epoch as
 their `__at`. Of a group it has either what changed, tombstones included, or all rows that the group holds now, and then
@@ -26,9 +26,6 @@ import pyarrow as pa
 from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM
-from headrace.engine.lying import Lying, known
-from headrace.engine.reports import TableUse, TaskReport
-from headrace.engine.writing import AnyNumbers, Task, write_keyed
 from headrace.errors import DamagedCache, EngineError, StateError
 from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged
 from headrace.kernels.keyed.keyed_table import KeyedTable
@@ -38,9 +35,12 @@ from headrace.state import caches, state_tables
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
+from headrace.task.block_writer import AnyNumbers, Task, write_keyed
+from headrace.task.reports import TableUse, TaskReport
+from headrace.task.state_table_groups import Lying, known
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 TOGETHER = 2_000_000  # rows that are read at once to build tables
 

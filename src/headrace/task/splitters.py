@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.control.splitter_count import Splitters
-from headrace.engine.epoch import Epoch, Window
 from headrace.errors import SourceError
 from headrace.sources import check_schema, fitting
 from headrace.sources.physical_windows import FILES
 from headrace.sources.protocol import Cut, Piece, Reader
+from headrace.task.stages import Epoch, Window
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 

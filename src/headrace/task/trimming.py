@@ -16,7 +16,7 @@ from headrace.operators.base import Appended
 from headrace.state.blocks import Block
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 
 def trimmed(epoch: Epoch, operator: Appended, blocks: Sequence[Block], before: int, after: int) -> list[Block]:

@@ -14,9 +14,6 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.columnar.types import SUBSTREAM
-from headrace.engine.places import LATE, Place, key_of
-from headrace.engine.reports import TaskReport
-from headrace.engine.writing import Task, write_out
 from headrace.errors import CorruptState
 from headrace.kernels.joins.table_join import kept, look_up, wanted
 from headrace.kernels.stateless.split import split
@@ -24,9 +21,12 @@ from headrace.kernels.stateless.steps import Failed, run_step
 from headrace.plan.columns_read import names_of
 from headrace.sources.protocol import Unread
 from headrace.state.blocks import REPAIR
+from headrace.task.block_writer import Task, write_out
+from headrace.task.places import LATE, Place, key_of
+from headrace.task.reports import TaskReport
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 
 FULL = 1_000_000  # tuples that are worked on together

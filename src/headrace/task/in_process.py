@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headrace.engine.epoch import Epoch, Window, process, split
-from headrace.engine.messages import Message, decode, encode
-from headrace.engine.writing import Task
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage
+from headrace.task.block_writer import Task
+from headrace.task.messages import Message, decode, encode
+from headrace.task.stages import Epoch, Window, process, split
 
 
 def execute_locally(epoch: Epoch, windows: Sequence[Iterable[Window]], storage: Storage) -> list[Message]:

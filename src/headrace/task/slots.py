@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.engine import watermarks
-from headrace.engine.aside import Aside
-from headrace.engine.inbox import Inputs
-from headrace.engine.keeping import Keeping
-from headrace.engine.places import in_operators
-from headrace.engine.trimming import trimmed
-from headrace.engine.writing import Task, opened, reach, slice_for, write_grouped, write_rows
 from headrace.errors import EngineError
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import Appended, Operator, Replaced
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
+from headrace.task import watermarks
+from headrace.task.block_writer import Task, opened, reach, slice_for, write_grouped, write_rows
+from headrace.task.inbox import Inputs
+from headrace.task.places import in_operators
+from headrace.task.slot_state_tables import Keeping
+from headrace.task.steps import Aside
+from headrace.task.trimming import trimmed
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 
 class EpochSlot:

@@ -19,27 +19,27 @@ from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.columnar.types import shown
 from headrace.control.group_load import HeavyKey
-from headrace.engine.aside import FULL, Aside, Walk
-from headrace.engine.inbox import Inputs
-from headrace.engine.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
-from headrace.engine.reports import TaskReport
-from headrace.engine.watermarks import Seen
-from headrace.engine.work import Began
-from headrace.engine.writing import (
+from headrace.kernels.joins import undecided_pairs
+from headrace.kernels.stateless.split import going_somewhere
+from headrace.operators.base import Appended, Arranged, Operator
+from headrace.routing import NUMBER, Adapts
+from headrace.routing.hashing import hashes
+from headrace.task.block_writer import (
     Task,
     Written,
     tuple_numbers,
     write_grouped,
     write_out,
 )
-from headrace.kernels.joins import undecided_pairs
-from headrace.kernels.stateless.split import going_somewhere
-from headrace.operators.base import Appended, Arranged, Operator
-from headrace.routing import NUMBER, Adapts
-from headrace.routing.hashing import hashes
+from headrace.task.inbox import Inputs
+from headrace.task.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
+from headrace.task.reports import TaskReport
+from headrace.task.steps import FULL, Aside, Walk
+from headrace.task.watermarks import Seen
+from headrace.task.work import Began
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 Heavy = list[HeavyKey]
 

@@ -5,7 +5,7 @@ of that kind as JSON, its body the tuples of a `RowsHead`. Who it is for opens i
 hands it on as it came, neither read nor written anew.
 
 kinds: `BlockHead` (a stored block, by reference), `RowsHead` (tuples, by value), `Goodbye` (of a producer: who it is, how
-many messages it sent here, how far the time of sources and splits has come), `Report` (for the driver; headrace.engine.reports).
+many messages it sent here, how far the time of sources and splits has come), `Report` (for the driver; headrace.task.reports).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from headrace.engine.watermarks import Largest, Seen
 from headrace.errors import EngineError
 from headrace.state.blocks import Block
+from headrace.task.watermarks import Largest, Seen
 
 FIELDS = [
     ("slot", pa.int32()),

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from headrace.control.group_load import GroupLoad, HeavyKey
-from headrace.engine.messages import Attempt, Head
-from headrace.engine.watermarks import Largest, Seen, further
-from headrace.engine.work import Work
 from headrace.kernels.stateless.split import Counts
 from headrace.sources.protocol import Amount
 from headrace.state.bases import Told
 from headrace.state.blocks import Block
 from headrace.state.caches import REASONS
 from headrace.state.manifest import Receipt
+from headrace.task.messages import Attempt, Head
+from headrace.task.watermarks import Largest, Seen, further
+from headrace.task.work import Work
 
 
 @dataclass

@@ -19,15 +19,6 @@ import pyarrow.compute as pc
 
 from headrace import plan as p
 from headrace.columnar import arrow
-from headrace.engine import keeping, watermarks
-from headrace.engine.inbox import Inbox, Inputs
-from headrace.engine.messages import Goodbye, Message
-from headrace.engine.outlet import Outlet
-from headrace.engine.places import Place, on_edges, unread_messages
-from headrace.engine.reports import SourceCounts, TaskReport
-from headrace.engine.slots import EpochSlot
-from headrace.engine.work import Began
-from headrace.engine.writing import Task, write_merged
 from headrace.errors import EngineError, SourceError
 from headrace.operators.base import Appended
 from headrace.routing import Layout
@@ -38,6 +29,15 @@ from headrace.state.blocks import Block
 from headrace.state.caches import Trust
 from headrace.state.manifest import OperatorState, TableVersion
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
+from headrace.task import slot_state_tables, watermarks
+from headrace.task.block_writer import Task, write_merged
+from headrace.task.inbox import Inbox, Inputs
+from headrace.task.messages import Goodbye, Message
+from headrace.task.outlet import Outlet
+from headrace.task.places import Place, on_edges, unread_messages
+from headrace.task.reports import SourceCounts, TaskReport
+from headrace.task.slots import EpochSlot
+from headrace.task.work import Began
 
 Marks = npt.NDArray[np.bool_]
 
@@ -245,7 +245,7 @@ def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> Non
         if operator.stage != stage:
             continue
         if merge.table is not None:
-            block = keeping.write_merged(epoch, task, operator, merge.table, merge.blocks)
+            block = slot_state_tables.write_merged(epoch, task, operator, merge.table, merge.blocks)
         else:
             assert isinstance(operator, Appended)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks, merge.piece)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.engine import watermarks
-from headrace.engine.messages import Attempt, BlockHead, Goodbye, Message, RowsHead, unpack
 from headrace.state.blocks import Block
+from headrace.task import watermarks
+from headrace.task.messages import Attempt, BlockHead, Goodbye, Message, RowsHead, unpack
 
 
 @dataclass

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
-from headrace.engine.messages import Attempt
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.joins.match_marks import LOW_BITS
 from headrace.operators.base import Appended, Arranged, Operator, Replaced
@@ -31,9 +30,10 @@ from headrace.state.manifest import Receipt
 from headrace.state.state_tables import AT, SUBSTREAM, narrowed
 from headrace.state.storage import Storage
 from headrace.support import user_code
+from headrace.task.messages import Attempt
 
 if TYPE_CHECKING:
-    from headrace.engine.epoch import Epoch
+    from headrace.task.stages import Epoch
 
 REACH = b"headrace.reach"
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs
