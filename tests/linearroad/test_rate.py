@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.engine.figures import EpochRecord, ResultFigures, SourceFigures
 from headrace.errors import HeadraceError, WorkloadError
+from headrace.telemetry.epoch_record import EpochRecord, ResultFigures, SourceFigures
 from headrace_linearroad import running
 from headrace_linearroad.forms import COMPLETE, FIELDS, HISTORY, INPUT, OUTPUTS
 from headrace_linearroad.generating import Settings, Traffic

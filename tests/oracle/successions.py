@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference, leftover
 from headrace.engine import migrating
-from headrace.engine.incomplete import Begun, results_in
 from headrace.errors import QueryChanged
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.telemetry.incomplete import Begun, results_in
 from headrace.testing import LocalRun, table_stream
 
 from . import processing

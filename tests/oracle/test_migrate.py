@@ -23,13 +23,13 @@ import headrace as hr
 from headrace.cli import explaining
 from headrace.difference import difference, leftover
 from headrace.engine import migrating
-from headrace.engine.figures import from_manifests
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
 from headrace.reference import reference
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.support.event_time import as_datetime
+from headrace.telemetry.epoch_record import from_manifests
 from headrace.testing import LocalRun, table_stream
 from tests.processors import Counter
 

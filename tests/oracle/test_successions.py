@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine import incomplete
 from headrace.engine.twins import Pairs
 from headrace.operators.apply import ApplyOperator
+from headrace.telemetry import incomplete
 
 from .successions import make_succession, trouble
 

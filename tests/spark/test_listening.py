@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.cli import explaining
 from headrace.columnar.types import TS_TYPE
-from headrace.engine.figures import EpochRecord
+from headrace.telemetry.epoch_record import EpochRecord
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark

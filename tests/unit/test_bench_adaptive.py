@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.control.policy import policy
-from headrace.engine.progress import EpochSummary
 from headrace.routing import Diagonal, Split
+from headrace.telemetry.progress import EpochSummary
 from headrace.workloads import BModel
 from headrace_bench import adaptive, claims, parts, report
 from headrace_bench.adaptive import degree, diffusion, elasticity, hot_key, local

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import testing
-from headrace.engine.figures import EpochRecord
+from headrace.telemetry.epoch_record import EpochRecord
 from headrace.testing import LocalRun, table_stream
 from headrace_bench import answers, report, show, state, systems, workload
 from headrace_bench.keys import Keys

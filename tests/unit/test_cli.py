@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli
 from headrace.cli import loading
-from headrace.engine.figures import EpochRecord
-from headrace.engine.progress import EpochSummary, Progress
 from headrace.showing import live, stopping
 from headrace.showing.stopping import stoppable, terminable
+from headrace.telemetry.epoch_record import EpochRecord
+from headrace.telemetry.progress import EpochSummary, Progress
 
 runner = CliRunner()
 

@@ -12,10 +12,10 @@ import pytest
 
 from headrace.columnar import duck
 from headrace.difference import difference
-from headrace.engine.progress import IN_DOUBT
 from headrace.kernels.joins import pair_loop, undecided_pairs
 from headrace.query import nodes
 from headrace.stream import Stream, node_of
+from headrace.telemetry.progress import IN_DOUBT
 from headrace.testing import LocalRun, arrow_table, table_stream
 
 ON = "exp(l.x - r.x) = 1 and l.n <> r.n"  # in doubt where l.x = r.x and l.n differs: exp is not exact

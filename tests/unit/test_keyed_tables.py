@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace import operators
-from headrace.engine import plan_file, sizes
+from headrace.engine import plan_file
 from headrace.engine.position import Position
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
@@ -31,6 +31,7 @@ from headrace.stream import node_of
 from headrace.task import state_table_groups
 from headrace.task.in_process import execute_locally
 from headrace.task.stages import Window
+from headrace.telemetry import table_sizes
 from headrace.testing import LocalRun, table_stream
 from tests.fuzz.mutating import changed
 
@@ -263,18 +264,18 @@ def test_sizes(summed: Summed) -> None:
     summed.epoch(rows=80)
     summed.epoch(rows=80)
     before, last = summed.run.store.previous, summed.run.store.last
-    size = sizes.sizes(last, before)["sum-1"]["sums"]
+    size = table_sizes.sizes(last, before)["sum-1"]["sums"]
     state = last.operators["sum-1"].tables["sums"]
     assert len(state.rows) == 3 * GROUPS
     now, was = (by_group(each.operators["sum-1"].tables["sums"].rows) for each in (last, before))
     assert size.rows == len(summed.held) and size.bytes == sum(block.bytes for block in state.blocks)
-    assert size.largest[0] == sizes.Share(2, 2, now[2]), "substream 5 is in it"
+    assert size.largest[0] == table_sizes.Share(2, 2, now[2]), "substream 5 is in it"
     assert [share.rows for share in size.largest] == sorted(now, reverse=True)[:5]
     assert size.grown == size.rows - sum(was) and size.growing[0].rows == max(
         n - w for n, w in zip(now, was, strict=True)
     )
-    assert sizes.sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
-    assert sizes.sizes(last, None)["sum-1"]["last"] == sizes.TableSize(0, 0, 0, 0, ())
+    assert table_sizes.sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
+    assert table_sizes.sizes(last, None)["sum-1"]["last"] == table_sizes.TableSize(0, 0, 0, 0, ())
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------------

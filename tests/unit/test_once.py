@@ -18,9 +18,7 @@ from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster
-from headrace.engine.listening import Listeners
 from headrace.engine.position import Position
-from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
@@ -34,6 +32,8 @@ from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
 from headrace.task.in_process import execute_locally
 from headrace.task.stages import Window
+from headrace.telemetry.listeners import Listeners
+from headrace.telemetry.progress import Progress
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import add_file
 from tests.mapping import deleted_blocks

@@ -9,8 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.engine import start as starting
-from headrace.engine.progress import EpochSummary, Progress
 from headrace.engine.run import Run
+from headrace.telemetry.progress import EpochSummary, Progress
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

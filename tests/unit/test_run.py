@@ -12,15 +12,15 @@ import pytest
 
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster
-from headrace.engine.listening import Listeners
 from headrace.engine.position import Position
-from headrace.engine.progress import Progress, busy_now
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import EngineError, SinkError, SourceAway
 from headrace.sources.file_ledger import File
 from headrace.state.manifest import SourceState
 from headrace.task.reports import SourceCounts
+from headrace.telemetry.listeners import Listeners
+from headrace.telemetry.progress import Progress, busy_now
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000

@@ -17,9 +17,6 @@ from rich.console import Console
 import headrace as hr
 from headrace.cli import deciding
 from headrace.engine import plan_file
-from headrace.engine.figures import EpochRecord
-from headrace.engine.listening import Listeners
-from headrace.engine.progress import EpochSummary, Progress
 from headrace.reference import reference
 from headrace.showing import live
 from headrace.showing.explain import explain
@@ -27,6 +24,9 @@ from headrace.showing.picture import svg
 from headrace.sinks import Delivery
 from headrace.stream import node_of
 from headrace.support.terminal_text import printable
+from headrace.telemetry.epoch_record import EpochRecord
+from headrace.telemetry.listeners import Listeners
+from headrace.telemetry.progress import EpochSummary, Progress
 from headrace.testing import LocalRun, arrow_table, table_stream
 
 HOSTILE = "speed [km/h] [/s] \x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \x00 \x7f \r\n \x1bc <&\"'> \ufffe"

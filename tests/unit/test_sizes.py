@@ -15,13 +15,13 @@ from headrace.cli import explaining
 from headrace.compile import STRATEGIES
 from headrace.engine import plan_file
 from headrace.engine.looking import read_state
-from headrace.engine.progress import SplitFigures
-from headrace.engine.sizes import Share, table_size
 from headrace.routing import SubstreamGrouping
 from headrace.showing import live
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.stream import Stream, node_of
+from headrace.telemetry.progress import SplitFigures
+from headrace.telemetry.table_sizes import Share, table_size
 from headrace.testing import LocalRun, table_stream
 from tests.processors import COLUMNS, Sessions
 from tests.processors import Counter as Counts

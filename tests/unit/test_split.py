@@ -14,7 +14,6 @@ import pytest
 from headrace.compile import STRATEGIES, compile_query
 from headrace.compile.normalise import normalise
 from headrace.difference import difference
-from headrace.engine.figures import SplitFigures
 from headrace.errors import DataError
 from headrace.expressions import condition, scalar
 from headrace.kernels.stateless import split as kernel
@@ -30,6 +29,7 @@ from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
 from headrace.state import sorted_runs
 from headrace.stream import Stream, node_of
+from headrace.telemetry.epoch_record import SplitFigures
 from headrace.testing import LocalRun, table_stream
 
 TS = pa.timestamp("us", "UTC")

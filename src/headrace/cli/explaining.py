@@ -10,7 +10,6 @@ from pathlib import Path
 from headrace.compile import plan_of
 from headrace.compile.subqueries import Measured, Plan
 from headrace.engine import plan_file, stored
-from headrace.engine.figures import EpochRecord, from_manifests
 from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -22,6 +21,7 @@ from headrace.showing.picture import svg
 from headrace.state.store import StateStore
 from headrace.support.json_toml import read_json
 from headrace.support.terminal_text import printable
+from headrace.telemetry.epoch_record import EpochRecord, from_manifests
 
 
 def of_query(

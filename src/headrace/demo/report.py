@@ -14,8 +14,8 @@ from rich import box
 from rich.table import Table
 
 from headrace.demo.generator import BOX, CLONED, Fraud
-from headrace.engine.progress import Progress
 from headrace.support.extras import library
+from headrace.telemetry.progress import Progress
 
 LATEST, TOP = 5, 5
 ANSWER = 10.0  # seconds in which a broker of this machine has answered

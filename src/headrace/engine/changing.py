@@ -17,10 +17,8 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.compile import Held, compile_query, lacking
-from headrace.engine import identity, incomplete
+from headrace.engine import identity
 from headrace.engine.begun import as_begun
-from headrace.engine.incomplete import Begun as Incomplete
-from headrace.engine.incomplete import begun_in
 from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
 from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
 from headrace.engine.twins import Pairs
@@ -35,6 +33,9 @@ from headrace.support.event_time import NEVER
 from headrace.support.terminal_text import printable
 from headrace.task.state_table_groups import known
 from headrace.task.work import Work, WorkSoFar
+from headrace.telemetry import incomplete
+from headrace.telemetry.incomplete import Begun as Incomplete
+from headrace.telemetry.incomplete import begun_in
 
 _log = logging.getLogger(__name__)
 

@@ -29,18 +29,14 @@ from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
 from headrace.control.splitter_count import Given
-from headrace.engine import identity, incomplete, stored
+from headrace.engine import identity, stored
 from headrace.engine.adapting import Adapting, Chosen, groups_for
 from headrace.engine.agreement import Execute, agreed
 from headrace.engine.delivery import Deliverer
-from headrace.engine.figures import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
 from headrace.engine.inplace import InPlace
-from headrace.engine.listening import Listeners
 from headrace.engine.merging import merges_of, renewals_of
 from headrace.engine.outcome import outcome
 from headrace.engine.position import Position
-from headrace.engine.progress import Progress, Stopwatch, busy_now
-from headrace.engine.sizes import substreams_of
 from headrace.engine.versions import Versions
 from headrace.errors import StateMismatch
 from headrace.query import nodes
@@ -58,6 +54,11 @@ from headrace.task.places import put_aside
 from headrace.task.reports import Report, TableUse
 from headrace.task.stages import Epoch
 from headrace.task.work import total
+from headrace.telemetry import incomplete
+from headrace.telemetry.epoch_record import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.telemetry.listeners import Listeners
+from headrace.telemetry.progress import Progress, Stopwatch, busy_now
+from headrace.telemetry.table_sizes import substreams_of
 
 _log = logging.getLogger(__name__)
 

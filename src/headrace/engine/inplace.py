@@ -10,9 +10,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace import plan as p
-from headrace.engine.sizes import substreams_of
 from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, OFF, STAMP, Held, Trust
 from headrace.task.reports import Report, TableUse
+from headrace.telemetry.table_sizes import substreams_of
 
 MOST = 4096  # substreams of an operator; of more, none are kept in place
 

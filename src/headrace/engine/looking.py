@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.engine import plan_file, stored
-from headrace.engine.sizes import shown
 from headrace.errors import CorruptState, QueryError, StateError
 from headrace.kernels.stateless.steps import ordered
 from headrace.state import state_tables
@@ -20,6 +19,7 @@ from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, TableState
 from headrace.state.store import StateStore
 from headrace.support.paths import given_path
+from headrace.telemetry.table_sizes import shown
 
 SUBSTREAM = "substream"
 ATTEMPTS = 20  # manifests that are tried

@@ -21,10 +21,9 @@ from pathlib import Path
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.engine import changing, identity, incomplete, stored
+from headrace.engine import changing, identity, stored
 from headrace.engine.begun import as_begun
 from headrace.engine.changing import Comparison
-from headrace.engine.incomplete import Begun, begun_in, in_words, shown
 from headrace.engine.meaning import Json, Meanings, kind_of
 from headrace.engine.position import Position
 from headrace.engine.tables import with_tables_as_in
@@ -38,6 +37,8 @@ from headrace.state.storage import open_storage
 from headrace.state.store import StateStore
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.terminal_text import printable
+from headrace.telemetry import incomplete
+from headrace.telemetry.incomplete import Begun, begun_in, in_words, shown
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,7 @@ from typing import Any
 from headrace import plan as p
 from headrace.engine.cluster import Cluster, Feed, Look
 from headrace.engine.driver import Driver
-from headrace.engine.listening import Listener
 from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
-from headrace.engine.progress import Progress
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
 from headrace.sources.protocol import Item, is_driven
@@ -35,6 +33,8 @@ from headrace.support import shutdown
 from headrace.support.terminal_text import printable
 from headrace.task.messages import Message
 from headrace.task.stages import Epoch
+from headrace.telemetry.listeners import Listener
+from headrace.telemetry.progress import Progress
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.columnar import arrow
-from headrace.engine.progress import VersionFigures
 from headrace.errors import QueryError, SourceError
 from headrace.kernels.stateless.steps import row_order
 from headrace.query import nodes
@@ -27,6 +26,7 @@ from headrace.state.manifest import Manifest, TableVersion
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
 from headrace.support.user_code import comes_from_signal
+from headrace.telemetry.progress import VersionFigures
 
 _log = logging.getLogger(__name__)
 

@@ -26,13 +26,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.engine.figures import EpochRecord
-from headrace.engine.progress import Progress, SplitFigures, VersionFigures
 from headrace.engine.run import Run
-from headrace.engine.sizes import TableSize
 from headrace.showing.streams import on_stderr
 from headrace.support.terminal_text import printable, seen
 from headrace.task.reports import TableUse
+from headrace.telemetry.epoch_record import EpochRecord
+from headrace.telemetry.progress import Progress, SplitFigures, VersionFigures
+from headrace.telemetry.table_sizes import TableSize
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.engine.progress import EpochSummary
 from headrace.errors import HeadraceError
+from headrace.telemetry.progress import EpochSummary
 
 REMEMBER = {"spark__ui__retainedJobs": "100000", "spark__ui__retainedStages": "1000000"}
 

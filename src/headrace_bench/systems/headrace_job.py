@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.engine.progress import EpochSummary
 from headrace.engine.run import Run
+from headrace.telemetry.progress import EpochSummary
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS

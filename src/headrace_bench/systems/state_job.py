@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.engine.figures import EpochRecord
+from headrace.telemetry.epoch_record import EpochRecord
 from headrace_bench.systems import jobs
 from headrace_bench.systems.headrace_processors import CountInPlace
 

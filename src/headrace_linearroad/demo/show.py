@@ -19,11 +19,11 @@ from rich.text import Text
 
 import headrace as hr
 from headrace.demo.report import Results
-from headrace.engine.progress import Progress
 from headrace.engine.run import Run
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.showing import live, streams
 from headrace.showing.stopping import Stop, ending, stoppable
+from headrace.telemetry.progress import Progress
 from headrace.workloads.writing import new_folder
 from headrace_linearroad import history, running
 from headrace_linearroad.demo import picture, traffic

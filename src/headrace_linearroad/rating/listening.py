@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.engine.figures import EpochRecord
+from headrace.telemetry.epoch_record import EpochRecord
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.rating.responses import LIMITS, Clock
 

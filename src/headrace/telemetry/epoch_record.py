@@ -1,4 +1,4 @@
-"""What one epoch did, as a record: `EpochRecord`, told to whoever listens (`headrace.engine.listening`).
+"""What one epoch did, as a record: `EpochRecord`, told to whoever listens (`headrace.telemetry.listeners`).
 
 Invariant: its counts are the difference of two manifests, so they add up to the totals of the newest; times are those that
 this process measured, and are missing in a record that was made from manifests alone.
@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from headrace.engine.progress import (
+from headrace.state.manifest import Manifest, OperatorState, SourceState
+from headrace.task.reports import Report, TableUse
+from headrace.task.work import Work, WorkSoFar, between
+from headrace.telemetry.progress import (
     Progress,
     SplitFigures,
     VersionFigures,
@@ -19,10 +22,7 @@ from headrace.engine.progress import (
     split_figures,
     versions_of,
 )
-from headrace.engine.sizes import TableSize, sizes
-from headrace.state.manifest import Manifest, OperatorState, SourceState
-from headrace.task.reports import Report, TableUse
-from headrace.task.work import Work, WorkSoFar, between
+from headrace.telemetry.table_sizes import TableSize, sizes
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.engine.figures import EpochRecord
 from headrace.errors import QueryTypeError
 from headrace.support.terminal_text import printable
+from headrace.telemetry.epoch_record import EpochRecord
 
 _log = logging.getLogger(__name__)
 

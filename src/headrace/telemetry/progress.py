@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.incomplete import results_in, shown
-from headrace.engine.sizes import Sizes, sizes, substreams_of
 from headrace.kernels.joins.table_join import way
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
@@ -21,9 +19,11 @@ from headrace.state.manifest import Manifest
 from headrace.support.event_time import NEVER
 from headrace.task.reports import Report, SourceCounts, TableUse
 from headrace.task.work import split_counts
+from headrace.telemetry.incomplete import results_in, shown
+from headrace.telemetry.table_sizes import Sizes, sizes, substreams_of
 
 if TYPE_CHECKING:
-    from headrace.engine.figures import EpochRecord
+    from headrace.telemetry.epoch_record import EpochRecord
 
 REMEMBERED = 200  # epochs that latency and rates are taken from
 IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
