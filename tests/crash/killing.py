@@ -42,9 +42,9 @@ from numba.core.registry import cpu_target
 
 import headrace as hr
 from headrace import sinks
-from headrace.engine.driver import Driver
-from headrace.engine.position import Position
-from headrace.engine.versions import Versions
+from headrace.driver.driver import Driver
+from headrace.driver.position import Position
+from headrace.driver.table_versions import Versions
 from headrace.errors import HeadraceError
 from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts

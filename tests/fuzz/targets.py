@@ -28,9 +28,10 @@ from headrace.compile import plan_of
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy, policy
-from headrace.engine import plan_file, stored
+from headrace.driver import stored_checks
+from headrace.driver.position import Batch, Position, admit, check_alignment
+from headrace.engine import plan_file
 from headrace.engine.calibrate import calibrate
-from headrace.engine.position import Batch, Position, admit, check_alignment
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
 from headrace.routing import RangesRouter
@@ -344,7 +345,7 @@ def align(folder: Path) -> None:
     (spark / "metadata").write_text(json.dumps({"id": "q"}))
     with StateStore.open(folder / "state", read_only=True) as store:
         if store.last is not None:
-            stored.check(store.last)
+            stored_checks.check(store.last)
             if store.last.position["kind"] == "spark":
                 check_alignment(store.last, spark)
                 admit(store.last, replace(BATCH, number=4))

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.compile import subqueries
 from headrace.control import policy
-from headrace.engine import stored
+from headrace.driver import stored_checks
 
 from . import fuzzing
 from .fuzzing import fuzz
@@ -56,7 +56,7 @@ def endless(*_: Any) -> None:
     ("target", "module", "name", "fault"),
     [
         ("plan", subqueries, "_demand", "KeyError"),
-        ("manifest", stored, "check", "Error"),
+        ("manifest", stored_checks, "check", "Error"),
         ("policy", policy, "_demand", "TypeError"),
         ("plan", subqueries, "_demand_texts", "Endless"),
     ],

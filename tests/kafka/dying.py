@@ -17,8 +17,8 @@ from typing import Any
 
 import headrace as hr
 from headrace.control.splitter_count import Splitters
-from headrace.engine.delivery import Deliverer
-from headrace.engine.position import Position
+from headrace.driver.delivery import Deliverer
+from headrace.driver.position import Position
 from headrace.sources.kafka import reader as reading_messages
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import driver, inplace
+from headrace.driver import cache_index, driver
 from headrace.errors import DamagedCache, HeadraceError, StateError
 from headrace.kernels.keyed.buffer_allocator import Damaged
 from headrace.kernels.keyed.keyed_table import KeyedTable
@@ -128,7 +128,7 @@ def test_without_any(name: str) -> None:
 
 
 def test_a_restart_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "headrace.engine.inplace")
+    caplog.set_level(logging.INFO, "headrace.driver.cache_index")
     with begun("counter") as run:
         for number in range(3):
             epoch(run, number)
@@ -201,14 +201,14 @@ HAPPENS: dict[Callable[[Driven, random.Random], None], str] = {
 def test_what_cannot_be_used_is_built_again(
     happens: Callable[[Driven, random.Random], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "headrace.engine.inplace")
+    caplog.set_level(logging.INFO, "headrace.driver.cache_index")
     with begun("counter") as run:
         for number in range(3):
             epoch(run, number)
         happens(run, random.Random(0))
         found = epoch(run, 3)
         assert not found.found and set(found.built) <= {HAPPENS[happens], COLD} and found.rows
-        assert inplace.WORDS[HAPPENS[happens]] in caplog.text
+        assert cache_index.WORDS[HAPPENS[happens]] in caplog.text
         assert epoch(run, 4).found
         rest(run, "counter", 5)
 
@@ -512,7 +512,7 @@ def stamps_are_of_epochs_and_early(patch: pytest.MonkeyPatch) -> None:
 
 def notes_move_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     real, drivers = driver.agreed, list[Any]()
-    begin = inplace.InPlace.__init__
+    begin = cache_index.InPlace.__init__
 
     def made(self: Any, *given: Any, **more: Any) -> None:
         begin(self, *given, **more)
@@ -523,7 +523,7 @@ def notes_move_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         drivers[-1].accept(reports)
         return reports
 
-    patch.setattr(inplace.InPlace, "__init__", made)
+    patch.setattr(cache_index.InPlace, "__init__", made)
     patch.setattr(driver, "agreed", early)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.columnar.types import SUBSTREAM
 from headrace.difference import difference
-from headrace.engine import outcome
+from headrace.driver import outcome
 from headrace.errors import HeadraceError
 from headrace.kernels.keyed import processor_calls, substream_tuples
 from headrace.kernels.keyed.substream_tuples import Sequences

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine import outcome
+from headrace.driver import outcome
 from headrace.errors import HeadraceError
 from headrace.kernels.joins import equijoin, pairs, window_join
 from headrace.kernels.windows import aggregate, order

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.difference import difference
-from headrace.engine.position import Position
+from headrace.driver.position import Position
 from headrace.errors import EngineError
 from headrace.reference import reference
 from headrace.state.manifest import Offsets

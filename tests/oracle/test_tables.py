@@ -21,7 +21,7 @@ import headrace as hr
 from headrace.columnar import duck
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
-from headrace.engine import versions
+from headrace.driver import table_versions
 from headrace.errors import CorruptState, DataError, QueryError, QueryTypeError, SourceError
 from headrace.kernels.joins import band, pair_loop, table_join
 from headrace.query import nodes
@@ -768,7 +768,9 @@ def goes_on_with_the_first(patch: pytest.MonkeyPatch) -> None:
 
 def reads_no_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        versions.Versions, "_take", lambda self, table, found: None if table.known else setattr(table, "read", found)
+        table_versions.Versions,
+        "_take",
+        lambda self, table, found: None if table.known else setattr(table, "read", found),
     )
 
 

@@ -14,8 +14,8 @@ from headrace.cli import deciding
 from headrace.compile import STRATEGIES
 from headrace.control import gain
 from headrace.control.policy import DIFFUSION
-from headrace.engine import driver
-from headrace.engine.adapting import Adapting
+from headrace.driver import driver
+from headrace.driver.layouts import Adapting
 from headrace.reference import reference
 from tests.helpers import wait_until
 from tests.oracle.driving import random_layouts

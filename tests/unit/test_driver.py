@@ -12,7 +12,7 @@ import pytest
 
 from headrace import sinks
 from headrace.difference import difference
-from headrace.engine import position
+from headrace.driver import position
 from headrace.engine.spark import _cause
 from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict

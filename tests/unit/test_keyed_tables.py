@@ -15,8 +15,8 @@ import pytest
 
 import headrace as hr
 from headrace import operators
+from headrace.driver.position import Position
 from headrace.engine import plan_file
-from headrace.engine.position import Position
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
 from headrace.operators.distinct import DistinctOperator

@@ -16,9 +16,9 @@ import pytest
 
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
+from headrace.driver.position import Position
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster
-from headrace.engine.position import Position
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch

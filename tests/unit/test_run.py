@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.driver.position import Position
 from headrace.engine import run as run_module
 from headrace.engine import spark_cluster
-from headrace.engine.position import Position
 from headrace.engine.run import Run
 from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import EngineError, SinkError, SourceAway

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.identity import check_places
+from headrace.driver.identity import check_places
 from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
 from headrace.sinks.patience import Away
 from headrace.sources.kafka.client import checked_servers

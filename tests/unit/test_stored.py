@@ -16,8 +16,9 @@ from rich.console import Console
 import headrace as hr
 from headrace.cli import deciding, explaining
 from headrace.control.policy import Policy
-from headrace.engine import plan_file, stored
-from headrace.engine.position import Batch, Position, admit, check_alignment, spark_batch
+from headrace.driver import stored_checks
+from headrace.driver.position import Batch, Position, admit, check_alignment, spark_batch
+from headrace.engine import plan_file
 from headrace.errors import CorruptState, QueryChanged, StateMismatch
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
@@ -215,7 +216,7 @@ def test_a_result_that_is_none_is_not_delivered(folder: Path) -> None:
 def test_what_a_run_wrote_is_fine(folder: Path) -> None:
     run = opened(folder)
     assert run.store.last is not None
-    stored.check(run.store.last)
+    stored_checks.check(run.store.last)
     run.epoch({"left": rows(3), "right": rows(3).rename_columns(["ts", "k", "w"])})
     run.close()
 

@@ -19,7 +19,7 @@ import pytest
 import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
-from headrace.engine.position import Position
+from headrace.driver.position import Position
 from headrace.errors import SourceError
 from headrace.sources import file_formats, physical_windows
 from headrace.sources.files import read_head

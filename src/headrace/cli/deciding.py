@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.control.control_state import ControlState
-from headrace.engine import stored
+from headrace.driver import stored_checks
 from headrace.state.store import StateStore
 from headrace.support.terminal_text import printable
 
@@ -21,7 +21,7 @@ def history(checkpoint: Path) -> list[dict[str, Any]]:
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
     if last is not None:
-        stored.check(last)
+        stored_checks.check(last)
     if last is None or not last.control:
         return []
     return [decision.to_json() for decision in ControlState.from_json(last.control).history]

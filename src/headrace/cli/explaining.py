@@ -9,7 +9,8 @@ from pathlib import Path
 
 from headrace.compile import plan_of
 from headrace.compile.subqueries import Measured, Plan
-from headrace.engine import plan_file, stored
+from headrace.driver import stored_checks
+from headrace.engine import plan_file
 from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -45,7 +46,7 @@ def of_run(checkpoint: Path, format: str) -> str:
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last, before = store.last, store.previous
     if last is not None:
-        stored.check(last)
+        stored_checks.check(last)
     queries, plan = plan_file.read(checkpoint)  # after the state: it knows which version wrote all of this
     found = measured(plan, last) if last else {}
     if format == "json":

@@ -16,8 +16,8 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar import scratch
 from headrace.compile import compile_query
-from headrace.engine.driver import Driver, Settings
-from headrace.engine.position import Position
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.position import Position
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Counted, Figures

@@ -17,9 +17,9 @@ from typing import Any
 
 from headrace import plan as p
 from headrace.compile import Held, compile_query, lacking
-from headrace.engine import identity
+from headrace.driver import identity
+from headrace.driver.fingerprint import Json, Meanings, kind_of, section, source_meaning, unloaded
 from headrace.engine.begun import as_begun
-from headrace.engine.meaning import Json, Meanings, kind_of, section, source_meaning, unloaded
 from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
 from headrace.engine.twins import Pairs
 from headrace.errors import QueryChanged

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.engine import plan_file, stored
+from headrace.driver import stored_checks
+from headrace.engine import plan_file
 from headrace.errors import CorruptState, QueryError, StateError
 from headrace.kernels.stateless.steps import ordered
 from headrace.state import state_tables
@@ -37,7 +38,7 @@ def _patiently(folder: Path, operator: str, table: str, attempts: int, seen: int
         last, reader = store.last, BlockReader(store.storage)
     if last is None:
         raise StateError(f"{str(folder)!r} holds no state yet: its run has not finished an epoch")
-    stored.check(last)
+    stored_checks.check(last)
     found = _table(last, operator, table)
     try:
         return _in_order(found, state_tables.read(reader, found, None, f"table {table!r} of {operator}"))

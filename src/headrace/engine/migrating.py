@@ -21,11 +21,12 @@ from pathlib import Path
 
 from headrace import plan as p
 from headrace.compile import compile_query
-from headrace.engine import changing, identity, stored
+from headrace.driver import identity, stored_checks
+from headrace.driver.fingerprint import Json, Meanings, kind_of
+from headrace.driver.position import Position
+from headrace.engine import changing
 from headrace.engine.begun import as_begun
 from headrace.engine.changing import Comparison
-from headrace.engine.meaning import Json, Meanings, kind_of
-from headrace.engine.position import Position
 from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.query import nodes
@@ -77,7 +78,7 @@ def _carried_over(
     last = store.last
     if last is None:
         raise StateError("nothing was committed in this checkpoint so far: start the new query with a new one")
-    stored.check(last)
+    stored_checks.check(last)
     if last.closed:
         raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
     if last.outbox and not store.all_delivered:
@@ -107,7 +108,7 @@ def _carried_over(
     if begun := {**begun_in(query), **begun}:  # with what was incomplete before, and still is
         query["begun"] = begun
     manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
-    stored.check(manifest)
+    stored_checks.check(manifest)
     return Migration(last.number, tuple(lines), complete), manifest
 
 
@@ -135,7 +136,7 @@ def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manife
     """With the sources of the query: those that are new have delivered nothing, those that are gone never did."""
     sources = {s.name: manifest.sources.get(s.name, SourceState()) for s in plan.sources}
     driven = {n["name"]: NOTHING_TAKEN[n["driven"]] for n in new["operators"] if n.get("driven") in NOTHING_TAKEN}
-    counts = {c: sum(getattr(s, c) for s in sources.values()) for c in stored.COUNTS}
+    counts = {c: sum(getattr(s, c) for s in sources.values()) for c in stored_checks.COUNTS}
     return replace(
         manifest,
         sources=sources,

@@ -2,7 +2,7 @@
 
 Sources that headrace drives (folders, topics) are asked here what waits: what was taken of them stands in the manifest
 (`headrace.sources.protocol`). Batches of streaming DataFrames come from Spark's own query, which calls back
-(`headrace.engine.position` says what a batch is). All epochs run under one lock.
+(`headrace.driver.position` says what a batch is). All epochs run under one lock.
 
 A run that takes what is there (`once`) ends its input when all of its list is taken and Spark has found nothing more: one
 last epoch, without tuples, closes all windows and the checkpoint.
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
-from headrace.engine.cluster import Cluster, Feed, Look
-from headrace.engine.driver import Driver
-from headrace.engine.position import Position, admit, check_alignment, make_durable, spark_batch
+from headrace.driver.cluster_protocol import Cluster, Feed, Look
+from headrace.driver.driver import Driver
+from headrace.driver.position import Position, admit, check_alignment, make_durable, spark_batch
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
 from headrace.sources.protocol import Item, is_driven

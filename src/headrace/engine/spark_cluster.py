@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.control.splitter_count import Splitters
+from headrace.driver.cluster_protocol import Look, OnBatch
 from headrace.engine import spark as engine
-from headrace.engine.cluster import Look, OnBatch
 from headrace.query.nodes import Source
 from headrace.sources.protocol import Cut
 from headrace.task.messages import Message

@@ -26,8 +26,8 @@ from headrace.columnar.types import TS, TS_TYPE
 from headrace.compile import compile_query
 from headrace.control import parasplit_model, splitter_count
 from headrace.control.parasplit_model import Costs, Split
-from headrace.engine.driver import Driver, Settings
-from headrace.engine.position import Position
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.position import Position
 from headrace.errors import QueryError
 from headrace.processor import Processor, declared
 from headrace.query import nodes

@@ -26,11 +26,12 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.control.policy import policy as as_policy
 from headrace.control.splitter_count import Given, Splitters
-from headrace.engine import changing, identity, plan_file, stored
+from headrace.driver import identity, stored_checks
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.position import Position
+from headrace.engine import changing, plan_file
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
-from headrace.engine.driver import Driver, Settings
-from headrace.engine.position import Position
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
@@ -198,7 +199,7 @@ def start(
     store = StateStore.open(folder / "state")
     try:
         if store.last is not None:
-            stored.check(store.last)
+            stored_checks.check(store.last)
         begun = changing.begin(store, roots, ordered, order)
         roots, sources = begun.roots, nodes.named_sources(*begun.roots)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)

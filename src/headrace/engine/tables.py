@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.engine.meaning import OF_TABLE, Json
+from headrace.driver.fingerprint import OF_TABLE, Json
 from headrace.query import nodes
 from headrace.state.manifest import Manifest
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.engine.meaning import Json, Meanings
+from headrace.driver.fingerprint import Json, Meanings
 
 Passed = Mapping[str, Mapping[str, list[str]]]  # by column that is only passed on: what it is
 Holds = Callable[[Passed, Passed], bool]

@@ -19,9 +19,10 @@ from headrace.compile import compile_query
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.engine import changing, stored
-from headrace.engine.driver import Driver, Settings
-from headrace.engine.position import Position
+from headrace.driver import stored_checks
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.position import Position
+from headrace.engine import changing
 from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
@@ -68,7 +69,7 @@ class LocalRun:
         self.store = store or StateStore.open(folder)
         try:
             if self.store.last is not None:
-                stored.check(self.store.last)
+                stored_checks.check(self.store.last)
             begun = changing.begin(self.store, roots, sorts, str(best_effort))
         except BaseException:
             self.store.close()

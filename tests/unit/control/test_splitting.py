@@ -29,8 +29,8 @@ from headrace.control.splitter_count import (
     seconds,
     window,
 )
-from headrace.engine.adapting import _splitting
-from headrace.engine.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.layouts import _splitting
 from headrace.sinks import memory
 from headrace.state.store import StateStore
 from headrace.stream import node_of

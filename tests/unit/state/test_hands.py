@@ -13,8 +13,8 @@ import headrace as hr
 from headrace import sinks
 from headrace.compile import plan_of
 from headrace.control.policy import policy
+from headrace.driver.position import Batch, Position, check_alignment
 from headrace.engine import plan_file
-from headrace.engine.position import Batch, Position, check_alignment
 from headrace.engine.start import _checkpoint
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
 from headrace.state import StateStore

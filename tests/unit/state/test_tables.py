@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine.merging import merges_of, renewals_of
-from headrace.engine.outcome import tables_after
+from headrace.driver.merging import merges_of, renewals_of
+from headrace.driver.outcome import tables_after
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
 from headrace.state import BlockReader, OperatorState, bases, block_name, state_tables

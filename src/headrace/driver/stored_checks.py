@@ -15,8 +15,8 @@ from itertools import pairwise
 from headrace import plan as p
 from headrace.columnar.types import describe
 from headrace.control.control_state import ControlState, Decision
-from headrace.engine import meaning
-from headrace.engine.position import Position
+from headrace.driver import fingerprint
+from headrace.driver.position import Position
 from headrace.errors import CorruptState
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
@@ -44,7 +44,7 @@ def check(last: Manifest) -> None:
     try:
         Position.from_json(last.position)
         _sources(last)
-        meaning.check(last.query)
+        fingerprint.check(last.query)
         validators.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
         for name, operator in last.operators.items():

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace import plan as p
-from headrace.engine.meaning import without_loader
+from headrace.driver.fingerprint import without_loader
 from headrace.errors import QueryChanged
 from headrace.operators.base import State
 from headrace.sources.protocol import Driven

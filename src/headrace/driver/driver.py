@@ -29,15 +29,15 @@ from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
 from headrace.control.splitter_count import Given
-from headrace.engine import identity, stored
-from headrace.engine.adapting import Adapting, Chosen, groups_for
-from headrace.engine.agreement import Execute, agreed
-from headrace.engine.delivery import Deliverer
-from headrace.engine.inplace import InPlace
-from headrace.engine.merging import merges_of, renewals_of
-from headrace.engine.outcome import outcome
-from headrace.engine.position import Position
-from headrace.engine.versions import Versions
+from headrace.driver import identity, stored_checks
+from headrace.driver.agreement import Execute, agreed
+from headrace.driver.cache_index import InPlace
+from headrace.driver.delivery import Deliverer
+from headrace.driver.layouts import Adapting, Chosen, groups_for
+from headrace.driver.merging import merges_of, renewals_of
+from headrace.driver.outcome import outcome
+from headrace.driver.position import Position
+from headrace.driver.table_versions import Versions
 from headrace.errors import StateMismatch
 from headrace.query import nodes
 from headrace.sinks import AnySink
@@ -104,10 +104,10 @@ class Driver:
         self.query = identity.fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
-            stored.check(last)
+            stored_checks.check(last)
             identity.check_laid(last, self.plan)
             identity.say_changed_code(last, self.plan)
-            stored.check_for(self.plan, last, self.driven)
+            stored_checks.check_for(self.plan, last, self.driven)
             identity.check_places(last, self.places, self.driven, self.settings.static)
             self.plan = incomplete.since(self.plan, incomplete.begun_in(last.query))
             for result, time_ in incomplete.results_in(last).items():
