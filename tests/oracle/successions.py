@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference, leftover
-from headrace.engine import migrating
 from headrace.errors import QueryChanged
+from headrace.evolve import migrate
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.state.store import StateStore
@@ -226,7 +226,7 @@ class _Play:
         run.close()
         if case.migrates:
             roots = [node_of(each.stream) for each in case.latter]
-            migrating.migrate(self.folder / "old", self.folder / "new", roots, [False] * len(roots), "False")
+            migrate.migrate(self.folder / "old", self.folder / "new", roots, [False] * len(roots), "False")
             state = self.folder / "new" / "state"
         try:
             emitted, incomplete = self._latter(state, r)

@@ -22,8 +22,8 @@ import pytest
 import headrace as hr
 from headrace.cli import explaining
 from headrace.difference import difference, leftover
-from headrace.engine import migrating
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
+from headrace.evolve import migrate
 from headrace.reference import reference
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
@@ -36,8 +36,8 @@ from tests.processors import Counter
 from .test_changes import SECOND, STATES, UTC, counted, emitted, rows, run_on, several, since, stream, undelivered
 
 
-def migrate(old: Path, new: Path, queries: list[Stream]) -> migrating.Migration:
-    return migrating.migrate(old, new, [node_of(query) for query in queries], [False] * len(queries), "False")
+def migrate(old: Path, new: Path, queries: list[Stream]) -> migrate.Migration:
+    return migrate.migrate(old, new, [node_of(query) for query in queries], [False] * len(queries), "False")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -192,7 +192,7 @@ def test_an_outer_join_that_is_added_is_complete_from_some_time_on_and_an_order_
     s = stream()
     outer = s.join(s.filter("n > 5"), on="l.user = r.user and l.n = r.n", within="2 seconds", how="left").map(x="r_n")
     roots = [node_of(counted(s)), node_of(outer)]
-    done = migrating.migrate(tmp_path / "old", tmp_path / "new", roots, [True, False], "False")
+    done = migrate.migrate(tmp_path / "old", tmp_path / "new", roots, [True, False], "False")
     largest = max(value.value for number in (0, 1) for value in rows(number)["ts"])
     assert done.complete == {"result-1": largest + 1 + 2_000_000}
 
@@ -401,7 +401,7 @@ def test_what_cannot_be_migrated(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="is there already"):
         migrate(old, new, [query])
     with pytest.raises(QueryChanged, match="impossible: order was 'False', is 'transparent'"):
-        migrating.migrate(old, tmp_path / "other", [node_of(query)], [False])
+        migrate.migrate(old, tmp_path / "other", [node_of(query)], [False])
     undelivered(query, tmp_path / "waits" / "state")
     with pytest.raises(StateMismatch, match="may not have reached their sinks"):
         migrate(tmp_path / "waits", tmp_path / "other", [query])

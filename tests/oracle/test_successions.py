@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.twins import Pairs
+from headrace.evolve.twins import Pairs
 from headrace.operators.apply import ApplyOperator
 from headrace.telemetry import incomplete
 

@@ -385,7 +385,7 @@ def migrate(
 
     Every operator whose meaning did not change goes on with its state in the new checkpoint; what was changed or added begins empty, and the report says from when on its results are complete. Start the new query with --checkpoint NEW. Killed at any time, this leaves the old checkpoint whole and no new one.
     """
-    from headrace.engine.migrating import migrate as carry_over
+    from headrace.evolve.migrate import migrate as carry_over
 
     with reporting(traceback):
         with _query_of(file) as (roots, ordered, _):

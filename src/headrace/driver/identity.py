@@ -1,7 +1,7 @@
 """What state belongs to: a query, by its fingerprint, and the places that its sources read.
 
 Invariant: state is only continued under a plan that lays it as it was laid, by sources that read what they read before. That the
-operators mean what they meant is checked before (`headrace.engine.changing`).
+operators mean what they meant is checked before (`headrace.evolve.compare`).
 """
 
 from __future__ import annotations

@@ -29,12 +29,13 @@ from headrace.control.splitter_count import Given, Splitters
 from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
-from headrace.engine import changing, plan_file
+from headrace.engine import plan_file
 from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.run import Run, is_stream
 from headrace.engine.spark_cluster import SparkCluster
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.evolve import compare
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
@@ -95,7 +96,7 @@ def collect(
             result = sinks.memory()
             driver = Driver(
                 physical,
-                changing.begin(state, [root], [False], "transparent").query,
+                compare.begin(state, [root], [False], "transparent").query,
                 state,
                 {"result-0": result, **aside},
                 Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
@@ -200,7 +201,7 @@ def start(
     try:
         if store.last is not None:
             stored_checks.check(store.last)
-        begun = changing.begin(store, roots, ordered, order)
+        begun = compare.begin(store, roots, ordered, order)
         roots, sources = begun.roots, nodes.named_sources(*begun.roots)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)
         outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}

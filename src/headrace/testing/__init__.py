@@ -22,7 +22,7 @@ from headrace.control.policy import Policy
 from headrace.driver import stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
-from headrace.engine import changing
+from headrace.evolve import compare
 from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
@@ -70,7 +70,7 @@ class LocalRun:
         try:
             if self.store.last is not None:
                 stored_checks.check(self.store.last)
-            begun = changing.begin(self.store, roots, sorts, str(best_effort))
+            begun = compare.begin(self.store, roots, sorts, str(best_effort))
         except BaseException:
             self.store.close()
             raise

@@ -19,10 +19,10 @@ from headrace import plan as p
 from headrace.compile import Held, compile_query, lacking
 from headrace.driver import identity
 from headrace.driver.fingerprint import Json, Meanings, kind_of, section, source_meaning, unloaded
-from headrace.engine.begun import as_begun
-from headrace.engine.tables import joined_tables, unnamed_places, with_tables_as_in
-from headrace.engine.twins import Pairs
 from headrace.errors import QueryChanged
+from headrace.evolve.pin_columns import as_begun
+from headrace.evolve.table_names import joined_tables, unnamed_places, with_tables_as_in
+from headrace.evolve.twins import Pairs
 from headrace.operators.base import Operator
 from headrace.plan.columns_read import names_of
 from headrace.query import nodes

@@ -24,11 +24,11 @@ from headrace.compile import compile_query
 from headrace.driver import identity, stored_checks
 from headrace.driver.fingerprint import Json, Meanings, kind_of
 from headrace.driver.position import Position
-from headrace.engine import changing
-from headrace.engine.begun import as_begun
-from headrace.engine.changing import Comparison
-from headrace.engine.tables import with_tables_as_in
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
+from headrace.evolve import compare
+from headrace.evolve.compare import Comparison
+from headrace.evolve.pin_columns import as_begun
+from headrace.evolve.table_names import with_tables_as_in
 from headrace.query import nodes
 from headrace.sources.protocol import driven_by_us, is_driven
 from headrace.state.checkpoint_folder import WriterLock
@@ -88,23 +88,23 @@ def _carried_over(
         )
     last = with_tables_as_in(last, roots)
     over, said = as_begun(roots, last.query["operators"])
-    new = changing.described(over, ordered, order)
-    found = changing.held_against(store, last, over, ordered, new)
+    new = compare.described(over, ordered, order)
+    found = compare.held_against(store, last, over, ordered, new)
     if impossible := [*found.impossible, *_foreign(last, found, new)]:
         refused = "".join(f"\n  impossible: {printable(line)}" for line in impossible)
         raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
     _check_places(last, over)
-    held = changing.held_by(found.kept, last.query)
-    plan, new = compile_query(over, ordered, held=held), changing.described(over, ordered, order, held)
+    held = compare.held_by(found.kept, last.query)
+    plan, new = compile_query(over, ordered, held=held), compare.described(over, ordered, order, held)
     begun = _begun(last, found, plan, Meanings(new))
     _say_withheld(found, plan, begun)
     complete = {name: time for name, time in begun.items() if name in plan.results}
     words = [in_words(result, time) for result, time in complete.items()]
     lines = [*found.listed(), *found.shorter, *said, *found.said, *words]
-    manifest = changing.renamed(last, found, plan, new)
+    manifest = compare.renamed(last, found, plan, new)
     manifest = _with_sources(manifest, plan, new)
     changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
-    query = {**manifest.query, "changes": changes[-changing.MOST_CHANGES :]}
+    query = {**manifest.query, "changes": changes[-compare.MOST_CHANGES :]}
     if begun := {**begun_in(query), **begun}:  # with what was incomplete before, and still is
         query["begun"] = begun
     manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
@@ -157,7 +157,7 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meaning
     begun = {name: before[old] for name, old in found.kept.items() if old in before}
     extra = {name: last.operators[old].extra for name, old in found.kept.items() if old in last.operators}
     complete = incomplete.propagate(plan, arrived, begun, added, extra)
-    making = {name for name in added if kind_of(name) != changing.ORDER}
+    making = {name for name in added if kind_of(name) != compare.ORDER}
     for result in plan.results:
         if found.results[result] is None or making & new.above(result):
             begun[result] = incomplete.entered(plan, result, complete)
