@@ -20,8 +20,8 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.cli import app
-from headrace.engine.spark import _py4j_quiet
 from headrace.sinks import kafka as the_sink
+from headrace.spark.job import _py4j_quiet
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64())])
 

@@ -242,16 +242,16 @@ def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pyte
     if damage == "truncated":
         bad.write_bytes(good[:-30])
     else:
-        from headrace.engine import spark_cluster
+        from headrace.spark import cluster
 
-        file_rows = spark_cluster.engine.file_rows
+        file_rows = cluster.engine.file_rows
 
         def late(sc: Any, files: Any, slots: int) -> Any:
             if any(path == bad for _, path, *_ in files):
                 bad.unlink()
             return file_rows(sc, files, slots)
 
-        monkeypatch.setattr(spark_cluster.engine, "file_rows", late)
+        monkeypatch.setattr(cluster.engine, "file_rows", late)
     error = failure_of(bench.start())
     monkeypatch.undo()
     assert isinstance(error, SourceError)

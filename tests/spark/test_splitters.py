@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.columnar.types import TS_TYPE
 from headrace.control.splitter_count import USUAL
 from headrace.difference import difference
-from headrace.engine import spark as engine
+from headrace.spark import job as engine
 from headrace.testing import table_stream
 from tests.spark.test_sources import until
 

@@ -345,7 +345,7 @@ def test_no_jvm_starts_for_a_master_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("headrace.engine.spark.session_apart", lambda *a, **k: started.append(a))
+    monkeypatch.setattr("headrace.spark.job.session_apart", lambda *a, **k: started.append(a))
     (tmp_path / "q.py").write_text("def query(spark): ...")
     with closed() as port:
         master = f"spark://127.0.0.1:{port}"
@@ -379,7 +379,7 @@ def test_headrace_is_importable_from_what_is_shipped(tmp_path: Path) -> None:
         for name in zipfile.ZipFile(found).namelist()
         if name.endswith(".py") and "/bench/" not in name and not name.endswith("__main__.py")
     )
-    assert "headrace.engine.spark" in modules and "headrace.kernels.joins.pair_loop" in modules
+    assert "headrace.spark.job" in modules and "headrace.kernels.joins.pair_loop" in modules
     code = f"""
 import sys
 sys.path[:0] = [{str(found)!r}, *{[p for p in sys.path if "site-packages" in p]!r}]

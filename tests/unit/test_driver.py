@@ -13,13 +13,13 @@ import pytest
 from headrace import sinks
 from headrace.difference import difference
 from headrace.driver import position
-from headrace.engine.spark import _cause
 from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
 from headrace.kernels.stateless import evaluate
 from headrace.kernels.windows import aggregate
 from headrace.reference import reference
 from headrace.sources.files import read_file
+from headrace.spark.job import _cause
 from headrace.state.blocks import Block
 from headrace.state.sorted_runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
 from headrace.stream import node_of

@@ -12,7 +12,7 @@ import time
 import pytest
 from pyspark import java_gateway
 
-from headrace.engine import jvm
+from headrace.spark import jvm
 from headrace.support.shutdown import uninterrupted
 from tests.patience import PATIENCE
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.engine import memory
+from headrace.spark import worker_memory
 
 TWICE = """
 import resource, sys
@@ -37,4 +37,4 @@ def test_memory_that_was_given_back_is_there_for_the_next_task() -> None:
 
 
 def test_it_is_kept_below_a_limit_that_a_setting_can_hold() -> None:
-    assert memory.AHEAD < memory.KEPT < 1 << 31
+    assert worker_memory.AHEAD < worker_memory.KEPT < 1 << 31

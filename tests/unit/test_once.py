@@ -18,14 +18,14 @@ from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.driver.position import Position
 from headrace.engine import run as run_module
-from headrace.engine import spark_cluster
 from headrace.engine.run import Run
-from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
 from headrace.sinks import Memory, memory
 from headrace.sources.file_ledger import File, Ledger
 from headrace.sources.files import FilesOrigin, read_file
+from headrace.spark import cluster
+from headrace.spark.cluster import SparkCluster, SparkFeed
 from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
@@ -308,7 +308,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
         monkeypatch.setattr(run_module, "TICK", 0.0)
-        monkeypatch.setattr(spark_cluster.engine, "file_rows", lambda sc, files, slots: files)
+        monkeypatch.setattr(cluster.engine, "file_rows", lambda sc, files, slots: files)
         self.left, self.epochs, self.looks = [File(str(n), 1, n) for n in range(files)], list[tuple[bool, int]](), 0
         self.query = SparkQuery()
         ledger = SimpleNamespace(

@@ -22,12 +22,12 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
-from headrace.engine import spark as engine
 from headrace.errors import QueryError, QueryTypeError, SinkError, StateMismatch
 from headrace.sinks import Delivery, Part, PartSink, Publication
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.sources import files
 from headrace.sources.files import FilesOrigin
+from headrace.spark import job as engine
 from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage

@@ -15,11 +15,11 @@ import pytest
 
 import headrace as hr
 from headrace.columnar import scratch
-from headrace.engine import privacy, sparks
+from headrace.spark import compat, privacy
 
-SOCKETS, FOLDER = sparks.SOCKETS, sparks.SOCKET_FOLDER
+SOCKETS, FOLDER = compat.SOCKETS, compat.SOCKET_FOLDER
 
-pytestmark = pytest.mark.skipif(not sparks.has_sockets(), reason="before Spark 4.1 there are no sockets")
+pytestmark = pytest.mark.skipif(not compat.has_sockets(), reason="before Spark 4.1 there are no sockets")
 
 
 @pytest.fixture(autouse=True)

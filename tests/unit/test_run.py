@@ -12,11 +12,11 @@ import pytest
 
 from headrace.driver.position import Position
 from headrace.engine import run as run_module
-from headrace.engine import spark_cluster
 from headrace.engine.run import Run
-from headrace.engine.spark_cluster import SparkCluster, SparkFeed
 from headrace.errors import EngineError, SinkError, SourceAway
 from headrace.sources.file_ledger import File
+from headrace.spark import cluster
+from headrace.spark.cluster import SparkCluster, SparkFeed
 from headrace.state.manifest import SourceState
 from headrace.task.reports import SourceCounts
 from headrace.telemetry.listeners import Listeners
@@ -65,7 +65,7 @@ class Bench:
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
         monkeypatch.setattr(run_module, "admit", lambda *_: "process")
-        monkeypatch.setattr(spark_cluster.engine, "as_rows", lambda batch: batch)
+        monkeypatch.setattr(cluster.engine, "as_rows", lambda batch: batch)
         self.sources = {n: SourceState() for n in "ab"}
         origin = SimpleNamespace(bounded=False)
         sources: dict[str, Any] = {
@@ -303,7 +303,7 @@ def test_a_session_that_was_stopped_is_told_in_words(monkeypatch, context, error
 def test_a_job_that_a_stopped_session_never_answers_for_does_not_hold_the_run(monkeypatch):
     """Spark drops what it is given while it stops; who waits for the run, or stops it, would wait for ever."""
     bench = Bench(monkeypatch, context=SimpleNamespace(_jsc=None))
-    monkeypatch.setattr(spark_cluster.engine, "execute", lambda *_: [bench.run.active])
+    monkeypatch.setattr(cluster.engine, "execute", lambda *_: [bench.run.active])
     assert bench.run._execute([], None) == [True], "it may still come back"
     bench.run._job_since = bench.clock.now
     bench.clock.now += 11

@@ -1,4 +1,4 @@
-"""What differs from Spark to Spark stands in `engine/sparks.py`, and what else is used all of them have.
+"""What differs from Spark to Spark stands in `spark/compat.py`, and what else is used all of them have.
 
 A test cannot know what another Spark lacks. It can list what is used: whoever adds to a list has run
 `make test SPARK=4.0`, which installs that Spark and sees.
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.engine import sparks
+from headrace.spark import compat
 
 ROOT = Path(hr.__file__).parent
 PROJECT = Path(__file__).parents[2]
@@ -102,32 +102,32 @@ def test_nobody_else_asks_which_spark_it_is() -> None:
 
 
 def test_sockets_are_asked_of_a_spark_that_has_them() -> None:
-    assert [sparks.has_sockets(version) for version in ((4, 0), (4, 1), (4, 3))] == [False, True, True]
+    assert [compat.has_sockets(version) for version in ((4, 0), (4, 1), (4, 3))] == [False, True, True]
 
 
 def test_a_spark_that_is_too_old_is_refused_by_name() -> None:
     with pytest.raises(hr.EngineError, match=r"runs on Spark 4.0 to 4.3; found pyspark 3.5.9; install a newer one"):
-        sparks.supported("3.5.9")
+        compat.supported("3.5.9")
     with pytest.raises(hr.EngineError, match="calls its version 'main'"):
-        sparks.supported("main")
-    assert sparks.supported("4.0.0.dev1") == (4, 0)
+        compat.supported("main")
+    assert compat.supported("4.0.0.dev1") == (4, 0)
 
 
 # --- versions are said in few places, and those agree ----------------------------------------------------------------
 
 
-def locked() -> sparks.Version:
+def locked() -> compat.Version:
     found = re.search(r"^pyspark==(.+)$", (PROJECT / "requirements.lock").read_text(), re.MULTILINE)
     assert found is not None
-    return sparks.version_of(found[1])
+    return compat.version_of(found[1])
 
 
 def test_what_is_declared_is_what_is_tried() -> None:
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
     newest = locked()
-    assert f"pyspark>={sparks.OLDEST[0]}.{sparks.OLDEST[1]},<{newest[0]}.{newest[1] + 1}" in declared
-    assert {sparks.version_of(version) for version in others()} == {
-        (newest[0], minor) for minor in range(sparks.OLDEST[1], newest[1])
+    assert f"pyspark>={compat.OLDEST[0]}.{compat.OLDEST[1]},<{newest[0]}.{newest[1] + 1}" in declared
+    assert {compat.version_of(version) for version in others()} == {
+        (newest[0], minor) for minor in range(compat.OLDEST[1], newest[1])
     }
 
 

@@ -259,7 +259,7 @@ def deploy(
     """
     from headrace import deployment
     from headrace.cli.loading import load, read_plan
-    from headrace.engine.spark import executors
+    from headrace.spark.job import executors
     from headrace.support.durations import MICROSECONDS, parse_duration
 
     with (

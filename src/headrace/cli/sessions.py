@@ -25,8 +25,8 @@ def session(
 
     What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
     """
-    from headrace.engine import jvm
-    from headrace.engine.spark import await_executors, session_apart
+    from headrace.spark import jvm
+    from headrace.spark.job import await_executors, session_apart
 
     if master is not None:
         check_master(master)

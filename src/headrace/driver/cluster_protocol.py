@@ -1,4 +1,4 @@
-"""What a run asks of whatever executes its epochs. Spark is the one answer (`headrace.engine.spark_cluster`).
+"""What a run asks of whatever executes its epochs. Spark is the one answer (`headrace.spark.cluster`).
 
 A run knows these questions and nothing of Spark; so its decisions about time, silence and the end can be tested by hand.
 """

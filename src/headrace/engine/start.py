@@ -30,10 +30,8 @@ from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.engine import plan_file
-from headrace.engine import spark as engine
 from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.run import Run, is_stream
-from headrace.engine.spark_cluster import SparkCluster
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.evolve import compare
 from headrace.plan.figures import Figures
@@ -41,6 +39,8 @@ from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.protocol import Ledger, driven_by_us
+from headrace.spark import job as engine
+from headrace.spark.cluster import SparkCluster
 from headrace.state import caches
 from headrace.state.checkpoint_folder import keep_to_ourselves
 from headrace.state.manifest import Manifest

@@ -36,12 +36,12 @@ from pyspark.sql.types import StructType
 from headrace import errors
 from headrace.columnar import duck
 from headrace.control.splitter_count import Splitters
-from headrace.engine import jvm, memory, privacy, sparks
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
 from headrace.sources.protocol import Cut
 from headrace.sources.tables import Part
+from headrace.spark import compat, jvm, privacy, worker_memory
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 from headrace.support import shutdown
@@ -193,11 +193,11 @@ def check_dataframe(df: Any) -> DataFrame:
 def arrow_schema(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         try:
-            sparks.arrow_schema(StructType([field]))
+            compat.arrow_schema(StructType([field]))
         except PySparkException as error:
             msg = f"column {field.name!r} has type {field.dataType.simpleString()}, which streams do not carry ({error}); cast it to a number or to text first"
             raise QueryTypeError(msg) from None
-    return sparks.arrow_schema(schema)
+    return compat.arrow_schema(schema)
 
 
 class DataFrameOrigin:
@@ -508,7 +508,7 @@ def _settle() -> None:
     global _settled
     privacy.check_worker()
     shutdown.leave_quietly()
-    memory.keep()
+    worker_memory.keep()
     if len(sys.modules) > _settled:
         gc.freeze()
         _settled = len(sys.modules)
@@ -677,8 +677,8 @@ def _nobody(sc: SparkContext, patience: float) -> str:
 def check_sockets(sc: SparkContext) -> None:
     """Refuse a session whose sockets other users of this machine can connect to."""
     settings = sc._jsc.sc().conf()  # asked for two values: py4j logs all that it is answered, and some are secret
-    enabled = settings.get(sparks.SOCKETS, "") or os.environ.get("PYSPARK_UDS_MODE", "false")
-    folder = settings.get(sparks.SOCKET_FOLDER, "") or sc._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    enabled = settings.get(compat.SOCKETS, "") or os.environ.get("PYSPARK_UDS_MODE", "false")
+    folder = settings.get(compat.SOCKET_FOLDER, "") or sc._jvm.java.lang.System.getProperty("java.io.tmpdir")
     privacy.check_driver(enabled, folder)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.control.splitter_count import Splitters
 from headrace.driver.cluster_protocol import Look, OnBatch
-from headrace.engine import spark as engine
 from headrace.query.nodes import Source
 from headrace.sources.protocol import Cut
+from headrace.spark import job as engine
 from headrace.task.messages import Message
 from headrace.task.stages import Epoch
 

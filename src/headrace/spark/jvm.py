@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
-from headrace.engine import privacy
+from headrace.spark import privacy
 from headrace.support.shutdown import PATIENCE, uninterrupted
 
 Done = TypeVar("Done")

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace.columnar import scratch
-from headrace.engine import sparks
-from headrace.engine.sparks import SOCKET_FOLDER, SOCKETS
 from headrace.errors import EngineError, HeadraceError
+from headrace.spark import compat
+from headrace.spark.compat import SOCKET_FOLDER, SOCKETS
 from headrace.support.ownership import exposed, is_private
 
 _log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def _ports(asked: Mapping[str, str]) -> dict[str, str]:
 
 def _sockets(asked: Mapping[str, str], folder: Path | None) -> dict[str, str]:
     """folder: one of ours where they may be, if there is one."""
-    if not sparks.has_sockets() or asked.get(SOCKETS, "true").lower() != "true":
+    if not compat.has_sockets() or asked.get(SOCKETS, "true").lower() != "true":
         return {}
     if SOCKET_FOLDER in asked:
         _check(Path(asked[SOCKET_FOLDER]))
