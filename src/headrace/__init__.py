@@ -251,8 +251,8 @@ def _source(
 
 def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
     """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
-    from headrace.engine.calibrate import calibrate
     from headrace.stream import count_of_tuples, node_of
+    from headrace.tools.calibrate import calibrate
 
     slots, tuples = check_slots(slots), count_of_tuples(tuples, "tuples")
     return calibrate([node_of(query)], [False], slots=slots, tuples=tuples)
@@ -260,7 +260,7 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
 def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) -> pa.Table:
     """What a run, live or stopped, holds in a table of a processor: its columns, and `substream` last; by substream and key."""
-    from headrace.engine.looking import read_state
+    from headrace.tools.inspect_state import read_state
 
     return read_state(checkpoint, operator, table)
 

@@ -30,8 +30,6 @@ from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy, policy
 from headrace.driver import stored_checks
 from headrace.driver.position import Batch, Position, admit, check_alignment
-from headrace.engine import plan_file
-from headrace.engine.calibrate import calibrate
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
 from headrace.routing import RangesRouter
@@ -42,6 +40,8 @@ from headrace.state.manifest import _seal, digest
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
+from headrace.tools import plan_file
+from headrace.tools.calibrate import calibrate
 
 from . import mutating
 

@@ -24,12 +24,12 @@ import pytest
 import headrace as hr
 from headrace import sinks
 from headrace.difference import difference
-from headrace.engine import plan_file
 from headrace.errors import DataError, EngineError, SinkError, StateMismatch, WriterConflict
 from headrace.reference import reference
 from headrace.spark import job as engine
 from headrace.state import StateStore
 from headrace.testing import table_stream
+from headrace.tools import plan_file
 from tests.helpers import add_file, failure_of, wait_until
 from tests.patience import PATIENCE
 

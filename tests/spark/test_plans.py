@@ -18,9 +18,9 @@ from headrace.cli import explaining
 from headrace.columnar.types import TS_TYPE
 from headrace.compile.subqueries import Plan
 from headrace.difference import difference
-from headrace.engine import plan_file
 from headrace.reference import reference
 from headrace.state.store import StateStore
+from headrace.tools import plan_file
 from tests.helpers import wait_until
 from tests.patience import PATIENCE
 

@@ -14,8 +14,6 @@ import pytest
 from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.compile.subqueries import Measured, Plan
 from headrace.difference import difference
-from headrace.engine.calibrate import calibrate, take_sample
-from headrace.engine.measured import measured
 from headrace.errors import QueryError, SourceError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
@@ -24,6 +22,8 @@ from headrace.sources.files import FilesOrigin, read_head
 from headrace.stream import Stream, node_of
 from headrace.support.durations import parse_duration
 from headrace.testing import LocalRun
+from headrace.tools.calibrate import calibrate, take_sample
+from headrace.tools.measured import measured
 
 SECONDS, SLOTS, SAMPLE = 45, 3, 8_000
 

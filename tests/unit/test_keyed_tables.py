@@ -16,7 +16,6 @@ import pytest
 import headrace as hr
 from headrace import operators
 from headrace.driver.position import Position
-from headrace.engine import plan_file
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
 from headrace.operators.distinct import DistinctOperator
@@ -33,6 +32,7 @@ from headrace.task.in_process import execute_locally
 from headrace.task.stages import Window
 from headrace.telemetry import table_sizes
 from headrace.testing import LocalRun, table_stream
+from headrace.tools import plan_file
 from tests.fuzz.mutating import changed
 
 SUBSTREAMS = 24

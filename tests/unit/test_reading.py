@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from headrace import deployment
 from headrace.cli import explaining, loading
 from headrace.control.policy import policy
-from headrace.engine import plan_file
 from headrace.errors import HeadraceError
 from headrace.support.json_toml import DEEPEST, parse_json
+from headrace.tools import plan_file
 
 DEEP = 100_000
 JSON = {

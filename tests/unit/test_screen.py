@@ -16,7 +16,6 @@ from rich.console import Console
 
 import headrace as hr
 from headrace.cli import deciding
-from headrace.engine import plan_file
 from headrace.reference import reference
 from headrace.showing import live
 from headrace.showing.explain import explain
@@ -28,6 +27,7 @@ from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.listeners import Listeners
 from headrace.telemetry.progress import EpochSummary, Progress
 from headrace.testing import LocalRun, arrow_table, table_stream
+from headrace.tools import plan_file
 
 HOSTILE = "speed [km/h] [/s] \x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \x00 \x7f \r\n \x1bc <&\"'> \ufffe"
 TABLE = pa.table({"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": ["[/]", HOSTILE]})

@@ -13,8 +13,6 @@ from rich.console import Console
 
 from headrace.cli import explaining
 from headrace.compile import STRATEGIES
-from headrace.engine import plan_file
-from headrace.engine.looking import read_state
 from headrace.routing import SubstreamGrouping
 from headrace.showing import live
 from headrace.state.blocks import Block
@@ -23,6 +21,8 @@ from headrace.stream import Stream, node_of
 from headrace.telemetry.progress import SplitFigures
 from headrace.telemetry.table_sizes import Share, table_size
 from headrace.testing import LocalRun, table_stream
+from headrace.tools import plan_file
+from headrace.tools.inspect_state import read_state
 from tests.processors import COLUMNS, Sessions
 from tests.processors import Counter as Counts
 

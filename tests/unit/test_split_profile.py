@@ -26,14 +26,14 @@ from headrace.cli import split_profile as shown
 from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.control import parasplit_model
 from headrace.control.parasplit_model import Costs, Split
-from headrace.engine import split_profile
-from headrace.engine.split_profile import Nothing, Profile, Subject, Turn
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
 from headrace.stream import Stream, node_of
 from headrace.task.work import Work
 from headrace.testing import table_stream
+from headrace.tools import split_profile
+from headrace.tools.split_profile import Nothing, Profile, Subject, Turn
 
 ROWS = 4_000
 

@@ -18,13 +18,13 @@ from headrace.cli import deciding, explaining
 from headrace.control.policy import Policy
 from headrace.driver import stored_checks
 from headrace.driver.position import Batch, Position, admit, check_alignment, spark_batch
-from headrace.engine import plan_file
 from headrace.errors import CorruptState, QueryChanged, StateMismatch
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.support.limits import MOST_GROUPS
 from headrace.testing import LocalRun, arrow_table, table_stream
+from headrace.tools import plan_file
 
 Body = dict[str, Any]
 

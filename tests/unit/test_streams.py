@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace import cli
-from headrace.engine import plan_file
 from headrace.showing import streams
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
+from headrace.tools import plan_file
 from tests.patience import PATIENCE
 
 TABLE = pa.table({"ts": pa.array([1, 2]).cast(pa.timestamp("us", "UTC")), "x": [1, 2]})

@@ -410,7 +410,7 @@ def calibrate(
     import json
 
     from headrace.cli import explaining
-    from headrace.engine.calibrate import calibrate as measure
+    from headrace.tools.calibrate import calibrate as measure
 
     with reporting(traceback):
         if out:
@@ -450,7 +450,7 @@ def profile(
     The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files. The last lines are the options for headrace run and start.
     """
     from headrace.cli import split_profile
-    from headrace.engine.split_profile import profile as measure
+    from headrace.tools.split_profile import profile as measure
 
     with reporting(traceback):
         if not math.isfinite(rate):

@@ -10,8 +10,6 @@ from pathlib import Path
 from headrace.compile import plan_of
 from headrace.compile.subqueries import Measured, Plan
 from headrace.driver import stored_checks
-from headrace.engine import plan_file
-from headrace.engine.measured import measured, seconds
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
@@ -23,6 +21,8 @@ from headrace.state.store import StateStore
 from headrace.support.json_toml import read_json
 from headrace.support.terminal_text import printable
 from headrace.telemetry.epoch_record import EpochRecord, from_manifests
+from headrace.tools import plan_file
+from headrace.tools.measured import measured, seconds
 
 
 def of_query(

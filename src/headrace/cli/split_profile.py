@@ -10,8 +10,8 @@ from rich.text import Text
 
 from headrace.control import parasplit_model
 from headrace.control.splitter_count import EACH
-from headrace.engine.split_profile import TOLERANCE, Profile, cheapest
 from headrace.support.terminal_text import printable
+from headrace.tools.split_profile import TOLERANCE, Profile, cheapest
 
 TERMS = {
     "cr_W": "a splitter reads: the tuple's share of a physical window",

@@ -29,8 +29,6 @@ from headrace.control.splitter_count import Given, Splitters
 from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
-from headrace.engine import plan_file
-from headrace.engine.calibrate import calibrate, glance
 from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.evolve import compare
@@ -54,6 +52,8 @@ from headrace.support.paths import given_path
 from headrace.support.terminal_text import printable
 from headrace.task import places
 from headrace.task.watermarks import check_best_effort
+from headrace.tools import plan_file
+from headrace.tools.calibrate import calibrate, glance
 
 _log = logging.getLogger(__name__)
 

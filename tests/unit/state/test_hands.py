@@ -14,7 +14,6 @@ from headrace import sinks
 from headrace.compile import plan_of
 from headrace.control.policy import policy
 from headrace.driver.position import Batch, Position, check_alignment
-from headrace.engine import plan_file
 from headrace.engine.start import _checkpoint
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
 from headrace.state import StateStore
@@ -23,6 +22,7 @@ from headrace.state import storage as storage_module
 from headrace.state.manifest import manifest_name
 from headrace.stream import node_of
 from headrace.testing import table_stream
+from headrace.tools import plan_file
 from tests.memory import MemoryStorage
 
 from .checks import commit_values, table

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.driver import stored_checks
-from headrace.engine import plan_file
 from headrace.errors import CorruptState, QueryError, StateError
 from headrace.kernels.stateless.steps import ordered
 from headrace.state import state_tables
@@ -21,6 +20,7 @@ from headrace.state.manifest import Manifest, TableState
 from headrace.state.store import StateStore
 from headrace.support.paths import given_path
 from headrace.telemetry.table_sizes import shown
+from headrace.tools import plan_file
 
 SUBSTREAM = "substream"
 ATTEMPTS = 20  # manifests that are tried
