@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.engine.run import Run
     from headrace.plan.figures import Figures
+    from headrace.run.run import Run
 
 __all__ = [
     "CorruptState",
@@ -289,7 +289,7 @@ def start(
         Given one of the two, a run changes neither. No answer depends on them; both may differ from one start to the next.
     once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
     """
-    from headrace.engine import start as starting
+    from headrace.run import start as starting
 
     return starting.start(results, checkpoint=checkpoint, **options)
 

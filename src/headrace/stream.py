@@ -18,8 +18,8 @@ from headrace.support.terminal_text import printable
 
 if TYPE_CHECKING:
     from headrace.compile.subqueries import Plan
-    from headrace.engine.run import Run
     from headrace.plan.figures import Figures
+    from headrace.run.run import Run
     from headrace.sinks import AnySink
 
 Route = str | Callable[[pa.Table], Any]
@@ -266,13 +266,13 @@ class Stream:
 
         errors="keep": tuples that fail in a `map`, `filter` or `case` go to the sink `late`, if there is one.
         """
-        from headrace.engine.start import collect
+        from headrace.run.start import collect
 
         return collect(self, slots=slots, strategy=strategy, plan=plan, errors=errors, late=late)
 
     def start(self, sink: AnySink, *, checkpoint: Any, **options: Any) -> Run:
         """Run continuously on Spark, with the options of `headrace.start`."""
-        from headrace.engine.start import start
+        from headrace.run.start import start
 
         return start([(self, sink)], checkpoint=checkpoint, **options)
 

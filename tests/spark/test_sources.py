@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
-from headrace.engine import start as start_module
+from headrace.run import start as start_module
 from headrace.spark import job as engine
 from tests.helpers import add_file, wait_until
 from tests.mapping import deleted_blocks

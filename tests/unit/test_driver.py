@@ -13,11 +13,11 @@ import pytest
 from headrace import sinks
 from headrace.difference import difference
 from headrace.driver import position
-from headrace.engine.start import compiled
 from headrace.errors import DataError, EngineError, QueryChanged, QueryError, SinkError, SourceError, WriterConflict
 from headrace.kernels.stateless import evaluate
 from headrace.kernels.windows import aggregate
 from headrace.reference import reference
+from headrace.run.start import compiled
 from headrace.sources.files import read_file
 from headrace.spark.job import _cause
 from headrace.state.blocks import Block

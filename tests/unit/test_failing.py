@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import STRATEGIES, compile_query
-from headrace.engine.start import _aside
+from headrace.run.start import _aside
 from headrace.state.blocks import Block, block_name
 from headrace.state.manifest import Manifest, Output
 from headrace.stream import node_of

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.engine.run import Run
 from headrace.errors import QueryError, SourceError
 from headrace.query.nodes import Source
+from headrace.run.run import Run
 from headrace.sources import file_ledger as ledger_module
 from headrace.sources.file_ledger import File, Ledger
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema

@@ -17,10 +17,10 @@ import pytest
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.driver.position import Position
-from headrace.engine import run as run_module
-from headrace.engine.run import Run
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
+from headrace.run import run as run_module
+from headrace.run.run import Run
 from headrace.sinks import Memory, memory
 from headrace.sources.file_ledger import File, Ledger
 from headrace.sources.files import FilesOrigin, read_file

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace import deployment
 from headrace.cli import app
 from headrace.control.policy import policy
-from headrace.engine.start import _checkpoint
+from headrace.run.start import _checkpoint
 from headrace.state import StateStore, open_storage
 from headrace.support.paths import given_path, mounted
 from headrace.testing import table_stream

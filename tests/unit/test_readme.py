@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.engine import start as starting
-from headrace.engine.run import Run
+from headrace.run import start as starting
+from headrace.run.run import Run
 from headrace.telemetry.progress import EpochSummary, Progress
 
 ROOT = Path(__file__).parents[2]

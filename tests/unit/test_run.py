@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.driver.position import Position
-from headrace.engine import run as run_module
-from headrace.engine.run import Run
 from headrace.errors import EngineError, SinkError, SourceAway
+from headrace.run import run as run_module
+from headrace.run.run import Run
 from headrace.sources.file_ledger import File
 from headrace.spark import cluster
 from headrace.spark.cluster import SparkCluster, SparkFeed

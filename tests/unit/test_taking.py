@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.engine.run import Run
+from headrace.run.run import Run
 from headrace.sources.protocol import NO_MESSAGES
 from headrace.state.manifest import PartState, SourceState
 from headrace.support.event_time import NEVER

@@ -41,8 +41,8 @@ from headrace.support.version import __version__
 
 if TYPE_CHECKING:
     from headrace.deployment import Descriptor
-    from headrace.engine.run import Run
     from headrace.query.nodes import Node
+    from headrace.run.run import Run
 
 app = typer.Typer(
     name="headrace",

@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.showing import streams
 
 if TYPE_CHECKING:
-    from headrace.engine.run import Run
+    from headrace.run.run import Run
     from headrace.showing.stopping import Stop
 
 

@@ -20,9 +20,9 @@ from headrace.demo.generator import Calls, Feed, generate
 from headrace.demo.places import Places, Topics
 from headrace.demo.query import fraud
 from headrace.difference import difference
-from headrace.engine.run import Run
 from headrace.errors import HeadraceError
 from headrace.reference import references
+from headrace.run.run import Run
 from headrace.showing import live
 from headrace.showing.stopping import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress

@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.engine.run import Run
+from headrace.run.run import Run
 from headrace.showing.streams import on_stderr
 from headrace.support.terminal_text import printable, seen
 from headrace.task.reports import TableUse

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.support.shutdown import ENDINGS, handling
 
 if TYPE_CHECKING:
-    from headrace.engine.run import Run
+    from headrace.run.run import Run
 
 DEAF = 5.0  # seconds for cleaning up, in which further signals have no effect
 STOPPED = 128 + signal.SIGINT  # the exit code of an interrupted command, as shells report it

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.engine.run import Run
+from headrace.run.run import Run
 from headrace.telemetry.progress import EpochSummary
 from headrace_bench.systems import counting, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions

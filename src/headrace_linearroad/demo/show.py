@@ -19,8 +19,8 @@ from rich.text import Text
 
 import headrace as hr
 from headrace.demo.report import Results
-from headrace.engine.run import Run
 from headrace.errors import HeadraceError, WorkloadError
+from headrace.run.run import Run
 from headrace.showing import live, streams
 from headrace.showing.stopping import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress

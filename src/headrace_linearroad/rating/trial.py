@@ -25,8 +25,8 @@ import numpy as np
 
 import headrace as hr
 from headrace.cli.following import on_spark
-from headrace.engine.run import Run
 from headrace.errors import HeadraceError, WorkloadError
+from headrace.run.run import Run
 from headrace_linearroad import history, running
 from headrace_linearroad.forms import HISTORY, INPUT
 from headrace_linearroad.generating.demand import Demand

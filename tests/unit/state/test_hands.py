@@ -14,8 +14,8 @@ from headrace import sinks
 from headrace.compile import plan_of
 from headrace.control.policy import policy
 from headrace.driver.position import Batch, Position, check_alignment
-from headrace.engine.start import _checkpoint
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
+from headrace.run.start import _checkpoint
 from headrace.state import StateStore
 from headrace.state import checkpoint_folder as folder_module
 from headrace.state import storage as storage_module

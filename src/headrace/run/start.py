@@ -29,12 +29,12 @@ from headrace.control.splitter_count import Given, Splitters
 from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
-from headrace.engine.run import Run, is_stream
 from headrace.errors import HeadraceError, QueryError, QueryTypeError
 from headrace.evolve import compare
 from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
+from headrace.run.run import Run, is_stream
 from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
 from headrace.sources.protocol import Ledger, driven_by_us
 from headrace.spark import job as engine
