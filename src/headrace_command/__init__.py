@@ -12,9 +12,9 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process has it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to clean up yet
     from headrace.cli import app
-    from headrace.showing import stopping
+    from headrace.showing import signals
 
     try:
         app(prog_name="headrace")
     finally:
-        stopping.ignore()
+        signals.ignore()

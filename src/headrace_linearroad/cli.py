@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.common import Json, SlotCount, Slots, Traceback, a_path, flag, path_option, reporting
-from headrace.showing import streams
-from headrace.showing.stopping import STOPPED
+from headrace.showing import terminal
+from headrace.showing.signals import STOPPED
 from headrace_linearroad.profiles import Profile
 
 app = typer.Typer(
@@ -154,7 +154,7 @@ def run(
     """
     from headrace_linearroad import showing_runs
 
-    with reporting(traceback), streams.for_programs(json) as output:
+    with reporting(traceback), terminal.for_programs(json) as output:
         from headrace_linearroad.places import beside
         from headrace_linearroad.running import Given
 
@@ -181,13 +181,13 @@ def validate(
 
     from headrace_linearroad.validating import PROFILES, judge, showing
 
-    with reporting(traceback), streams.for_programs(json) as output:
-        waiting = streams.on_stderr().status("reading")
+    with reporting(traceback), terminal.for_programs(json) as output:
+        waiting = terminal.on_stderr().status("reading")
         try:
             with waiting:
                 verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
         except KeyboardInterrupt:  # whoever goes on if all is right must not
-            streams.note("stopped; nothing is known of the rows")
+            terminal.note("stopped; nothing is known of the rows")
             raise typer.Exit(STOPPED) from None
         if json:
             print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)

@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.cli import explaining
 from headrace.cli.following import follow, on_spark
 from headrace.deployment import cores
-from headrace.showing import streams
+from headrace.showing import terminal
 from headrace.stream import node_of
 from headrace_linearroad import query, running
 from headrace_linearroad.profiles import Profile
@@ -20,7 +20,7 @@ from headrace_linearroad.running import Given
 
 def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json: TextIO | None) -> None:
     """json: where progress goes for a program to read."""
-    say = streams.note if json else partial(streams.say, Console(highlight=False))
+    say = terminal.note if json else partial(terminal.say, Console(highlight=False))
     looked, count = running.look(given), slots or cores()
     if explain:
         roots = [node_of(stream) for stream in running.shape(given)]

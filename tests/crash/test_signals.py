@@ -29,7 +29,7 @@ import pytest
 
 import headrace
 from headrace.reference import reference
-from headrace.showing.stopping import STOPPED
+from headrace.showing.signals import STOPPED
 from headrace.testing import table_stream
 from tests import jvm
 from tests.helpers import count_rows

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.showing.stopping import STOPPED
+from headrace.showing.signals import STOPPED
 from headrace_linearroad import reading, running
 from headrace_linearroad.forms import COMPLETE, OUTPUTS
 from headrace_linearroad.generating import Settings

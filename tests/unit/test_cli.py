@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli
 from headrace.cli import loading
-from headrace.showing import live, stopping
-from headrace.showing.stopping import stoppable, terminable
+from headrace.showing import live, signals
+from headrace.showing.signals import stoppable, terminable
 from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.progress import EpochSummary, Progress
 
@@ -480,7 +480,7 @@ def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_cleans_up_is_not_interrupted_again(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
     with terminable() as stop:
         with pytest.raises(KeyboardInterrupt), stoppable():
             os.kill(os.getpid(), number)
@@ -488,7 +488,7 @@ def test_what_cleans_up_is_not_interrupted_again(number: signal.Signals, monkeyp
             os.kill(os.getpid(), number)
         assert stop.insisted
         os.kill(os.getpid(), number)
-        now[0] += stopping.DEAF + 1  # whatever it does, it does not clean up any more
+        now[0] += signals.DEAF + 1  # whatever it does, it does not clean up any more
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace import cli
-from headrace.showing import streams
+from headrace.showing import terminal
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
 from headrace.tools import plan_file
@@ -57,8 +57,8 @@ def test_what_cannot_be_said_changes_nothing(broken: str, monkeypatch: pytest.Mo
         os.close(end)
     with open(begin, "w") as nobody:
         monkeypatch.setattr(sys, "stderr", nobody)
-        streams.note("error: to nobody")
-        streams.note("and again")
+        terminal.note("error: to nobody")
+        terminal.note("and again")
 
 
 def test_output_that_cannot_be_written_is_an_error_that_says_so(checkpoint: Path) -> None:
@@ -79,7 +79,7 @@ def test_figures_that_cannot_be_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "raise SystemExit", "def query(spark): exit('so')"])
 def test_a_query_file_that_ends_the_program(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_spark", lambda *_, **__: streams.for_programs(False))
+    monkeypatch.setattr(cli, "_spark", lambda *_, **__: terminal.for_programs(False))
     path = tmp_path / "leaving.py"
     path.write_text(code)
     found = CliRunner().invoke(cli.app, ["explain", str(path)], env={"COLUMNS": "200"})
@@ -100,7 +100,7 @@ def query(spark):
 def test_what_a_file_prints_is_not_part_of_what_programs_read(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_spark", lambda *_, **__: streams.for_programs(False))
+    monkeypatch.setattr(cli, "_spark", lambda *_, **__: terminal.for_programs(False))
     path = tmp_path / "talking.py"
     path.write_text(TALKATIVE)
     found = CliRunner().invoke(cli.app, ["explain", str(path), "--format", format])
@@ -121,7 +121,7 @@ def test_progress_for_programs_is_all_that_a_run_prints(monkeypatch: pytest.Monk
         print("a sink prints")
         json.write("{}\n")
 
-    monkeypatch.setattr(cli, "_spark", lambda *_, **__: streams.for_programs(False))
+    monkeypatch.setattr(cli, "_spark", lambda *_, **__: terminal.for_programs(False))
     monkeypatch.setattr(cli, "_follow", follow)
     found = CliRunner().invoke(cli.app, ["run", str(path), "--json"])
     assert (found.stdout, found.stderr) == ("{}\n", "loading\nasked\na sink prints\n")

@@ -18,7 +18,7 @@ import pytest
 import headrace as hr
 from headrace.cli import loading
 from headrace.reference import reference
-from headrace.showing.stopping import stoppable, terminable
+from headrace.showing.signals import stoppable, terminable
 from headrace.spark import job as engine
 from headrace.support.user_code import call, noted_by
 from headrace.task import user_code_notes

@@ -22,7 +22,7 @@ import headrace as hr
 from headrace import cli
 from headrace.cli import generating
 from headrace.reference import reference
-from headrace.showing import stretch
+from headrace.showing import progress_bar
 from headrace.sources.files import FilesOrigin
 from headrace.testing import table_stream
 from headrace.workloads import SCHEMA, BModel, Hot, Uniform, Workload, Written, ramp, writing
@@ -427,10 +427,10 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 
 def test_progress_is_lines_anywhere_and_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch, "LINES_EVERY", 0.0)
+    monkeypatch.setattr(progress_bar, "LINES_EVERY", 0.0)
     for terminal, expected in ((False, "2 s: 5 tuples in 1 file, 1.5 s behind the clock"), (True, "2 of 4 s")):
         console = Console(width=120, force_terminal=terminal, no_color=True)
-        with console.capture() as capture, stretch.showing(console, 4) as show:
+        with console.capture() as capture, progress_bar.showing(console, 4) as show:
             show(2.0, generating._line(Written(1, 5, 2.0, 1.5), generating._in_files))
         assert expected in capture.get()
 

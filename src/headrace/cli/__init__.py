@@ -34,7 +34,7 @@ from headrace.cli.following import follow as _follow
 from headrace.cli.following import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
-from headrace.showing import streams
+from headrace.showing import terminal
 from headrace.support.limits import MOST_SPLITTERS
 from headrace.support.terminal_text import printable
 from headrace.support.version import __version__
@@ -167,7 +167,7 @@ def main(
         bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    streams.make_ready()
+    terminal.make_ready()
 
 
 @app.command()
@@ -215,7 +215,7 @@ def run(
     """
     from headrace.cli.loading import load, read_plan
 
-    with reporting(traceback), streams.for_programs(json) as output:
+    with reporting(traceback), terminal.for_programs(json) as output:
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
         refuse_together(context, "--plan", "--auto-slots", "a plan says how many slots there are")
         refuse_together(context, "--plan", "--policy", "a run that follows a plan does not adapt")
@@ -264,7 +264,7 @@ def deploy(
 
     with (
         reporting(traceback),
-        streams.for_programs(json) as output,
+        terminal.for_programs(json) as output,
         tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder,
     ):
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
@@ -273,7 +273,7 @@ def deploy(
         slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
         sys.path[:0] = [str(package if package.suffix == ".zip" else package.parent) for package in place.packages]
         module = load(file)
-        say = streams.note if json else partial(streams.say, Console(highlight=False))
+        say = terminal.note if json else partial(terminal.say, Console(highlight=False))
         say(_summary(file, place, slots))
         options = {
             "checkpoint": place.state,
@@ -350,7 +350,7 @@ def explain(
         assert file is not None
         known = explaining.read_figures(figures) if figures else None
         costs = explaining.read_costs(cost or [])
-        with streams.for_programs(format is not Format.text), _query_of(file) as (roots, ordered, _):
+        with terminal.for_programs(format is not Format.text), _query_of(file) as (roots, ordered, _):
             pass
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
 
@@ -421,12 +421,12 @@ def calibrate(
                 ordered,
                 slots=slots or cores(),
                 tuples=tuples,
-                tell=lambda text: streams.note(f"  {text}", "dim"),
+                tell=lambda text: terminal.note(f"  {text}", "dim"),
             )
         print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
-            streams.note(f"saved in {out}; for headrace explain {file} --figures {out}")
+            terminal.note(f"saved in {out}; for headrace explain {file} --figures {out}")
 
 
 @split.command()
@@ -456,7 +456,7 @@ def profile(
         if not math.isfinite(rate):
             raise QueryError(f"--rate must be a number of tuples per second; found {rate}")
         with _query_of(file) as (roots, _, _):
-            found = measure(roots, rate, tuples=tuples, tell=lambda text: streams.note(f"  {printable(text)}", "dim"))
+            found = measure(roots, rate, tuples=tuples, tell=lambda text: terminal.note(f"  {printable(text)}", "dim"))
         split_profile.show(found, str(file), Console(highlight=False))
 
 
@@ -666,7 +666,7 @@ def bench(
 
 
 def _dim(console: Console, text: str) -> None:
-    streams.say(console, f"  {text}", "dim")
+    terminal.say(console, f"  {text}", "dim")
 
 
 @contextmanager

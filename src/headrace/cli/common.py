@@ -13,7 +13,7 @@ import typer
 from typer.models import OptionInfo
 
 from headrace.errors import HeadraceError, QueryError
-from headrace.showing import streams
+from headrace.showing import terminal
 from headrace.support.limits import MOST_SLOTS, check_physical_window
 from headrace.support.paths import mounted
 
@@ -78,7 +78,7 @@ def _is_given(context: typer.Context, option: str) -> bool:
 @contextmanager
 def reporting(traceback: bool) -> Iterator[None]:
     """An error is shown as one message, with exit code 1; an interrupted command has an exit code of its own."""
-    from headrace.showing.stopping import STOPPED, terminable
+    from headrace.showing.signals import STOPPED, terminable
 
     with terminable() as stop:
         try:
@@ -88,7 +88,7 @@ def reporting(traceback: bool) -> Iterator[None]:
             raise
         except BaseException as error:
             if stop.insisted or isinstance(error, KeyboardInterrupt):
-                streams.note("stopped")
+                terminal.note("stopped")
                 raise typer.Exit(STOPPED) from None
             if not isinstance(error, (HeadraceError, OSError)):
                 raise
@@ -98,8 +98,8 @@ def reporting(traceback: bool) -> Iterator[None]:
 
 def _tell(error: Exception, traceback: bool) -> None:
     if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
-        streams.give_up(sys.stdout)
+        terminal.give_up(sys.stdout)
     if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
         return
     shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-    streams.note(format_exc() if traceback else shown, "bold red")
+    terminal.note(format_exc() if traceback else shown, "bold red")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
-from headrace.showing import streams
+from headrace.showing import terminal
 
 if TYPE_CHECKING:
     from headrace.run.run import Run
-    from headrace.showing.stopping import Stop
+    from headrace.showing.signals import Stop
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def follow(
     """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
     import headrace
     from headrace.showing import live
-    from headrace.showing.stopping import ending, stoppable
+    from headrace.showing.signals import ending, stoppable
 
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
@@ -57,7 +57,7 @@ def follow(
         started.stop()
         display.show(started.progress)  # the last epoch may have been told since
     farewell = _farewell(started, stop)
-    streams.note(farewell) if json else streams.say(console, farewell)
+    terminal.note(farewell) if json else terminal.say(console, farewell)
     return started
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.errors import WorkloadError
-from headrace.showing.stopping import stoppable
-from headrace.showing.streams import say
-from headrace.showing.stretch import showing
+from headrace.showing.progress_bar import showing
+from headrace.showing.signals import stoppable
+from headrace.showing.terminal import say
 from headrace.support.durations import MICROSECONDS, parse_duration
 from headrace.testing import broker as brokers
 from headrace.testing.sending import Sender

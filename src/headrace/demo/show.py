@@ -24,7 +24,7 @@ from headrace.errors import HeadraceError
 from headrace.reference import references
 from headrace.run.run import Run
 from headrace.showing import live
-from headrace.showing.stopping import Stop, ending, stoppable
+from headrace.showing.signals import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.run.run import Run
-from headrace.showing.streams import on_stderr
+from headrace.showing.terminal import on_stderr
 from headrace.support.terminal_text import printable, seen
 from headrace.task.reports import TableUse
 from headrace.telemetry.epoch_record import EpochRecord

@@ -21,8 +21,8 @@ import headrace as hr
 from headrace.demo.report import Results
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.run.run import Run
-from headrace.showing import live, streams
-from headrace.showing.stopping import Stop, ending, stoppable
+from headrace.showing import live, terminal
+from headrace.showing.signals import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress
 from headrace.workloads.writing import new_folder
 from headrace_linearroad import history, running
@@ -121,7 +121,7 @@ def _folder(keep: Path | None, console: Console) -> Iterator[Places]:
             shutil.rmtree(root, ignore_errors=True)
         else:
             shutil.rmtree(Places(root).made, ignore_errors=True)
-            streams.say(console, KEPT.format(root=root))
+            terminal.say(console, KEPT.format(root=root))
 
 
 class _Enough(Exception):

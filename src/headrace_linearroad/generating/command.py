@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.errors import WorkloadError
-from headrace.showing.stopping import stoppable
-from headrace.showing.streams import say
-from headrace.showing.stretch import showing
+from headrace.showing.progress_bar import showing
+from headrace.showing.signals import stoppable
+from headrace.showing.terminal import say
 from headrace_linearroad.generating.demand import FULL
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import HOURS

@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from headrace.errors import WorkloadError
-from headrace.showing import live, streams
-from headrace.showing.stopping import stoppable
+from headrace.showing import live, terminal
+from headrace.showing.signals import stoppable
 from headrace.workloads.writing import new_folder
 from headrace_bench.report import Grid, machine, number, size
 from headrace_bench.report import table as as_table
@@ -104,8 +104,8 @@ def _show_all(trials: Sequence[Result], words: str, out: Path, console: Console)
         console.print()
         console.print(as_table(grid))
     console.print()
-    streams.say(console, words, "bold")
-    streams.say(console, f"all of it: {out / RESULT}; a page of it: headrace linearroad report {out / RESULT}", "dim")
+    terminal.say(console, words, "bold")
+    terminal.say(console, f"all of it: {out / RESULT}; a page of it: headrace linearroad report {out / RESULT}", "dim")
 
 
 def _stopped(out: Path, trials: Sequence[Result], console: Console) -> None:
@@ -114,7 +114,7 @@ def _stopped(out: Path, trials: Sequence[Result], console: Console) -> None:
     else:
         _removed(out, trials)
         words = "stopped; what was made is removed" + (", results are kept" if trials else "")
-    streams.say(console, words)
+    terminal.say(console, words)
 
 
 def _folder(out: Path) -> Path:
@@ -259,7 +259,7 @@ class _Shown:
         self.say(f"L = {plan.expressways:g}: {what}, {plan.seconds:,} s rated at speed {plan.speed:g}")
 
     def say(self, text: str) -> None:
-        streams.say(self._console, text)
+        terminal.say(self._console, text)
 
     def doing(self, text: str) -> None:
         self._doing = text
