@@ -349,7 +349,7 @@ def demo(
     """
     from rich.console import Console
 
-    from headrace.cli.following import on_spark
+    from headrace.cli.follow import on_spark
 
     with reporting(traceback):
         from headrace_linearroad.demo.show import Options, show

@@ -8,8 +8,8 @@ from typing import TextIO
 
 from rich.console import Console
 
-from headrace.cli import explaining
-from headrace.cli.following import follow, on_spark
+from headrace.cli import explain_output
+from headrace.cli.follow import follow, on_spark
 from headrace.deployment import cores
 from headrace.showing import terminal
 from headrace.stream import node_of
@@ -24,7 +24,7 @@ def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json
     looked, count = running.look(given), slots or cores()
     if explain:
         roots = [node_of(stream) for stream in running.shape(given)]
-        print(explaining.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
+        print(explain_output.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
         return
     with running.prepare(given, looked, say) as prepared, on_spark(count, quiet=json is not None) as spark:
         say(f"checkpoint {given.checkpoint}")

@@ -23,7 +23,7 @@ from rich.console import Console
 
 import headrace as hr
 from headrace import deployment
-from headrace.cli import deciding, explaining, loading
+from headrace.cli import decision_history, explain_output, query_file
 from headrace.compile import plan_of
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
@@ -122,7 +122,7 @@ def write_plan(rng: random.Random, folder: Path) -> str:
 
 def use_plan(folder: Path, name: str) -> None:
     """Read, look at, bind to its query, run."""
-    plan = loading.read_plan(folder / "plan.json")
+    plan = query_file.read_plan(folder / "plan.json")
     look_at(plan)
     query = queries()[name]
     deploy(plan, [node_of(query)], [False])
@@ -148,7 +148,7 @@ def write_figures(rng: random.Random, folder: Path) -> str:
 
 
 def use_figures(folder: Path, name: str) -> None:
-    figures = explaining.read_figures(folder / "figures.json")
+    figures = explain_output.read_figures(folder / "figures.json")
     for strategy in ("subquery", "operator"):
         look_at(plan_of([node_of(queries()[name])], [False], strategy, 4, figures))
 
@@ -310,7 +310,7 @@ def use_manifest(folder: Path, name: str) -> None:
     """Look at the run in every way, go on with it, look again."""
     each(
         lambda: show(folder, "text"),
-        lambda: deciding.show(folder, Console(file=io.StringIO())),
+        lambda: decision_history.show(folder, Console(file=io.StringIO())),
         lambda: align(folder),
         lambda: go_on(folder, name),
         lambda: show(folder, "json"),
@@ -329,7 +329,7 @@ def go_on(folder: Path, name: str) -> None:
 
 
 def show(folder: Path, form: str) -> None:
-    text = explaining.of_run(folder, form)
+    text = explain_output.of_run(folder, form)
     if form == "json":
         json.loads(text)
     if form == "svg":

@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import app, explaining
+from headrace.cli import app, explain_output
 from headrace.errors import CorruptState, StateError
 from headrace.reference import references
 from headrace.state import BlockReader
@@ -91,7 +91,7 @@ def command(*words: str) -> None:
 USES: dict[str, Callable[[Path], object]] = {
     "start": start,
     "explain": lambda folder: command("explain", "--checkpoint", str(folder / "checkpoint")),
-    "explain as a picture": lambda folder: explaining.of_run(folder / "checkpoint", "svg"),
+    "explain as a picture": lambda folder: explain_output.of_run(folder / "checkpoint", "svg"),
     "decisions": lambda folder: command("decisions", "--checkpoint", str(folder / "checkpoint")),
     "open": lambda folder: StateStore.open(folder / "checkpoint" / "state"),
     "look": lambda folder: StateStore.open(folder / "checkpoint" / "state", read_only=True),

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.cli import explaining
+from headrace.cli import explain_output
 from headrace.difference import difference, leftover
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
 from headrace.evolve import migrate
@@ -131,7 +131,7 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
             run.epoch(rows(number))
         assert run.driver.progress.incomplete == incomplete
         record = from_manifests(run.store.previous, run.store.last)
-        assert (f"result-1: complete from {iso} on" in explaining._newest(record)) == bool(incomplete)
+        assert (f"result-1: complete from {iso} on" in explain_output._newest(record)) == bool(incomplete)
         if not epochs:
             run.end()
         found.append(since(run, 2 + len(found) + (len(found) > 1), "result-1"))  # without what is delivered again

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.cli import deciding
+from headrace.cli import decision_history
 from headrace.compile import STRATEGIES
 from headrace.control import gain
 from headrace.control.policy import DIFFUSION
@@ -68,7 +68,7 @@ def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypat
         assert run.exception is None
     expected = reference(query, epochs=[{"a": left, "b": right}], end=False)
     same(expected, read_results(tmp_path / "out", query.schema), query)
-    kept = deciding.history(tmp_path / "checkpoint")
+    kept = decision_history.history(tmp_path / "checkpoint")
     assert run.decisions[: len(kept)] == kept
     assert all(d["reason"] == "asked for" for d in run.decisions[len(kept) :])  # and no epoch came after it
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.cli import explaining
+from headrace.cli import explain_output
 from headrace.columnar.types import TS_TYPE
 from headrace.compile.subqueries import Plan
 from headrace.difference import difference
@@ -63,7 +63,7 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
         sink = hr.sinks.parquet(tmp_path / "out")
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
             wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
-            assert "chosen: " in explaining.of_run(checkpoint, "text")  # while it is live
+            assert "chosen: " in explain_output.of_run(checkpoint, "text")  # while it is live
         assert run.exception is None
         with StateStore.open(checkpoint / "state", read_only=True) as store:
             assert store.last is not None
@@ -149,4 +149,4 @@ def test_calibrate_explain_run_and_explain_the_run(tmp_path: Path) -> None:
     predicted = {s["name"]: s["numbers"] for s in data["plan"]["subqueries"]}
     assert data["measured"]["subquery-1"]["sent"] == pytest.approx(predicted["subquery-1"]["sent"], rel=0.2)
     assert data["measured"]["subquery-1"]["state"] == pytest.approx(predicted["subquery-1"]["state"], rel=0.2)
-    assert "measured:" in explaining.of_run(checkpoint, "svg")
+    assert "measured:" in explain_output.of_run(checkpoint, "svg")

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import cli
-from headrace.cli import loading
+from headrace.cli import query_file
 from headrace.showing import live, signals
 from headrace.showing.signals import stoppable, terminable
 from headrace.telemetry.epoch_record import EpochRecord
@@ -216,7 +216,7 @@ def test_being_interrupted_is_no_error_but_has_its_exit_code(monkeypatch: pytest
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
-    monkeypatch.setattr(loading, "load", interrupted)
+    monkeypatch.setattr(query_file, "load", interrupted)
     found = call("run", str(tmp_path / "q.py"))
     assert (found.exit_code, found.stderr) == (130, "stopped\n")
 
@@ -229,9 +229,9 @@ def test_wrong_usage(arguments: list[str]) -> None:
 # --- what query(spark) returns -------------------------------------------------------------------------------------
 
 
-def returned(folder: Path, returns: str, *, given: bool = False) -> loading.Results:
+def returned(folder: Path, returns: str, *, given: bool = False) -> query_file.Results:
     path = query_file(folder, table_query(returns))
-    return loading.results(loading.load(path), path, None, hr.sinks.memory(), given=given)
+    return query_file.results(query_file.load(path), path, None, hr.sinks.memory(), given=given)
 
 
 def test_a_stream_gets_the_default_sink(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_out_and_own_sinks_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_query_names_its_line(tmp_path: Path) -> None:
-    with pytest.raises(loading.QueryFileError, match=r"my_query.py, line 7: .*nope"):
+    with pytest.raises(query_file.QueryFileError, match=r"my_query.py, line 7: .*nope"):
         returned(tmp_path, "s.filter('nope > 1')")
 
 
@@ -505,7 +505,7 @@ def test_calls_to_spark_that_are_cut_off_are_no_news(
             logging.getLogger("headrace").error("this is news")
             raise hr.EngineError("no answer from Java") from None
 
-    monkeypatch.setattr(loading, "load", cut_off)
+    monkeypatch.setattr(query_file, "load", cut_off)
     found = call("run", str(tmp_path / "q.py"))
     assert (found.exit_code, found.stderr) == (130, "stopped\n")
     assert [record.message for record in caplog.records] == ["this is news"]

@@ -24,7 +24,7 @@ import pytest
 
 import headrace as hr
 from headrace import testing
-from headrace.cli import loading
+from headrace.cli import query_file
 from headrace.difference import difference
 from headrace.query import nodes
 from headrace.stream import node_of
@@ -531,7 +531,7 @@ def test_input_can_be_made(tmp_path: Path):
 
 def results(name: str, spark: Any) -> list[hr.Stream]:
     """What `headrace run` would run."""
-    found = loading.load(EXAMPLES / f"{name}.py").query(spark)
+    found = query_file.load(EXAMPLES / f"{name}.py").query(spark)
     return [query for query, _ in found] if isinstance(found, list) else [found]
 
 

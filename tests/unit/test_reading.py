@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import deployment
-from headrace.cli import explaining, loading
+from headrace.cli import explain_output, query_file
 from headrace.control.policy import policy
 from headrace.errors import HeadraceError
 from headrace.support.json_toml import DEEPEST, parse_json
@@ -46,8 +46,8 @@ TOML = {
     "bytes": b"\xff\xfe\x00",
 }
 READERS: list[tuple[Callable[[Path], Any], dict[str, Any]]] = [
-    (loading.read_plan, JSON),
-    (explaining.read_figures, JSON),
+    (query_file.read_plan, JSON),
+    (explain_output.read_figures, JSON),
     (lambda path: plan_file.read(path.parent), JSON),
     (deployment.read, TOML),
     (policy, TOML),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import headrace as hr
-from headrace.cli import deciding
+from headrace.cli import decision_history
 from headrace.reference import reference
 from headrace.showing import live
 from headrace.showing.explain import explain
@@ -108,9 +108,9 @@ def test_the_console_sink(tty: bool) -> None:
 def test_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     decision = {"epoch": 1, "operator": HOSTILE, "kind": "move", "change": HOSTILE, "reason": f"key {HOSTILE}"}
     found = [{**decision, "before": 1.0, "predicted": 0.5, "measured": None}]
-    monkeypatch.setattr(deciding, "history", lambda _: found)
+    monkeypatch.setattr(decision_history, "history", lambda _: found)
     console = terminal()
-    deciding.show(Path("anywhere"), console)
+    decision_history.show(Path("anywhere"), console)
     assert "[km/h]" in written(console) and harmless(written(console))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from headrace.cli import explaining
+from headrace.cli import explain_output
 from headrace.compile import STRATEGIES
 from headrace.routing import SubstreamGrouping
 from headrace.showing import live
@@ -72,7 +72,7 @@ def test_splits_and_tables_are_shown_as_they_are(tmp_path: Path) -> None:
         assert progress.splits == {"split-1": counted(0, stop)}
         assert progress.last.splits.get("split-1", SplitFigures(0, 0, 0)) == counted(start, stop)
         plan_file.write(tmp_path, [node_of(query(Counts()))], query(Counts()).plan(slots=2))
-        told = explaining.from_manifests(run.store.previous, last, {"apply-1": 3})
+        told = explain_output.from_manifests(run.store.previous, last, {"apply-1": 3})
         assert told.splits.get("split-1", SplitFigures(0, 0, 0)) == counted(start, stop)
         assert told.tables == told.progress.tables == progress.tables
         assert told.table_use == told.progress.table_use == progress.table_use
@@ -109,16 +109,16 @@ def test_what_people_are_shown(tmp_path: Path) -> None:
     table = table.replace(" (+0)", "")
     plan_file.write(tmp_path, [node_of(made)], made.plan(slots=2))
     run.close()
-    text = explaining.of_run(tmp_path, "text")
+    text = explain_output.of_run(tmp_path, "text")
     assert f"\n  split-1: {split}\n" in text and f"\n  table open of apply-1: {table}" in text
     use = progress.table_use["apply-1"]
     assert use.found == 3 and not use.built, "one of each substream"
     assert text.endswith("\n  tables of apply-1: 3 in place")
     assert "__" not in text, "what an operator keeps for itself is not shown"
-    data = json.loads(explaining.of_run(tmp_path, "json"))["epoch"]
+    data = json.loads(explain_output.of_run(tmp_path, "json"))["epoch"]
     assert data["table_use"]["apply-1"]["found"] == 3
     assert data["splits"]["split-1"]["routed"] == newest.routed and list(data["tables"]["apply-1"]) == ["open"]
-    assert "apply Sessions to each of 3 substreams" in explaining.of_run(tmp_path, "svg")
+    assert "apply Sessions to each of 3 substreams" in explain_output.of_run(tmp_path, "svg")
     rates = live.Rates()
     rates.see(progress)
     line = live.line(progress, rates)

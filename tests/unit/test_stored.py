@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
-from headrace.cli import deciding, explaining
+from headrace.cli import decision_history, explain_output
 from headrace.control.policy import Policy
 from headrace.driver import stored_checks
 from headrace.driver.position import Batch, Position, admit, check_alignment, spark_batch
@@ -185,8 +185,8 @@ def test_state_that_lies_in_another_way_is_refused(folder: Path) -> None:
 def test_whoever_looks_at_the_run_is_told_the_same(folder: Path) -> None:
     edit(folder, at("control", "history", to=[{"epoch": 1}]))
     looks: list[Callable[[], Any]] = [
-        lambda: deciding.show(folder, Console(file=io.StringIO())),
-        *(lambda form=form: explaining.of_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
+        lambda: decision_history.show(folder, Console(file=io.StringIO())),
+        *(lambda form=form: explain_output.of_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
     ]
     for look in looks:
         with pytest.raises(CorruptState, match=r"manifests/000000002.json .*control.history\[0\]"):

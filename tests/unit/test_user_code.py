@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.cli import loading
+from headrace.cli import query_file
 from headrace.reference import reference
 from headrace.showing.signals import stoppable, terminable
 from headrace.spark import job as engine
@@ -135,7 +135,7 @@ def test_query_files(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"x = 1\n{text}\n")
     with pytest.raises(hr.HeadraceError, match=r"mine\.py, line 2: "):
-        loading.load(path)
+        query_file.load(path)
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from headrace.cli.common import (
     refuse_without,
     reporting,
 )
-from headrace.cli.following import follow as _follow
-from headrace.cli.following import on_spark as _spark
+from headrace.cli.follow import follow as _follow
+from headrace.cli.follow import on_spark as _spark
 from headrace.deployment import cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.showing import terminal
@@ -213,7 +213,7 @@ def run(
 
     It goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
     """
-    from headrace.cli.loading import load, read_plan
+    from headrace.cli.query_file import load, read_plan
 
     with reporting(traceback), terminal.for_programs(json) as output:
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
@@ -258,7 +258,7 @@ def deploy(
     The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
     """
     from headrace import deployment
-    from headrace.cli.loading import load, read_plan
+    from headrace.cli.query_file import load, read_plan
     from headrace.spark.job import executors
     from headrace.support.durations import MICROSECONDS, parse_duration
 
@@ -337,7 +337,7 @@ def explain(
 
     Of the query of a Python file, of which nothing is run; or, with --checkpoint, of a run.
     """
-    from headrace.cli import explaining
+    from headrace.cli import explain_output
 
     with reporting(traceback):
         if (file is None) == (checkpoint is None):
@@ -345,14 +345,14 @@ def explain(
         for option in ("--slots", "--strategy", "--figures", "--cost"):
             refuse_together(context, "--checkpoint", option, "a run has the plan that it was started with")
         if checkpoint is not None:
-            print(explaining.of_run(checkpoint, format.value))
+            print(explain_output.of_run(checkpoint, format.value))
             return
         assert file is not None
-        known = explaining.read_figures(figures) if figures else None
-        costs = explaining.read_costs(cost or [])
+        known = explain_output.read_figures(figures) if figures else None
+        costs = explain_output.read_costs(cost or [])
         with terminal.for_programs(format is not Format.text), _query_of(file) as (roots, ordered, _):
             pass
-        print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
+        print(explain_output.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
 
 
 @app.command()
@@ -362,10 +362,10 @@ def decisions(
     traceback: Traceback = False,
 ) -> None:
     """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
-    from headrace.cli import deciding
+    from headrace.cli import decision_history
 
     with reporting(traceback):
-        deciding.show(checkpoint, Console(highlight=False), json=json)
+        decision_history.show(checkpoint, Console(highlight=False), json=json)
 
 
 @app.command()
@@ -409,7 +409,7 @@ def calibrate(
     """Measure what a query costs on a sample of its real input: microseconds per tuple, and what it lets pass."""
     import json
 
-    from headrace.cli import explaining
+    from headrace.cli import explain_output
     from headrace.tools.calibrate import calibrate as measure
 
     with reporting(traceback):
@@ -423,7 +423,7 @@ def calibrate(
                 tuples=tuples,
                 tell=lambda text: terminal.note(f"  {text}", "dim"),
             )
-        print(explaining.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
+        print(explain_output.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
             terminal.note(f"saved in {out}; for headrace explain {file} --figures {out}")
@@ -673,7 +673,7 @@ def _dim(console: Console, text: str) -> None:
 def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
     """What a query file defines, as long as the block lasts on Spark, and its session."""
     from headrace import sinks
-    from headrace.cli.loading import load, results
+    from headrace.cli.query_file import load, results
     from headrace.stream import node_of
 
     module = load(file)
@@ -713,7 +713,7 @@ def _go(
 ) -> None:
     """A loaded query file on a session that is there; json: where its progress goes for a program to read."""
     from headrace import sinks
-    from headrace.cli.loading import results
+    from headrace.cli.query_file import results
 
     default = sinks.parquet(out) if out else sinks.console()
     found = results(module, file, spark, default, given=out is not None)

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import headrace as hr
-from headrace.cli.following import on_spark
+from headrace.cli.follow import on_spark
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.run.run import Run
 from headrace_linearroad import history, running

@@ -25,7 +25,7 @@ def on_spark(
     quiet: bool = False,
 ) -> Iterator[Any]:
     """A session as long as the block lasts."""
-    from headrace.cli.sessions import PATIENCE, session
+    from headrace.cli.session import PATIENCE, session
 
     console = Console()  # not stderr, which is Spark's while it starts
     waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
