@@ -28,8 +28,6 @@ import pyarrow.parquet as pq
 from headrace.errors import HeadraceError
 from headrace.sinks.kafka_messages import form_of
 from headrace.support.extras import library
-from headrace.testing import broker as brokers
-from headrace.testing import postgres
 from headrace_bench import answers, compare, feed, workload
 from headrace_bench.feed import Floats, Latency
 from headrace_bench.options import Options
@@ -38,6 +36,8 @@ from headrace_bench.running import JudgedCase, alternating, judged, process, run
 from headrace_bench.systems import System, connectors
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import Streams
+from headrace_demo import broker as brokers
+from headrace_demo import postgres
 
 PARTITIONS = 4
 WINDOW = 10  # seconds

@@ -3,7 +3,7 @@
     build/kafka/libs            what pom.xml names, and all that it needs
     build/kafka/broker.jsa      classes that a broker loads, for a fast start
 
-What a broker is, and how it is started, stopped and killed, is in `headrace.testing.broker`.
+What a broker is, and how it is started, stopped and killed, is in `headrace_demo.broker`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headrace.testing.broker import ARCHIVE, Broker, jars, make_archive
+from headrace_demo.broker import ARCHIVE, Broker, jars, make_archive
 
 ROOT = Path(__file__).parents[2]
 POM = Path(__file__).parent / "pom.xml"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from headrace.testing import broker as brokers
+from headrace_demo import broker as brokers
 from tests.kafka.broker import Broker
 
 TOPIC = Callable[..., str]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli
 from headrace.difference import difference
-from headrace.workloads import SCHEMA, BModel, Workload
+from headrace_demo.workloads import SCHEMA, BModel, Workload
 from tests.kafka.broker import Broker
 from tests.patience import PATIENCE
 
@@ -41,7 +41,10 @@ def test_the_stream_is_in_the_topic(broker: Broker, format: str) -> None:
     found = call(topic, "--kafka", broker.servers, "--partitions", 3, "--format", format)
     assert found.exit_code == 0, found.output
     assert f"{len(EXPECTED):,} tuples in topic {topic}, made with 3 partitions" in found.output
-    assert f"hr.kafka(spark, '{broker.servers}', '{topic}', time='ts', schema=headrace.workloads.SCHEMA" in found.output
+    assert (
+        f"hr.kafka(spark, '{broker.servers}', '{topic}', time='ts', schema=headrace_demo.workloads.SCHEMA"
+        in found.output
+    )
     assert difference(EXPECTED, held(broker.servers, topic, format=format)) is None
     assert not Path(topic).exists()
 

@@ -27,7 +27,7 @@ from headrace.errors import MissingLibrary, QueryError, QueryTypeError, SinkErro
 from headrace.sinks import Delivery, kafka_messages
 from headrace.sinks.kafka_messages import form_of
 from headrace.testing import LocalRun, table_stream
-from headrace.testing.broker import PASSWORD
+from headrace_demo.broker import PASSWORD
 from tests.kafka import reading
 from tests.kafka.broker import Broker
 from tests.sinks.stores import rows

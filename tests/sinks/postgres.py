@@ -1,6 +1,6 @@
 """A real PostgreSQL server for tests, of whatever version is installed; `python -m tests.sinks.postgres` installs one.
 
-What a server is, and how it is started, stopped and killed, is in `headrace.testing.postgres`.
+What a server is, and how it is started, stopped and killed, is in `headrace_demo.postgres`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.testing.postgres import IN_URL, PASSWORD, Server, programs
+from headrace_demo.postgres import IN_URL, PASSWORD, Server, programs
 
 HOW = "there is no PostgreSQL server here: make setup installs one where it may (root, with apt-get); Debian: apt-get install postgresql"
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from adbc_driver_postgresql import dbapi
 
-from headrace.testing.broker import PASSWORD, Broker
+from headrace_demo.broker import PASSWORD, Broker
 from tests.kafka import sending
 from tests.patience import PATIENCE
 from tests.sinks import planted, postgres

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.demo.generator import LATENESS, Calls, generate, write_file
-from headrace.demo.query import fraud
 from headrace.difference import difference
 from headrace.reference import reference, references
 from headrace.stream import Stream
 from headrace.testing import table_stream
+from headrace_demo.fraud.generator import LATENESS, Calls, generate, write_file
+from headrace_demo.fraud.query import fraud
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,6 @@ import pytest
 from headrace.control.policy import policy
 from headrace.routing import Diagonal, Split
 from headrace.telemetry.progress import EpochSummary
-from headrace.workloads import BModel
 from headrace_bench import adaptive, claims, parts, report
 from headrace_bench.adaptive import degree, diffusion, elasticity, hot_key, local
 from headrace_bench.adaptive.degree import Epoch
@@ -21,6 +20,7 @@ from headrace_bench.options import Options
 from headrace_bench.systems import HEADRACE_STATIC
 from headrace_bench.systems.headrace_job import Seen, watched
 from headrace_bench.workload import Streams
+from headrace_demo.workloads import BModel
 
 OPTIONS = Options(1, True, False, False, lambda text: None)
 

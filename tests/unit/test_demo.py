@@ -13,8 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from headrace.demo import report, show
-from headrace.demo.generator import (
+from headrace.difference import difference
+from headrace.reference import late_tuples, references
+from headrace.stream import Stream
+from headrace.testing import LocalRun, table_stream
+from headrace_demo.fraud import report, show
+from headrace_demo.fraud.generator import (
     BOX,
     CLONED,
     DELAY,
@@ -27,11 +31,7 @@ from headrace.demo.generator import (
     generate,
     write_file,
 )
-from headrace.demo.query import fraud
-from headrace.difference import difference
-from headrace.reference import late_tuples, references
-from headrace.stream import Stream
-from headrace.testing import LocalRun, table_stream
+from headrace_demo.fraud.query import fraud
 
 BEGIN = 1_700_000_000.0
 

@@ -16,7 +16,7 @@ from headrace.run.start import _checkpoint
 from headrace.state import StateStore, open_storage
 from headrace.support.paths import given_path, mounted
 from headrace.testing import table_stream
-from headrace.workloads.writing import new_folder
+from headrace_demo.workloads.writing import new_folder
 from tests.memory import MemoryStorage
 
 OTHERS = ["s3a://bucket/ck", "s3://bucket/ck", "hdfs://host:9000/ck", "abfss://c@a.dfs.core.windows.net/ck", "gs://b/c"]

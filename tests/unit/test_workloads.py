@@ -20,14 +20,14 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import cli
-from headrace.cli import generating
 from headrace.reference import reference
 from headrace.showing import progress_bar
 from headrace.sources.files import FilesOrigin
 from headrace.testing import table_stream
-from headrace.workloads import SCHEMA, BModel, Hot, Uniform, Workload, Written, ramp, writing
-from headrace.workloads.arrivals import HIGHEST, Schedule
-from headrace.workloads.stream import BEGIN
+from headrace_demo import generate
+from headrace_demo.workloads import SCHEMA, BModel, Hot, Uniform, Workload, Written, ramp, writing
+from headrace_demo.workloads.arrivals import HIGHEST, Schedule
+from headrace_demo.workloads.stream import BEGIN
 from tests.patience import PATIENCE
 
 SECOND = 1_000_000
@@ -431,7 +431,7 @@ def test_progress_is_lines_anywhere_and_a_bar_on_a_terminal(monkeypatch: pytest.
     for terminal, expected in ((False, "2 s: 5 tuples in 1 file, 1.5 s behind the clock"), (True, "2 of 4 s")):
         console = Console(width=120, force_terminal=terminal, no_color=True)
         with console.capture() as capture, progress_bar.showing(console, 4) as show:
-            show(2.0, generating._line(Written(1, 5, 2.0, 1.5), generating._in_files))
+            show(2.0, generate._line(Written(1, 5, 2.0, 1.5), generate._in_files))
         assert expected in capture.get()
 
 

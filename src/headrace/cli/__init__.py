@@ -479,9 +479,9 @@ def demo(
 
     Takes about a minute, and needs nothing but this machine.
     """
-    from headrace.demo.places import WHO
-    from headrace.demo.show import Options, show
-    from headrace.testing import broker
+    from headrace_demo import broker
+    from headrace_demo.fraud.places import WHO
+    from headrace_demo.fraud.show import Options, show
 
     with reporting(traceback):
         if kafka:
@@ -591,13 +591,13 @@ def generate(
 
     headrace generate calls --kafka localhost:9092 --live
     """
-    from headrace.cli import generating
+    from headrace_demo import generate
 
     with reporting(traceback):
         refuse_together(context, "--rate", "--rates", "a stream has one rate, or several in turn")
         for option in ("--partitions", "--format"):
             refuse_without(context, option, "--kafka", "files have neither partitions nor messages")
-        options = generating.Options(
+        options = generate.Options(
             rate=rate,
             rates=rates,
             every=every,
@@ -613,9 +613,9 @@ def generate(
             name=name,
         )
         if kafka is None:
-            generating.generate(options.workload(), folder, seconds, files_per_second, live)
+            generate.generate(options.workload(), folder, seconds, files_per_second, live)
         else:
-            topic = generating.Topic(kafka, str(folder), partitions, format.value)
+            topic = generate.Topic(kafka, str(folder), partitions, format.value)
             topic.send(options.workload(), seconds, files_per_second, live)
 
 

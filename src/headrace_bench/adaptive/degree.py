@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from headrace.control.policy import Policy
 from headrace.errors import HeadraceError
-from headrace.workloads import Uniform, Workload, ramp
 from headrace_bench import claims, feed
 from headrace_bench.adaptive.local import SIDES
 from headrace_bench.claims import Claim, Found
@@ -27,6 +26,7 @@ from headrace_bench.report import Grid, Panel, Series, number
 from headrace_bench.running import CORES, OK, at_work, scratch
 from headrace_bench.systems import HEADRACE
 from headrace_bench.task import Query
+from headrace_demo.workloads import Uniform, Workload, ramp
 
 TIMES, STEPS = 8, 6
 PER_SECOND = 2  # files of each stream, and epochs

@@ -14,12 +14,12 @@ from typing import Any
 from headrace.control.policy import Policy
 from headrace.routing import Rectangles, layout_from_json
 from headrace.stream import Stream
-from headrace.workloads import Workload
 from headrace_bench import claims
 from headrace_bench.adaptive import local
 from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series, number
+from headrace_demo.workloads import Workload
 
 POLICIES = ("ssp", "adaptive-ssp", "grid", "ragged")
 TIMES = 8  # as many tuples in the faster stream

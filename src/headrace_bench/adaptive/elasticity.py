@@ -22,13 +22,13 @@ from headrace.control.policy import Policy
 from headrace.routing import Diagonal, Split, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.testing import LocalRun
-from headrace.workloads import BModel, Workload
 from headrace_bench import claims
 from headrace_bench.adaptive import local
 from headrace_bench.adaptive.local import EVERY
 from headrace_bench.claims import Claim, Found
 from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series
+from headrace_demo.workloads import BModel, Workload
 
 GROUPS, SLOTS, TURNS = 60, 4, 5
 BY_TUPLES, BY_PAIRS = 0.9, 0.8  # bias of the keys

@@ -17,7 +17,6 @@ from headrace.control import group_moves
 from headrace.routing import Diagonal, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import Manifest
-from headrace.workloads import Hot, Uniform, Workload
 from headrace_bench import claims, compare, summary, systems
 from headrace_bench.adaptive import local
 from headrace_bench.claims import Claim, Found
@@ -27,6 +26,7 @@ from headrace_bench.running import JudgedCase, run_case
 from headrace_bench.systems import System
 from headrace_bench.task import Case, Query
 from headrace_bench.workload import Streams
+from headrace_demo.workloads import Hot, Uniform, Workload
 
 SHARE = 0.5  # of all tuples
 KEYS = 100_000  # of the others

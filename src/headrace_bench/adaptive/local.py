@@ -18,8 +18,8 @@ from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.task.work import WorkSoFar
 from headrace.testing import LocalRun, table_stream
-from headrace.workloads import SCHEMA, Workload
 from headrace_bench.running import scratch
+from headrace_demo.workloads import SCHEMA, Workload
 
 COLUMNS = ("ts", "key", "value")
 SIDES = ("left", "right")

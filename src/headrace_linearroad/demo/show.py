@@ -18,13 +18,13 @@ from rich.live import Live
 from rich.text import Text
 
 import headrace as hr
-from headrace.demo.report import Results
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.run.run import Run
 from headrace.showing import live, terminal
 from headrace.showing.signals import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress
-from headrace.workloads.writing import new_folder
+from headrace_demo.fraud.report import Results
+from headrace_demo.workloads.writing import new_folder
 from headrace_linearroad import history, running
 from headrace_linearroad.demo import picture, traffic
 from headrace_linearroad.demo.seen import GREEN, GREY, Seen, clock

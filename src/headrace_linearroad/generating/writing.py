@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from headrace.errors import WorkloadError
-from headrace.workloads.writing import new_folder
+from headrace_demo.workloads.writing import new_folder
 from headrace_linearroad.forms import (
     COMPLETE,
     FIELDS,

@@ -18,10 +18,10 @@ from rich.text import Text
 from headrace.errors import WorkloadError
 from headrace.showing import live, terminal
 from headrace.showing.signals import stoppable
-from headrace.workloads.writing import new_folder
 from headrace_bench.report import Grid, machine, number, size
 from headrace_bench.report import table as as_table
 from headrace_bench.running import demand_linux
+from headrace_demo.workloads.writing import new_folder
 from headrace_linearroad.rating.helpers import Stopped
 from headrace_linearroad.rating.judgement import read, waits
 from headrace_linearroad.rating.listening import Listening

@@ -25,7 +25,7 @@ from headrace.routing import Diagonal, Split
 from headrace.stream import Stream, node_of
 from headrace.task.work import WorkSoFar
 from headrace.testing import LocalRun, table_stream
-from headrace.workloads import BModel, Hot, Workload
+from headrace_demo.workloads import BModel, Hot, Workload
 
 SCHEMA = pa.schema([("ts", TS_TYPE), ("k", pa.int64()), ("x", pa.float64())])
 

@@ -8,9 +8,9 @@ the same stream in however many files it is written, and a longer one begins wit
 numpy, whose random numbers these are.)
 """
 
-from headrace.workloads.arrivals import ramp
-from headrace.workloads.keys import BModel, Hot, Uniform
-from headrace.workloads.stream import SCHEMA, Workload
-from headrace.workloads.writing import Written
+from headrace_demo.workloads.arrivals import ramp
+from headrace_demo.workloads.keys import BModel, Hot, Uniform
+from headrace_demo.workloads.stream import SCHEMA, Workload
+from headrace_demo.workloads.writing import Written
 
 __all__ = ["SCHEMA", "BModel", "Hot", "Uniform", "Workload", "Written", "ramp"]

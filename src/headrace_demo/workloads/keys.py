@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headrace.workloads.checks import microseconds, share, whole
+from headrace_demo.workloads.checks import microseconds, share, whole
 
 COUNT = 10_000_000  # keys, as in the paper on windowed joins on clusters
 MOST = 2**62

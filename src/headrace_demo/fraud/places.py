@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
-from headrace.demo import report
-from headrace.demo.generator import LATENESS, SCHEMA, Calls, Feed
 from headrace.sources.files import FilesOrigin
-from headrace.testing import broker as brokers
-from headrace.testing.sending import Sender
+from headrace_demo import broker as brokers
+from headrace_demo.fraud import report
+from headrace_demo.fraud.generator import LATENESS, SCHEMA, Calls, Feed
+from headrace_demo.topic import Sender
 
 CALLS, ALARMS, DISTRICTS = "calls", "alarms", "alarms-per-district"
 WHO = "headrace demo --kafka"

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import WorkloadError
-from headrace.workloads import writing
-from headrace.workloads.arrivals import KINDS, Schedule, arrivals, checked_rates
-from headrace.workloads.checks import SECOND, microseconds, number, whole
-from headrace.workloads.keys import BModel, Hot, Ints, Keys, Uniform, hot_keys
-from headrace.workloads.writing import Written
+from headrace_demo.workloads import writing
+from headrace_demo.workloads.arrivals import KINDS, Schedule, arrivals, checked_rates
+from headrace_demo.workloads.checks import SECOND, microseconds, number, whole
+from headrace_demo.workloads.keys import BModel, Hot, Ints, Keys, Uniform, hot_keys
+from headrace_demo.workloads.writing import Written
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import WorkloadError
-from headrace.workloads.checks import SECOND, number, whole
+from headrace_demo.workloads.checks import SECOND, number, whole
 
 SHORTEST, LONGEST = 0.5, 2.0  # uniform gaps, in ticks
 HIGHEST = 10_000_000  # tuples per second: a second of them is held in memory

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import WorkloadError
 from headrace.support.paths import given_path
-from headrace.workloads.checks import SECOND, number, whole
+from headrace_demo.workloads.checks import SECOND, number, whole
 
 MOST_FILES = 1000  # per second
 

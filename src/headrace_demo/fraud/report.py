@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
-from headrace.demo.generator import BOX, CLONED, Fraud
 from headrace.support.extras import library
 from headrace.telemetry.progress import Progress
+from headrace_demo.fraud.generator import BOX, CLONED, Fraud
 
 LATEST, TOP = 5, 5
 ANSWER = 10.0  # seconds in which a broker of this machine has answered

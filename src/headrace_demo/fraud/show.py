@@ -15,10 +15,6 @@ from rich.columns import Columns
 from rich.console import Console
 
 import headrace as hr
-from headrace.demo import report
-from headrace.demo.generator import Calls, Feed, generate
-from headrace.demo.places import Places, Topics
-from headrace.demo.query import fraud
 from headrace.difference import difference
 from headrace.errors import HeadraceError
 from headrace.reference import references
@@ -26,6 +22,10 @@ from headrace.run.run import Run
 from headrace.showing import live
 from headrace.showing.signals import Stop, ending, stoppable
 from headrace.telemetry.progress import Progress
+from headrace_demo.fraud import report
+from headrace_demo.fraud.generator import Calls, Feed, generate
+from headrace_demo.fraud.places import Places, Topics
+from headrace_demo.fraud.query import fraud
 
 NAMES = {"result-0": "alarms", "result-1": "alarms per district"}
 WELCOME = """\

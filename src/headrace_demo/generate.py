@@ -17,11 +17,11 @@ from headrace.showing.progress_bar import showing
 from headrace.showing.signals import stoppable
 from headrace.showing.terminal import say
 from headrace.support.durations import MICROSECONDS, parse_duration
-from headrace.testing import broker as brokers
-from headrace.testing.sending import Sender
-from headrace.workloads import BModel, Hot, Uniform, Workload, Written
-from headrace.workloads.keys import COUNT, Keys
-from headrace.workloads.stream import BEGIN
+from headrace_demo import broker as brokers
+from headrace_demo.topic import Sender
+from headrace_demo.workloads import BModel, Hot, Uniform, Workload, Written
+from headrace_demo.workloads.keys import COUNT, Keys
+from headrace_demo.workloads.stream import BEGIN
 
 BEHIND = 1.0  # seconds that a live stream may be late without a word
 HERE = "here"  # instead of servers
@@ -142,7 +142,7 @@ class Topic:
         finally:
             sender.close()
         more = "" if self.format == "json" else f", format={self.format!r}"
-        read = f"hr.kafka(spark, {servers!r}, {self.name!r}, time='ts', schema=headrace.workloads.SCHEMA{more})"
+        read = f"hr.kafka(spark, {servers!r}, {self.name!r}, time='ts', schema=headrace_demo.workloads.SCHEMA{more})"
         say(_console(), f"read it with {read}", "dim")
 
 

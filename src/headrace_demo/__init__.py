@@ -1,0 +1,1 @@
+"Demonstrations and the servers they need."
