@@ -135,7 +135,7 @@ class Turn:
     bytes: int  # of files
     reading: float
     stepping: float  # map, filter, broadcast and route alone; they are part of `splitting` as well
-    splitter_count: float  # all that splitters do, except reading
+    splitting: float  # all that splitters do, except reading
     merging: float  # all that the one slot does
     divided: tuple[int, int]  # tuples for one substream, and for all
 
