@@ -36,7 +36,7 @@ from tests.processors import Counter
 from .test_changes import SECOND, STATES, UTC, counted, emitted, rows, run_on, several, since, stream, undelivered
 
 
-def migrate(old: Path, new: Path, queries: list[Stream]) -> migrate.Migration:
+def migrate_queries(old: Path, new: Path, queries: list[Stream]) -> migrate.Migration:
     return migrate.migrate(old, new, [node_of(query) for query in queries], [False] * len(queries), "False")
 
 
@@ -62,7 +62,7 @@ def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_pa
     s = stream()
     first = [wider(s), s.join(s, on="l.user = r.user and l.n = r.n", within="2 seconds").map(x="l_n")]
     queries = [*first, *(STATES[state](s).map("x") for state in kept)]
-    done = migrate(old, new, queries)
+    done = migrate_queries(old, new, queries)
     assert contents(old) == before
     assert done.lines[0].startswith("lost: aggregate-1: functions was") and "session was 1000000" in done.lines[0]
     assert sum(line.startswith("kept: ") for line in done.lines) == len(kept) + ("chain" in kept) + (
@@ -89,7 +89,9 @@ def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_pa
 def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     run_on(LocalRun(counted(stream()), tmp_path / "old" / "state"), [0, 1])
     s = stream(lateness="1 second")
-    done = migrate(tmp_path / "old", tmp_path / "new", [counted(s), STATES["sessions"](s), counted(s).filter("x > 1")])
+    done = migrate_queries(
+        tmp_path / "old", tmp_path / "new", [counted(s), STATES["sessions"](s), counted(s).filter("x > 1")]
+    )
     largest = max(rows(0)["ts"].to_pylist() + rows(1)["ts"].to_pylist())
     began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
     assert list(done.lines) == [
@@ -117,7 +119,7 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
 
     old, new = tmp_path / "old", tmp_path / "new"
     run_on(LocalRun(query()[0], old / "state"), [0, 1])
-    done = migrate(old, new, query())
+    done = migrate_queries(old, new, query())
     begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"])
     iso = as_datetime(begins + 4_000_000).isoformat()
     found = []
@@ -152,7 +154,7 @@ def test_an_operator_whose_tuples_lack_a_column_begins_anew_and_so_does_what_it_
         return found.map("l_user", x=column).aggregate(by=["l_user"], window="2 seconds", m="count(*)", x="max(x)")
 
     run_on(LocalRun(joined("l_n"), tmp_path / "old" / "state"), [0])
-    done = migrate(tmp_path / "old", tmp_path / "new", [joined("ascii(l_kind)")])
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", [joined("ascii(l_kind)")])
     assert [line.partition(":")[0] for line in done.lines].count("kept") == 0
     run_on(LocalRun(joined("ascii(l_kind)"), tmp_path / "new" / "state"), [1], end=True)
 
@@ -164,7 +166,7 @@ def test_sources_come_and_go(tmp_path: Path) -> None:
     run.epoch({"s": rows(0), "t": rows(1)})
     run.close()
     three = table_stream(rows(0), name="u", lateness="5 seconds")
-    done = migrate(tmp_path / "old", tmp_path / "new", [pair[0], counted(three).map("x")])
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", [pair[0], counted(three).map("x")])
     assert done.lines[:2] == ("lost: t: its name was 't', is 'u'", "lost: aggregate-2: what comes to it was t, is u")
     assert done.complete == {}, "all of its source comes from now on"
     run = LocalRun([pair[0], counted(three).map("x")], tmp_path / "new" / "state")
@@ -180,7 +182,7 @@ def test_results_that_wait_in_an_order_that_is_lost_are_counted(tmp_path: Path) 
     run = LocalRun(counted(stream()), tmp_path / "old" / "state", ordered=True)
     run_on(run, [0, 1])
     waiting = sum(block.rows for block in run.store.last.operators["order-1"].blocks)
-    done = migrate(tmp_path / "old", tmp_path / "new", [counted(stream())])
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", [counted(stream())])
     assert waiting and done.lines[0] == (
         f"lost: order-1: the query has it no more; {waiting} results wait in it for those before them, and would never be"
         " delivered"
@@ -238,7 +240,7 @@ def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp
         return [STATES["panes"](s), windows(made(s))]
 
     run_on(LocalRun(query()[0], tmp_path / "old" / "state"), [0, 1])
-    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", query())
     largest = max(value.value for number in (0, 1) for value in rows(number)["ts"])
     begins = None if back is None else largest + 1 + back
     assert done.complete == {"result-1": None if begins is None else begins + SIZE}
@@ -265,7 +267,7 @@ def test_no_session_is_half_filled_and_those_that_are_withheld_are_counted(tmp_p
         return [counted(s), s.aggregate(by=["n"], session="0.5 seconds", x="sum(n)")]
 
     run_on(LocalRun(query()[0], tmp_path / "old" / "state"), [0, 1])
-    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", query())
     assert done.complete == {"result-1": None}, "a session may go on for any time"
     run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
     run_on(run, [2, 3], end=True)
@@ -295,7 +297,7 @@ def test_no_window_is_half_filled_behind_a_processor_whose_results_are_later_tha
     run = LocalRun(announced()[0], tmp_path / "old" / "state", slots=3)
     run_on(run, [0, 1])
     emitted_last = max(value.value for value in run.results()["ts"])
-    done = migrate(tmp_path / "old", tmp_path / "new", announced())
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", announced())
     assert done.complete == {"result-1": emitted_last + 1 + SIZE}
     run = LocalRun(announced(), tmp_path / "new" / "state")
     run_on(run, [2, 3], end=True)
@@ -313,9 +315,9 @@ def test_what_was_added_once_is_incomplete_for_what_is_added_behind_it_later(tmp
         return [counted(s), once.map("user"), windows(once), once.map(y="n")]
 
     run_on(LocalRun(query()[0], tmp_path / "one" / "state"), [0, 1])
-    assert migrate(tmp_path / "one", tmp_path / "two", query()[:2]).complete == {"result-1": None}
+    assert migrate_queries(tmp_path / "one", tmp_path / "two", query()[:2]).complete == {"result-1": None}
     run_on(LocalRun(query()[:2], tmp_path / "two" / "state"), [2])
-    assert migrate(tmp_path / "two", tmp_path / "three", query()[:3]).complete == {"result-2": None}
+    assert migrate_queries(tmp_path / "two", tmp_path / "three", query()[:3]).complete == {"result-2": None}
     run = LocalRun(query()[:3], tmp_path / "three" / "state")
     run_on(run, [3], end=True)
     assert not run.results("result-2").num_rows and run.driver.progress.withheld == {"aggregate-2": 1}
@@ -335,7 +337,7 @@ def test_a_result_that_is_kept_keeps_its_state_whatever_twin_is_added(first: boo
 
     place = int(first)
     run_on(LocalRun(query()[place], tmp_path / "old" / "state"), [0, 1])
-    done = migrate(tmp_path / "old", tmp_path / "new", query())
+    done = migrate_queries(tmp_path / "old", tmp_path / "new", query())
     assert done.complete == {f"result-{1 - place}": None}
     run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
     run_on(run, [2, 3], end=True)
@@ -351,7 +353,7 @@ def test_a_new_folder_lies_beside_the_old_one(tmp_path: Path) -> None:
     before = contents(tmp_path)
     for to in (tmp_path / "old" / "new", tmp_path / "other" / ".." / "old" / "new", tmp_path):
         with pytest.raises(QueryError, match=r"is there already|lie one in the other"):
-            migrate(tmp_path / "old", to, [counted(stream())])
+            migrate_queries(tmp_path / "old", to, [counted(stream())])
     assert contents(tmp_path) == before
 
 
@@ -373,8 +375,8 @@ def test_a_source_that_reads_something_else_is_refused_as_a_run_would(tmp_path: 
     run.driver.places = {"s": "here"}
     run_on(run, [0])
     with pytest.raises(QueryChanged, match="source 's' read 'here', now it is 'there'"):
-        migrate(tmp_path / "old", tmp_path / "new", [placed("there")])
-    migrate(tmp_path / "old", tmp_path / "new", [placed("here")])
+        migrate_queries(tmp_path / "old", tmp_path / "new", [placed("there")])
+    migrate_queries(tmp_path / "old", tmp_path / "new", [placed("here")])
 
 
 def test_a_source_may_be_called_as_an_order_is(tmp_path: Path) -> None:
@@ -388,26 +390,26 @@ def test_what_cannot_be_migrated(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     query = counted(stream())
     with pytest.raises(StateError, match="holds no state"):
-        migrate(old, new, [query])
+        migrate_queries(old, new, [query])
     assert not old.exists()
     run = LocalRun(query, old / "state")
     with pytest.raises(WriterConflict):
-        migrate(old, new, [query])
+        migrate_queries(old, new, [query])
     run.close()
     with pytest.raises(StateError, match="nothing was committed"):
-        migrate(old, new, [query])
+        migrate_queries(old, new, [query])
     run_on(LocalRun(query, old / "state"), [0, 1])
     new.mkdir()
     with pytest.raises(QueryError, match="is there already"):
-        migrate(old, new, [query])
+        migrate_queries(old, new, [query])
     with pytest.raises(QueryChanged, match="impossible: order was 'False', is 'transparent'"):
         migrate.migrate(old, tmp_path / "other", [node_of(query)], [False])
     undelivered(query, tmp_path / "waits" / "state")
     with pytest.raises(StateMismatch, match="may not have reached their sinks"):
-        migrate(tmp_path / "waits", tmp_path / "other", [query])
+        migrate_queries(tmp_path / "waits", tmp_path / "other", [query])
     run_on(LocalRun(query, old / "state"), [2], end=True)
     with pytest.raises(StateMismatch, match="closed"):
-        migrate(old, tmp_path / "other", [query])
+        migrate_queries(old, tmp_path / "other", [query])
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "waits"}
 
 
@@ -459,7 +461,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for step in range(200):
         try:
             with killed_at(step, monkeypatch) as calls:
-                migrate(old, new, queries)
+                migrate_queries(old, new, queries)
             done = True
         except Killed:
             steps.append(calls[-1])
@@ -481,7 +483,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from headrace.engine import migrating
-from tests.oracle.test_migrate import migrate, wider
+from tests.oracle.test_migrate import migrate_queries, wider
 from tests.oracle.test_changes import STATES, stream
 whole = migrating.StateStore
 def last_look(*given, **options):
@@ -491,7 +493,7 @@ def last_look(*given, **options):
 last_look.open = whole.open
 migrating.StateStore = last_look
 s = stream()
-migrate(Path(sys.argv[1]), Path(sys.argv[2]), [wider(s), STATES["join"](s).map("x")])
+migrate_queries(Path(sys.argv[1]), Path(sys.argv[2]), [wider(s), STATES["join"](s).map("x")])
 """
 
 
@@ -514,7 +516,7 @@ def test_a_real_kill(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2, "what it began"
     s = stream()
     queries = [wider(s), STATES["join"](s).map("x")]
-    migrate(old, new, queries)
+    migrate_queries(old, new, queries)
     assert len(list(tmp_path.iterdir())) == 2
     run = LocalRun(queries, new / "state")
     run_on(run, [2, 3], end=True)

@@ -35,7 +35,7 @@ def call(*arguments: str) -> Any:
     return runner.invoke(cli.app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
 
-def query_file(folder: Path, text: str) -> Path:
+def write_query(folder: Path, text: str) -> Path:
     path = folder / "my_query.py"
     path.write_text(text)
     return path
@@ -97,7 +97,7 @@ def test_help_names_everything(arguments: list[str], words: list[str]) -> None:
 def test_the_file_with_the_mistake_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_helper.py").write_text("\n\ndef f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = call("run", str(query_file(tmp_path, "import broken_helper\ndef query(spark): pass")))
+    found = call("run", str(write_query(tmp_path, "import broken_helper\ndef query(spark): pass")))
     assert found.exit_code == 1 and "broken_helper.py, line 3:" in found.stderr
 
 
@@ -118,7 +118,7 @@ def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatc
     monkeypatch.setattr(cli, "_spark", lambda *_, **__: nullcontext(session))
     monkeypatch.setattr(cli, "_go", lambda module, file, spark, out, options, *_: seen.append(options))
     monkeypatch.setattr("headrace.spark.job.executors", lambda _: 1)
-    path, place = query_file(tmp_path, "def query(spark): pass"), tmp_path / "cluster.toml"
+    path, place = write_query(tmp_path, "def query(spark): pass"), tmp_path / "cluster.toml"
     least = f'master = "local"\nstate = "{tmp_path}/state"\nship = false\n'
     for text in ("", 'splitters = 3\nphysical_window = "4 MiB"\n'):
         place.write_text(least + text)
@@ -143,7 +143,7 @@ def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatc
     ],
 )
 def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str], message: str) -> None:
-    path = query_file(tmp_path, "def query(spark): raise AssertionError")
+    path = write_query(tmp_path, "def query(spark): raise AssertionError")
     found = call(*(str(path) if word == "FILE" else word for word in arguments))
     assert found.exit_code and message in found.output and "Traceback" not in found.output
 
@@ -172,7 +172,7 @@ def test_options_that_contradict_each_other(
     tmp_path: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = query_file(tmp_path, "raise AssertionError('no file is read before the options are checked')")
+    path = write_query(tmp_path, "raise AssertionError('no file is read before the options are checked')")
     found = call(*(str(path) if word == "FILE" else word for word in arguments))
     assert found.exit_code == 2 and message in " ".join(found.stderr.split()), found.output
     assert not (tmp_path / "made").exists()
@@ -190,7 +190,7 @@ def test_options_that_contradict_each_other(
     ],
 )
 def test_a_file_that_is_no_query(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "absent.py" if text is None else query_file(tmp_path, text)
+    path = tmp_path / "absent.py" if text is None else write_query(tmp_path, text)
     found = call("run", str(path))
     assert found.exit_code == 1
     assert message in found.stderr
@@ -230,7 +230,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 
 def returned(folder: Path, returns: str, *, given: bool = False) -> query_file.Results:
-    path = query_file(folder, table_query(returns))
+    path = write_query(folder, table_query(returns))
     return query_file.results(query_file.load(path), path, None, hr.sinks.memory(), given=given)
 
 

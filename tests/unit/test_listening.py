@@ -19,7 +19,7 @@ from headrace.errors import QueryChanged, QueryTypeError, SinkError
 from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.task.work import WorkSoFar
-from headrace.telemetry import listeners
+from headrace.telemetry import listeners as listeners_module
 from headrace.telemetry.epoch_record import EpochRecord, from_manifests
 from headrace.telemetry.listeners import Listeners
 from headrace.testing import LocalRun, table_stream
@@ -172,8 +172,8 @@ def test_a_listener_that_fails_is_said_once_and_harms_nobody(caplog: pytest.LogC
 def test_a_listener_that_is_slow_misses_epochs_and_the_run_does_not_wait(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listeners, "MOST", 10)
-    monkeypatch.setattr(listeners, "FAREWELL", 0.01)
+    monkeypatch.setattr(listeners_module, "MOST", 10)
+    monkeypatch.setattr(listeners_module, "FAREWELL", 0.01)
     listeners, found = Listeners(), list[int]()
     entered, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -203,7 +203,7 @@ def test_a_listener_that_is_slow_misses_epochs_and_the_run_does_not_wait(
 def test_a_listener_that_hangs_does_not_hold_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listeners, "FAREWELL", 0.05)
+    monkeypatch.setattr(listeners_module, "FAREWELL", 0.05)
     listeners, go_on = Listeners(), threading.Event()
     listeners.add(lambda record: go_on.wait(PATIENCE))
     for epoch in range(3):
