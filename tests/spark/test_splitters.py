@@ -18,7 +18,7 @@ from headrace.control.splitter_count import USUAL
 from headrace.difference import difference
 from headrace.spark import job as engine
 from headrace.testing import table_stream
-from tests.spark.test_sources import until
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,7 @@ def test_answers_do_not_depend_on_splitters_and_windows(
         stream = hr.files(spark, tmp_path / "in", time="ts", name="s")
         options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "slots": 2, "show": False}
         with QUERIES[name](stream).start(sink, splitters=p, physical_window=W, **options) as run:
-            until(run, lambda progress, so_far=number: progress.tuples_in == ROWS * (so_far + 1))
+            wait_until(run, lambda progress, so_far=number: progress.tuples_in == ROWS * (so_far + 1))
             assert [d for d in run.decisions if d["kind"] == "splitters"] == []
         hands = dealt.pop()
         assert dealt == []
