@@ -482,7 +482,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from headrace.engine import migrating
+from headrace.evolve import migrate as migrating
 from tests.oracle.test_migrate import migrate_queries, wider
 from tests.oracle.test_changes import STATES, stream
 whole = migrating.StateStore

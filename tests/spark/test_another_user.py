@@ -41,7 +41,7 @@ joined = a.join(b, on="l.n = r.n", within="10 seconds").map(user="l_user", kind=
 run = joined.split(4, by=["user"]).apply(Counter()).start(hr.sinks.parquet("out"), checkpoint="ckpt", epoch="0 seconds")
 shared = sc.broadcast("something")
 def spill(_):
-    from headrace import duck
+    from headrace.columnar import duck
     duck.connection().execute("CREATE TABLE t AS SELECT range i, repeat('x', 60) || range s FROM range(400_000)")
     return 1
 assert sc.parallelize([1], 1).map(spill).sum() == 1

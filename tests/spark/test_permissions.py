@@ -29,7 +29,7 @@ joined = a.join(b, on="l.key + r.key = 2", within="10 seconds").filter("length(l
 joined.start(hr.sinks.parquet("out"), checkpoint="ckpt", epoch="0 seconds", slots=1, late=hr.sinks.parquet("late"))
 assert hr.files(spark, "a", time="ts").filter("key > 0").collect().num_rows == 1
 def spill(_):
-    from headrace import duck
+    from headrace.columnar import duck
     duck.connection().execute("CREATE TABLE t AS SELECT range i, repeat('x', 60) || range s FROM range(400_000)")
     return 1
 assert sc.parallelize([1], 1).map(spill).sum() == 1  # in a worker, as an expression might
@@ -38,7 +38,7 @@ while not os.path.exists("out"):
 print("ready", flush=True)
 input()
 """
-NEXT = "from headrace import duck; duck.connection()"
+NEXT = "from headrace.columnar import duck; duck.connection()"
 SPARKS = re.compile(r"spark-.*|blockmgr-.*|hsperfdata_.*|liblz4-java.*|artifacts-.*|snappy-.*|libzstd.*")
 
 

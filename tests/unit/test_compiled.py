@@ -189,7 +189,7 @@ def test_a_file_that_others_may_have_written_is_not_used(kept: Path, harm: str, 
 # a fixed loop and one that was made as text
 ATTACKED = """
 import numpy as np
-from headrace import compiled, loops
+from headrace.columnar import numba_cache as compiled, numba_loops as loops
 both = np.empty(2, np.int64)
 loops.merge(np.array([1]), np.array([2]), both)
 text = compiled.from_text('def loop(v): return v + 1', 'loop', '', {})

@@ -737,7 +737,7 @@ def test_a_struct_without_a_field_is_not_carried(stream: Stream) -> None:
 
 SMALL = """
 import os, pyarrow as pa
-from headrace import duck
+from headrace.columnar import duck
 from headrace.errors import HeadraceError
 duck.guard()
 try:

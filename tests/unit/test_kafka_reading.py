@@ -193,7 +193,7 @@ def test_a_message_for_which_there_is_no_memory_is_not_put_aside(monkeypatch: py
     def short(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         raise pa.ArrowMemoryError("malloc")
 
-    monkeypatch.setattr(decoding.decoding, "_parsed", short)
+    monkeypatch.setattr(decoding.decoders, "_parsed", short)
     with pytest.raises(SourceError, match="offset 0 of partition t/0 cannot be read: there is not enough memory"):
         read(Consumer(numbered(P, range(3)), {P: 3}), Piece("t", 0, 0, 3, 1), keep=True)
 

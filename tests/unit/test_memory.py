@@ -12,7 +12,7 @@ from headrace.spark import worker_memory
 TWICE = """
 import resource, sys
 import numpy as np
-from headrace.engine import memory
+from headrace.spark import worker_memory as memory
 if sys.argv[1] == "keep":
     memory.keep()
 def faults():

@@ -21,15 +21,15 @@ from headrace.support import paths
 from tests.patience import PATIENCE
 
 SPILLS = """
-from headrace import duck
+from headrace.columnar import duck
 duck.connection().execute("CREATE TABLE t AS SELECT range AS i, repeat('x', 60) || range AS s FROM range(400_000)")
 print("ready", flush=True)
 input()
 """
-STARTS = "from headrace import duck; duck.connection()"
+STARTS = "from headrace.columnar import duck; duck.connection()"
 FORKS = """
 import os
-from headrace import scratch
+from headrace.columnar import scratch
 mine = scratch.own_folder()
 if os.fork() == 0:
     assert scratch.own_folder() != mine and mine.exists()
@@ -122,7 +122,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     """Every one sweeps while others begin and end: none takes a living folder for a dead one."""
     code = """
 import os
-from headrace import scratch
+from headrace.columnar import scratch
 for _ in range(60):
     if os.fork() == 0:
         for _ in range(5):

@@ -22,7 +22,7 @@ from headrace.spark import compat
 
 ROOT = Path(hr.__file__).parent
 PROJECT = Path(__file__).parents[2]
-ONE = ROOT / "engine" / "sparks.py"
+ONE = ROOT / "spark" / "compat.py"
 
 IMPORTED = {
     "pyspark.RDD", "pyspark.SparkConf", "pyspark.SparkContext", "pyspark.TaskContext", "pyspark.cloudpickle",
@@ -50,7 +50,7 @@ SETTINGS = {
     "spark.ui.enabled", "spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks",
     "spark.ui.showConsoleProgress",
 }  # fmt: skip
-SEE = "every Spark from 4.0 on must have it: run make test SPARK=4.0, then list it here; else it belongs into sparks.py"
+SEE = "every Spark from 4.0 on must have it: run make test SPARK=4.0, then list it here; else it belongs in spark/compat.py"
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def test_what_is_used_of_spark_all_of_them_have(found: Callable[[ast.AST], Itera
 
 def test_nobody_else_asks_which_spark_it_is() -> None:
     asking = re.compile(
-        r"pyspark\.__version__|sparks\.(VERSION|OLDEST|WITH_SOCKETS|ZONES)|(spark|sc|sparkContext)\.version\b"
+        r"pyspark\.__version__|compat\.(VERSION|OLDEST|WITH_SOCKETS|ZONES)|(spark|sc|sparkContext)\.version\b"
     )
     found = [str(path) for path in ROOT.rglob("*.py") if path != ONE and asking.search(path.read_text())]
     assert found == []
