@@ -98,7 +98,25 @@ def test_one_function_of_the_reference_asks_for_the_hash() -> None:
 
 def test_the_kernels_and_the_engine_know_nothing_of_the_reference() -> None:
     """Nor of how it orders values, nor of what compares answers."""
-    engine = {"kernels", "operators", "task", "driver", "evolve", "spark", "run", "tools", "telemetry", "columnar", "expressions", "routing", "state", "sources", "compile", "control", "sinks"}
+    engine = {
+        "kernels",
+        "operators",
+        "task",
+        "driver",
+        "evolve",
+        "spark",
+        "run",
+        "tools",
+        "telemetry",
+        "columnar",
+        "expressions",
+        "routing",
+        "state",
+        "sources",
+        "compile",
+        "control",
+        "sinks",
+    }
     seen = set()
     for path in ROOT.rglob("*.py"):
         room = path.relative_to(ROOT).parts[0]
